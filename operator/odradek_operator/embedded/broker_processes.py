@@ -197,7 +197,7 @@ class BrokerProcesses:
                 if await self._announce(number):
                     waiting.discard(number)
                 elif not child.running:
-                    raise EmbeddedError(f"Broker {number} {child.epitaph()}")
+                    raise EmbeddedError(f"Broker {number} {child.how_it_ended()}")
             if waiting and time.monotonic() > deadline:
                 first = min(waiting)
                 raise EmbeddedError(
@@ -283,8 +283,8 @@ class BrokerProcesses:
         member.planned = False
         delay = member.back_off.delay_seconds
         member.restart_at = now + delay
-        code = member.child.exit_code
-        self._tell(number, f"ended with {code}; it is started again in {delay:g} s", good=False, exit_code=code)
+        message = f"{member.child.how_it_ended()} It is started again in {delay:g} s."
+        self._tell(number, message, good=False, exit_code=member.child.exit_code)
 
     def _try_start(self, number: int, member: _Member) -> None:
         try:

@@ -1,7 +1,7 @@
-"""One child process: started with its output in a log file, stopped in order, never left behind.
+"""A child process whose output goes to a log file, and which ends when this process ends, for whatever reason.
 
-Enters: a command. Leaves: a process that ends with this one, whatever ends this one (`guard`). Called by
-`embedded/zookeeper_process` and `embedded/broker_processes`. Not safe to use from several threads at once.
+`ensemble/parent_guard` ensures the latter. `zookeeper_process` and `broker_processes` use it. It must not be used by
+several threads at once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from odradek_operator.errors import EmbeddedError
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 30.0
-"""From SIGTERM to SIGKILL: a broker hands its partitions over first."""
+"""Seconds from SIGTERM to SIGKILL, in which a broker moves its leaderships to others."""
 
 _KILL_WAIT_SECONDS: Final = 10.0
 _TAIL_BYTES: Final = 16 * 1024
 
 
 class ChildProcess:
-    """A command that runs, or does not. It has a process group of its own: Ctrl-C at the terminal reaches only us."""
+    """A command and its process, if it runs. It has its own process group, so that Ctrl-C does not reach it."""
 
     def __init__(
         self, name: str, command: Sequence[str], log_path: Path, *, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment` is added to this process's own. Standard output and error are appended to `log_path`."""
+        """Start nothing yet. `environment` is added to that of this process; all output is appended to `log_path`."""
         self.name: Final = name
         self.log_path: Final = log_path
         self._command = tuple(command)
@@ -53,11 +53,11 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How the last process ended, as `subprocess` says it (-9: SIGKILL); None while it runs and before."""
+        """Exit code of the last process, as in `subprocess` (-9: SIGKILL); None while it runs and before the start."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it, unless it runs. From a thread that outlives it (see `guard`)."""
+        """Start it unless it runs. Must be called from a thread that outlives it. Raises `EmbeddedError`."""
         if self.running:
             return
         command = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *self._command]
@@ -77,12 +77,12 @@ class ChildProcess:
         logger.info("%s started: process %d", self.name, self._process.pid)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when the process has ended."""
+        """Send a signal, unless the process has ended."""
         if self.running and self._process is not None:
             self._process.send_signal(number)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Block until it has ended; False when the time is over first."""
+        """Block until it has ended. Returns False after the timeout."""
         if self._process is None:
             return True
         try:
@@ -92,24 +92,24 @@ class ChildProcess:
         return True
 
     def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """SIGTERM, and SIGKILL when that was not enough; returns when it has ended. Blocks. Idempotent."""
+        """Send SIGTERM, and SIGKILL after the grace period. Blocks until it has ended. Idempotent."""
         if not self.running:
             return
-        self.send(signal.SIGCONT)  # A paused process would not see SIGTERM.
+        self.send(signal.SIGCONT)  # A paused process does not handle SIGTERM.
         self.send(signal.SIGTERM)
         if not self.wait(grace_seconds):
             logger.warning("%s did not stop within %g s after SIGTERM: SIGKILL", self.name, grace_seconds)
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns when it has ended. Idempotent."""
+        """Send SIGKILL. Blocks until it has ended. Idempotent."""
         self.send(signal.SIGKILL)
         self.wait(_KILL_WAIT_SECONDS)
 
-    def epitaph(self) -> str:
-        """How it ended and its last words, for a sentence that begins with its name."""
+    def how_it_ended(self) -> str:
+        """Describe how it ended, with the last line of its output. The text continues a message that names it."""
         words = self._last_line()
-        said = f" after saying: {words}" if words else " without a word"
+        said = f"; the last line of its output is: {words}" if words else " without any output"
         return f"ended with {self.exit_code}{said} (log: {self.log_path})."
 
     def _last_line(self) -> str:
@@ -123,8 +123,8 @@ class ChildProcess:
 
 
 def system_error(what: str, error: OSError) -> str:
-    """One sentence about a failed system call; a full disk is called so."""
+    """Return a message about a failed system call. For a full disk, it says what to do."""
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what}: the disk is full{where}; make room, or choose another place with --data-dir."
+        return f"{what}: the disk is full{where}; free space, or choose another place with --data-dir."
     return f"{what}: {error.strerror or error}{where}."

@@ -58,7 +58,7 @@ BROKERS_CHANGED: Final = "BrokersChanged"
 
 
 @dataclass(slots=True)
-class _Waits:
+class Waits:
     """What waits at present."""
 
     since: dict[Waiting, float] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class ClusterReconciler:
         self._record = record
         self._report = report
         self._changed = changed
-        self._waits = _Waits()
+        self._waits = Waits()
         self._rolling = False
         self._notices: tuple[str, ...] = ()
 

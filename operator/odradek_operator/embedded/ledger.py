@@ -68,5 +68,5 @@ def _load(path: Path) -> dict[str, Topic]:
         raise EmbeddedError(system_error(f"{path} cannot be read", error)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EmbeddedError(
-            f"{path} is damaged ({error}): remove it; topics whose resource went meanwhile then stay."
+            f"{path} is damaged ({error}): remove it. Topics whose resource was removed while nothing ran then stay."
         ) from error

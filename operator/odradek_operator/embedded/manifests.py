@@ -26,7 +26,7 @@ class Manifests:
     """A set of manifest files and folders."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Folders stand for their `*.yaml` and `*.yml` files, without subfolders."""
+        """Of a folder, all `*.yaml` and `*.yml` files are read, without subfolders."""
         self._paths = tuple(paths)
         self._taken: _Content = ()
         self._seen: _Content = ()
@@ -69,12 +69,12 @@ class Manifests:
 def _read(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise EmbeddedError(f"{path} is larger than {MAX_BYTES >> 20} MiB: that is no manifest.")
+            raise EmbeddedError(f"{path} is larger than {MAX_BYTES >> 20} MiB, which is more than a manifest may have.")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise EmbeddedError(system_error(f"{path} cannot be read", error)) from error
     except UnicodeDecodeError as error:
-        raise EmbeddedError(f"{path} is not UTF-8 text: byte {error.start} is not.") from error
+        raise EmbeddedError(f"{path} is not UTF-8 text: byte {error.start} is invalid.") from error
 
 
 def _resources(content: _Content) -> Resources:

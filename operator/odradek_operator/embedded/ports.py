@@ -21,7 +21,7 @@ class PortUse(NamedTuple):
 def is_free(port: int) -> bool:
     """Whether a server could listen on this port of the loopback address."""
     with socket.socket() as probe:
-        # As servers do; otherwise a port with connections that are still closing would look used.
+        # Servers set it, too. Without it, a port whose connections are still closing would appear to be in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -31,8 +31,7 @@ def is_free(port: int) -> bool:
 
 
 def check_ports(uses: list[PortUse]) -> None:
-    """Raise an `EmbeddedError` with all ports that are in use, used twice or invalid, and the options to change
-    them."""
+    """Raise `EmbeddedError` if ports are in use, used twice or invalid. The message names the options to change."""
     seen: dict[int, str] = {}
     for use in uses:
         if not 0 < use.port < 65_536:
@@ -43,7 +42,7 @@ def check_ports(uses: list[PortUse]) -> None:
     taken = [use for use in uses if not is_free(use.port)]
     if not taken:
         return
-    whom = " and ".join(f"{use.port} (for {use.user})" for use in taken)
+    users = " and ".join(f"{use.port} (for {use.user})" for use in taken)
     options = ", ".join(dict.fromkeys(use.option for use in taken))
     noun, verb = ("Port", "is") if len(taken) == 1 else ("Ports", "are")
-    raise EmbeddedError(f"{noun} {whom} of {LOOPBACK} {verb} in use: stop what listens there, or change {options}.")
+    raise EmbeddedError(f"{noun} {users} of {LOOPBACK} {verb} in use: stop what listens there, or change {options}.")

@@ -1,6 +1,11 @@
 """Events of the embedded cluster for its user.
 
-The command prints them or writes them as JSON; tests collect them.
+The command prints them or writes them as JSON; tests collect them. Names in `details` are stable:
+
+- `action` of an `ACTION`: `AddBroker`, `RestartBroker`, `RemoveBroker`, or the class of a step in `lifecycle/steps` or
+  an action in `topics/topic_actions`. `broker`: the id of the broker, if there is one.
+- `status` and `reason` of a `STATUS`: those of a condition in Kubernetes, and `RolledOut`, `BrokersChanged` (with
+  `bootstrap` and `count`). `waiting`: what cannot continue, as in `lifecycle/steps`.
 """
 
 from __future__ import annotations
@@ -16,9 +21,9 @@ class ProgressKind(Enum):
     PROCESS = "process"
     """A child process was started, ended, or is restarted."""
     ACTION = "action"
-    """Something was written to ZooKeeper."""
+    """Something was written to ZooKeeper, or a broker is added, restarted or removed because of a resource."""
     STATUS = "status"
-    """A resource became ready, or is no longer ready."""
+    """A resource became ready or is no longer ready, a change is complete, or something waits."""
     NOTICE = "notice"
     """Something has no effect, or something failed and is tried again."""
     READY = "ready"

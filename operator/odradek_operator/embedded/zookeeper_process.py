@@ -99,7 +99,7 @@ class ZooKeeperServer:
         deadline = time.monotonic() + timeout_seconds
         while not self.ready():
             if not self.child.running:
-                raise EmbeddedError(f"ZooKeeper {self.child.epitaph()}")
+                raise EmbeddedError(f"ZooKeeper {self.child.how_it_ended()}")
             if time.monotonic() > deadline:
                 raise EmbeddedError(
                     f"ZooKeeper did not answer on {self.connect} within {timeout_seconds:g} s: "

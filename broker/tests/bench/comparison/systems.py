@@ -186,7 +186,7 @@ class System:
         """Raise `RuntimeError` with its last words when a broker has ended by itself."""
         for child in self._children:
             if child.exit_code is not None and not child.running:
-                raise RuntimeError(f"{child.name} {child.epitaph()}")
+                raise RuntimeError(f"{child.name} {child.how_it_ended()}")
 
     def create_topic(
         self, topic: str, partitions: int, *, replicas: int = 1, configs: Mapping[str, str] | None = None

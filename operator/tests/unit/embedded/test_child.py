@@ -75,18 +75,20 @@ def test_a_child_has_its_command_in_its_own_process_and_group(child: Callable[[s
     assert one.log_path.read_text().split() == [str(one.pid)] * 2
 
 
-def test_last_words_are_told(child: Callable[[str], ChildProcess]) -> None:
+def test_the_last_line_of_output_is_reported(child: Callable[[str], ChildProcess]) -> None:
     one = child("import sys; print('first'); sys.exit('no listener\\n')")
     one.start()
     assert one.wait(DEADLINE_SECONDS)
-    assert one.epitaph() == f"ended with 1 after saying: no listener (log: {one.log_path})."
+    assert one.how_it_ended() == f"ended with 1; the last line of its output is: no listener (log: {one.log_path})."
 
 
-def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     one = ChildProcess("child", ["/no/such/program"], tmp_path / "log")
     one.start()
     assert one.wait(DEADLINE_SECONDS)
-    assert one.epitaph().startswith("ended with 127 after saying: /no/such/program cannot be executed: No such file")
+    assert one.how_it_ended().startswith(
+        "ended with 127; the last line of its output is: /no/such/program cannot be executed: No such file"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part of it is Linux")

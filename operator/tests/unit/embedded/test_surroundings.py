@@ -113,7 +113,7 @@ def test_free_ports_are_different_and_free() -> None:
 def test_a_full_disk_is_called_so() -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/data/x")
     assert system_error("The file cannot be written", full) == (
-        "The file cannot be written: the disk is full (/data/x); make room, or choose another place with --data-dir."
+        "The file cannot be written: the disk is full (/data/x); free space, or choose another place with --data-dir."
     )
     assert system_error("It cannot be read", PermissionError(errno.EACCES, "Permission denied", "/a")) == (
         "It cannot be read: Permission denied (/a)."

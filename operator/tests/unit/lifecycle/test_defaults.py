@@ -187,3 +187,14 @@ def test_ids_of_brokers_are_recorded_in_a_shared_ensemble() -> None:
     settled = Snapshot(brokers_record=ObservedBrokersRecord(record=step.record, version=0))
     assert defaults.decide(SHARED, settled, {}, ids=frozenset({0, 1})) is None
     assert defaults.decide(OWN, settled, {}, ids=frozenset({0, 1})) is not None, "its own ensemble needs none"
+
+
+def test_settings_of_others_can_be_kept_in_an_own_ensemble() -> None:
+    before = snapshot({"log.segment.bytes": "9"}, None)
+    assert defaults.decide(OWN, before, {}, keep_others=True) is None
+    step = defaults.decide(OWN, before, {"log.retention.ms": "7"}, keep_others=True)
+    assert isinstance(step, SetBrokerDefaults)
+    assert step.config == {"log.segment.bytes": "9", "log.retention.ms": "7"}
+    removed = defaults.decide(OWN, after(before, step), {}, keep_others=True)
+    assert isinstance(removed, SetBrokerDefaults)
+    assert removed.config == {"log.segment.bytes": "9"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from odradek_operator.lifecycle.steps import (
     MoveReplicas,
     RecordBrokers,
     SetBrokerDefaults,
+    SetBrokerListeners,
     ZooKeeperStep,
 )
 from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out_step
@@ -144,6 +146,18 @@ async def test_defaults_of_all_brokers_are_replaced_and_told() -> None:
     assert await config(zk, DEFAULTS) == {"log.retention.ms": "8"}
     assert await notices(zk) == ["brokers/<default>"]
     assert ManagedBrokers.decode((await zk.get(MANAGED_BROKERS))[0]) == OURS
+
+
+async def test_listeners_of_one_broker_are_replaced_and_only_that_broker_is_notified() -> None:
+    zk = await cluster()
+    step = SetBrokerListeners(broker=1, config={"listeners": "A://h:1"}, version=None, reason="listener A opens")
+    await carry_out_step(zk, step, epoch_version=0)
+    assert await config(zk, "/config/brokers/1") == {"listeners": "A://h:1"}
+    assert await notices(zk) == ["brokers/1"]
+    with pytest.raises(OutdatedError):
+        await carry_out_step(zk, step, epoch_version=0)
+    await carry_out_step(zk, dataclasses.replace(step, config={}, version=0), epoch_version=0)
+    assert await config(zk, "/config/brokers/1") == {}
 
 
 async def test_what_is_recorded_depends_on_the_defaults_that_were_read() -> None:

@@ -47,7 +47,7 @@ class Client:
     def check(self) -> None:
         """Raises `ClientError` when it has ended, which it must not do by itself."""
         if not self._child.running:
-            raise ClientError(f"the client {self._child.name} {self._child.epitaph()}")
+            raise ClientError(f"the client {self._child.name} {self._child.how_it_ended()}")
 
     def ask_to_stop(self) -> None:
         """SIGTERM; it goes on until its work is done."""
@@ -58,7 +58,7 @@ class Client:
         if not self._child.wait(timeout_seconds):
             raise ClientError(f"the client {self._child.name} did not end within {timeout_seconds:g} s")
         if self._child.exit_code != 0:
-            raise ClientError(f"the client {self._child.name} {self._child.epitaph()}")
+            raise ClientError(f"the client {self._child.name} {self._child.how_it_ended()}")
         told: dict[str, Any] = json.loads(self._answer.read_text(encoding="utf-8"))
         return told
 
