@@ -138,7 +138,10 @@ class Model:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return pydantic's schema of the dataclass, wrapped into `_read`."""
-        return core_schema.with_info_wrap_validator_function(cls._read, handler(source))
+        schema: Any = handler.resolve_ref_schema(handler(source))
+        # pydantic uses a schema again by its reference, so the reference must be that of the whole.
+        reference = schema.pop("ref")
+        return core_schema.with_info_wrap_validator_function(cls._read, schema, ref=reference)
 
     @classmethod
     def _read(cls, data: Any, handler: Callable[[Any], Any], info: ValidationInfo[Reading]) -> Any:

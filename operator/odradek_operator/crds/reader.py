@@ -22,7 +22,7 @@ from odradek_operator.crds.problems import Problem, ResourceError, either, neare
 from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resources, Topic
 
 _KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic}
-_UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "status": {}}
+_UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
 _STORED: Final = Reading(embedded=False)
 
@@ -110,8 +110,11 @@ class _Read:
             self.complain(("kind",), "User resources come with a later version: remove this document for now.")
         elif not isinstance(kind, str) or kind not in _KINDS:
             self._expect("kind", either(list(_KINDS)))
+            self._read(Metadata)
         else:
-            self._read(kind)
+            if self.name:
+                self._title = f"{kind} {self.name}"
+            self._read(_KINDS[kind])
 
     @property
     def name(self) -> str:
@@ -129,12 +132,9 @@ class _Read:
         """Return whether a field, or a mapping around it, has a problem."""
         return any(path == problem.path or path.startswith(f"{problem.path}.") for problem in self.problems)
 
-    def _read(self, kind: str) -> None:
-        model = _KINDS[kind]
-        self._schema = schema_of(model)
-        self._schema = self._schema | {"properties": self._schema["properties"] | _UNCHECKED}
-        if self.name:
-            self._title = f"{kind} {self.name}"
+    def _read(self, model: Any) -> None:
+        schema = schema_of(model)
+        self._schema = schema | {"properties": _UNCHECKED | schema["properties"]}
         unknown = list(_unknown_fields(self._schema, self.content))
         if self._reading.embedded:
             for location, known in unknown:
@@ -172,7 +172,7 @@ class _Read:
                 node = _inner_schema(node, step)
                 line = value.lines.get(str(step), line) if isinstance(value, LocatedMapping) else line
                 value = _inner_value(value, step)
-                line = value.line if isinstance(value, LocatedMapping) and not is_name else line
+                line = value.line if isinstance(value, LocatedMapping) and isinstance(step, int) else line
         return _Place(path.removeprefix("."), line, node)
 
 
