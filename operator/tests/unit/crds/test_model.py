@@ -1,4 +1,4 @@
-"""The schema and the reader have the same bounds: every field of the model, with values at and outside of the bounds."""
+"""Bounds of the schema and of the reader are equal: every field of the model, with values at and outside of them."""
 
 from __future__ import annotations
 
