@@ -1,13 +1,13 @@
 """A classic consumer group: its members and the state machine of its generations.
 
-A group starts Empty. The first JoinGroup makes it PreparingRebalance: all members must join within the longest
-rebalance timeout. Then a new generation starts (CompletingRebalance): the members get its number, and the leader
-computes the assignment and sends it with SyncGroup. When the assignment is in the log, the group is Stable until a
-member joins, leaves or fails. A group without members is Empty again and keeps its offsets. A group that was removed,
-or moved to another broker, is Dead.
+A group starts in the state Empty. The first JoinGroup changes the state to PreparingRebalance: all members must join
+within the longest rebalance timeout. Then a new generation starts (CompletingRebalance): the members get its number,
+and the leader computes the assignment and sends it with SyncGroup. When the assignment is in the log, the group is
+Stable until a member joins, leaves or fails. A group that loses all members is Empty again and keeps its offsets. A
+group that was removed, or moved to another broker, is Dead.
 
-`TRANSITIONS` has all transitions, and only `ClassicGroup.move_to` makes them. This module has no timers and sends
-nothing; `rebalancing` and `membership` do.
+`TRANSITIONS` has all transitions, and only `ClassicGroup.move_to` makes them. This module has no timers and appends no
+records; `rebalancing` does.
 
 Invariants: the leader is a member; `awaiting_join` is the number of members with a waiting JoinGroup; a static instance
 id belongs to exactly one member; the generation only increases.
@@ -47,7 +47,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class GroupState(Enum):
-    """State of a group; the value is its name in ListGroups and DescribeGroups."""
+    """State of a group. The value is its name in ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -71,7 +71,7 @@ TRANSITIONS: Final[Mapping[GroupState, Set[GroupState]]] = {
 
 
 class IllegalTransitionError(OdradekError):
-    """A transition that the state of the group does not allow: a bug."""
+    """A transition that the current state does not allow: a bug."""
 
 
 class ClassicGroup:
@@ -82,9 +82,9 @@ class ClassicGroup:
         self.group_id: Final = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
-        """When the state was entered; None if the group was loaded from a record without that time."""
+        """Time of the last change of state; None if the group was loaded from a record that does not have it."""
         self.protocol_type: str | None = None
-        """Protocol type; None if no member ever joined, and the group only stores offsets."""
+        """Protocol type; None if no member has ever joined, so that the group only stores offsets."""
         self.protocol_name: str | None = None
         self.generation = 0
         self.leader_id: str | None = None
@@ -97,7 +97,7 @@ class ClassicGroup:
         """Members of this generation that have not sent SyncGroup yet."""
         self.awaiting_join = 0
         self.new_member_added = False
-        """A member joined during the initial rebalance delay, so it may be extended."""
+        """Whether a member joined during the initial rebalance delay, so that the delay may be extended."""
         self.subscribed_topics: frozenset[str] | None = None
         """Subscribed topics of all consumers; None if unknown or if the members are not consumers."""
         self.offsets: Final = GroupOffsets()
@@ -105,7 +105,7 @@ class ClassicGroup:
 
     @classmethod
     def loaded(cls, group_id: str, value: GroupValue, now_ms: int) -> ClassicGroup:
-        """Create the group that a record describes: Stable with members, else Empty."""
+        """Create the group that a record describes. It is Stable if it has members, otherwise Empty."""
         group = cls(group_id, now_ms)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
@@ -120,7 +120,7 @@ class ClassicGroup:
         return group
 
     def __repr__(self) -> str:
-        """Id, state, generation and members, for logs and tests."""
+        """Return id, state, generation and members, for logs and tests."""
         return f"<group {self.group_id!r} {self.state.value} generation {self.generation} of {list(self.members)}>"
 
     # State
@@ -128,7 +128,9 @@ class ClassicGroup:
     def move_to(self, state: GroupState, now_ms: int) -> None:
         """Change the state. Raises `IllegalTransitionError` if the transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
-            raise IllegalTransitionError(f"group {self.group_id!r} cannot go from {self.state.value} to {state.value}")
+            raise IllegalTransitionError(
+                f"the state of group {self.group_id!r} cannot change from {self.state.value} to {state.value}"
+            )
         self.state = state
         self.state_timestamp_ms = now_ms
 
@@ -143,7 +145,8 @@ class ClassicGroup:
         return GroupState.PREPARING_REBALANCE in TRANSITIONS[self.state]
 
     def begin_generation(self, now_ms: int) -> None:
-        """Start the next generation with the current members: CompletingRebalance, or Empty without members."""
+        """Start the next generation with the current members. The state becomes CompletingRebalance, or Empty without
+        members."""
         self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
@@ -151,7 +154,7 @@ class ClassicGroup:
         self.pending_sync.clear()
 
     def forget_generation(self) -> None:
-        """Become a group that only stores offsets: nothing of its generations is in the log any more."""
+        """Become a group that only stores offsets, because its generations were removed from the log."""
         self.generation = 0
         self.protocol_type = self.protocol_name = None
         self.subscribed_topics = None
@@ -162,13 +165,13 @@ class ClassicGroup:
         """Add a member. The first one sets the protocol type and is the leader."""
         if member.instance_id is not None:
             if member.instance_id in self.static_members:
-                raise ValueError(f"instance id {member.instance_id!r} is a member of group {self.group_id!r} already")
+                raise ValueError(f"instance id {member.instance_id!r} is already a member of group {self.group_id!r}")
             self.static_members[member.instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
         self._count_protocols((), member.protocols)
-        self._park_join(member, answer)
+        self._keep_join(member, answer)
         self.pending_members.discard(member.member_id)
 
     def update(
@@ -178,12 +181,12 @@ class ClassicGroup:
         self._count_protocols(member.protocols, protocols)
         member.protocols = protocols
         member.rebalance_timeout_ms, member.session_timeout_ms = timeouts_ms
-        self._park_join(member, answer)
+        self._keep_join(member, answer)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or pending member. If it led, the oldest other member becomes leader. Ignores unknown ids.
+        """Remove a member or pending member. If it was the leader, the oldest other member becomes the leader.
 
-        Waiting requests with that id get UNKNOWN_MEMBER_ID, so that a live member joins again.
+        Unknown ids are ignored. Waiting requests with the id get UNKNOWN_MEMBER_ID, so that a live member joins again.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -198,11 +201,11 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static(self, instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new id; requests waiting with the old id are fenced (KIP-345)."""
+        """Give a static member a new id. Waiting requests with the old id are fenced (KIP-345)."""
         old_member_id = self.static_members[instance_id]
         member = self.members.pop(old_member_id)
         self.answer_join(member, JoinResult(member_id=old_member_id, error_code=FencedInstanceIdError.code))
-        self.answer_sync(member, FencedInstanceIdError(f"{instance_id!r} is member {new_member_id!r} now"))
+        self.answer_sync(member, FencedInstanceIdError(f"{instance_id!r} now has the member id {new_member_id!r}"))
         member.member_id = new_member_id
         self.members[new_member_id] = member
         if old_member_id in self.pending_sync:
@@ -214,11 +217,11 @@ class ClassicGroup:
         return member
 
     def is_leader(self, member_id: str) -> bool:
-        """Whether the member leads the group."""
+        """Whether the member is the leader of the group."""
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Choose a leader among the members that joined. Returns False if there are members but none joined."""
+        """Choose a leader among the members that joined. Returns False if there are members but none of them joined."""
         if self.leader_id is None:
             return not self.members
         if self.members[self.leader_id].answer_join is not None:
@@ -236,7 +239,7 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The time that members have to join: the longest rebalance timeout."""
+        """Milliseconds in which the members must join: the longest rebalance timeout."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def unjoined_dynamic_members(self) -> list[Member]:
@@ -246,15 +249,15 @@ class ClassicGroup:
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can join. An empty group accepts any."""
+        """Return whether a member with these protocols can join. An empty group accepts any protocol."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         size = len(self.members)
         return self.protocol_type == protocol_type and any(self._supported[name] == size for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support; ties go to the oldest
-        member."""
+        """Return the protocol with the most votes among those that all members support. The oldest member decides
+        between protocols with the same number of votes."""
         size = len(self.members)
         candidates = {name for name, count in self._supported.items() if count == size}
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
@@ -268,8 +271,8 @@ class ClassicGroup:
 
     # Answers
 
-    def _park_join(self, member: Member, answer: AnswerJoin | None) -> None:
-        # A second JoinGroup can only come from another connection: the first connection is closed or abandoned.
+    def _keep_join(self, member: Member, answer: AnswerJoin | None) -> None:
+        # A second JoinGroup can only come from another connection, so the client has given up the first one.
         self.answer_join(member, JoinResult(member_id=member.member_id, error_code=RebalanceInProgressError.code))
         self.awaiting_join += answer is not None
         member.answer_join = answer
@@ -284,9 +287,9 @@ class ClassicGroup:
         answer(result)
         return True
 
-    def park_sync(self, member: Member, answer: AnswerSync) -> None:
-        """Keep a member's SyncGroup until the assignment is known; an earlier one is answered."""
-        self.answer_sync(member, RebalanceInProgressError("The member has sent another SyncGroup."))
+    def keep_sync(self, member: Member, answer: AnswerSync) -> None:
+        """Keep a member's SyncGroup until the assignment is known. An earlier SyncGroup gets an error."""
+        self.answer_sync(member, RebalanceInProgressError("The member has sent another SyncGroup request."))
         member.answer_sync = answer
 
     def answer_sync(self, member: Member, result: SyncResult | ProtocolError) -> bool:
@@ -366,7 +369,7 @@ class ClassicGroup:
 
 
 def _consumer_topics(metadata: bytes) -> Iterable[str]:
-    """Return the topics of a consumer's subscription. All versions start with the fields of version 0."""
+    """Return the topics of a consumer's subscription. All versions begin with the fields of version 0."""
     reader = Reader(metadata)
     reader.int16()
     count = reader.array_length(2)

@@ -18,7 +18,7 @@ AnswerSync = Callable[[SyncResult | ProtocolError], None]
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One member. Compared by identity; the id of a static member changes when it rejoins."""
+    """A member. Compared by identity, because the id of a static member changes when it rejoins."""
 
     member_id: str
     instance_id: str | None
@@ -29,13 +29,13 @@ class Member:
     protocols: Protocols
     assignment: bytes = b""
     answer_join: AnswerJoin | None = field(default=None, repr=False)
-    """Set while the member's JoinGroup waits."""
+    """Answers the member's JoinGroup; None if none waits."""
     answer_sync: AnswerSync | None = field(default=None, repr=False)
-    """Set while the member's SyncGroup waits."""
+    """Answers the member's SyncGroup; None if none waits."""
     is_new: bool = False
-    """Whether it has not been in a generation yet: it cannot send heartbeats and may expire while it waits."""
+    """Whether the member has not been in a generation yet. It cannot send heartbeats and may expire while it waits."""
     has_heartbeat: bool = False
-    """A heartbeat arrived since the last deadline was set."""
+    """Whether a heartbeat has arrived since the deadline was set."""
 
     @classmethod
     def joining(cls, request: JoinRequest, member_id: str) -> Member:
@@ -53,7 +53,7 @@ class Member:
 
     @classmethod
     def loaded(cls, value: MemberValue, protocol: str | None) -> Member:
-        """Create a member from the log; it keeps the one protocol that its generation uses."""
+        """Create a member from the log. It has only the protocol that its generation uses."""
         return cls(
             member_id=value.member_id,
             instance_id=value.instance_id,
@@ -72,20 +72,20 @@ class Member:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the member stays after its deadline: it sent a heartbeat, or it waits for an answer."""
+        """Whether the member is not removed at its deadline, because it sent a heartbeat or waits for a response."""
         if self.is_new:
             return self.has_heartbeat
         return self.has_heartbeat or self.answer_join is not None or self.answer_sync is not None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return the member's metadata for a protocol; empty if it does not support it."""
+        """Return the member's metadata for a protocol; empty if it does not support the protocol."""
         for name, metadata in self.protocols:
             if name == protocol:
                 return metadata
         return b""
 
     def vote(self, candidates: Set[str]) -> str:
-        """Return the member's preferred protocol among these, of which it supports at least one."""
+        """Return the protocol that the member prefers among these. It must support at least one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def value(self, protocol: str | None, assignment: bytes) -> MemberValue:

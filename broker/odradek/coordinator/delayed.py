@@ -1,7 +1,7 @@
-"""The delayed operations of a classic group: waiting for members to join, to sync, and for heartbeats.
+"""The delayed operations of a classic group, which wait for JoinGroup, SyncGroup and heartbeats of members.
 
-`rebalancing` creates them and implements `Waits`, which is called when one ends. If the group is dead, they complete
-without effect, so the operations of a group that moved leave the purgatory at the next check.
+`rebalancing` creates them and implements `Waits`, whose methods are called when a wait ends. If the group is Dead, they
+complete without effect, so the operations of a group that moved leave the purgatory at the next check.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ class Waits(Protocol):
     """Callbacks for the end of a wait."""
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """All members have joined, or the timeout has passed."""
+        """Called when all members have joined or the timeout has passed."""
         ...
 
     def initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        """The initial rebalance delay has passed."""
+        """Called when the initial rebalance delay has passed."""
         ...
 
     def sync_expired(self, group: ClassicGroup, generation: int) -> None:
-        """Members did not send SyncGroup in time."""
+        """Called when members did not send SyncGroup in time."""
         ...
 
     def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
-        """A member sent no heartbeat in time."""
+        """Called when a member did not send a heartbeat in time."""
         ...
 
 
@@ -38,19 +38,19 @@ class DelayedRebalance(DelayedOperation):
     __slots__ = ("_waits", "group")
 
     def __init__(self, waits: Waits, group: ClassicGroup, timeout_ms: float) -> None:
-        """`timeout_ms`: maximum wait for the members."""
+        """`timeout_ms` is the maximum wait for the members."""
         super().__init__(timeout_ms)
         self._waits = waits
         self.group = group
 
 
 class DelayedJoin(DelayedRebalance):
-    """Waits until all known members have joined, or the timeout; then the next generation starts."""
+    """Waits until all known members have joined, or until the timeout. Then the next generation starts."""
 
     __slots__ = ()
 
     def try_complete(self) -> bool:
-        """Complete if all have joined."""
+        """Complete if all members have joined."""
         return self.group.is_dead or self.group.has_all_joined
 
     def on_complete(self) -> None:
@@ -62,18 +62,18 @@ class DelayedJoin(DelayedRebalance):
 class InitialDelayedJoin(DelayedRebalance):
     """Waits before the first generation of an empty group, so that members that start together join the same one.
 
-    `remaining_ms`: how much longer the wait may become, within the rebalance timeout.
+    `remaining_ms` is the time by which the wait may be extended; the rebalance timeout limits it.
     """
 
     __slots__ = ("_remaining_ms",)
 
     def __init__(self, waits: Waits, group: ClassicGroup, delay_ms: int, *, remaining_ms: int) -> None:
-        """`delay_ms`: this part of the wait."""
+        """`delay_ms` is the duration of this part of the wait."""
         super().__init__(waits, group, delay_ms)
         self._remaining_ms = remaining_ms
 
     def try_complete(self) -> bool:
-        """Never complete before the timeout."""
+        """Return False: the wait never completes before the timeout."""
         return self.group.is_dead
 
     def on_complete(self) -> None:
@@ -83,17 +83,17 @@ class InitialDelayedJoin(DelayedRebalance):
 
 
 class DelayedSync(DelayedRebalance):
-    """Waits until all members of a generation have sent SyncGroup. Those that do not in time are removed."""
+    """Waits until all members of a generation have sent SyncGroup. Members that do not send it in time are removed."""
 
     __slots__ = ("_generation",)
 
     def __init__(self, waits: Waits, group: ClassicGroup, timeout_ms: float) -> None:
-        """Wait for the current generation of the group."""
+        """Create a wait for the current generation of the group."""
         super().__init__(waits, group, timeout_ms)
         self._generation = group.generation
 
     def try_complete(self) -> bool:
-        """Complete if all have sent it, or the generation has ended."""
+        """Complete if all members have sent SyncGroup, or if the generation has ended."""
         group = self.group
         if group.generation != self._generation:
             return True
@@ -118,7 +118,7 @@ class DelayedHeartbeat(DelayedOperation):
     def __init__(
         self, waits: Waits, group: ClassicGroup, member_id: str, timeout_ms: float, *, is_pending: bool = False
     ) -> None:
-        """`timeout_ms`: the session timeout, or the maximum wait of a join."""
+        """`timeout_ms` is the session timeout, or the maximum wait of a JoinGroup."""
         super().__init__(timeout_ms)
         self._waits = waits
         self._group = group

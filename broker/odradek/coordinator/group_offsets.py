@@ -1,8 +1,8 @@
 """The committed offsets of one group, including pending and expired ones.
 
-`classic_group` has one; `offsets` and `replay` change it. Invariants: an offset is visible only after its record is
-committed; the later record in the log applies, whatever the order of the results; pending offsets, and those of open
-transactions, do not expire and are not stable.
+`classic_group` creates it, and `offsets` and `replay` change it. Invariants: an offset is visible only after its record
+is committed; the latest record in the log determines an offset, in whatever order the results arrive; pending offsets
+and offsets of open transactions do not expire and are not stable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupOffsets:
     __slots__ = ("_committed", "_in_flight", "open_transactions")
 
     def __init__(self) -> None:
-        """Start with nothing committed."""
+        """Create an object without offsets."""
         self._committed: dict[TopicPartition, Committed] = {}
         self._in_flight: dict[TopicPartition, int] = {}
         self.open_transactions: Transactions = {}
@@ -44,7 +44,7 @@ class GroupOffsets:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is committed or pending."""
+        """Whether no offset is committed or pending."""
         return not (self._committed or self.has_pending)
 
     def committed(self) -> Mapping[TopicPartition, OffsetValue]:
@@ -63,12 +63,12 @@ class GroupOffsets:
         )
 
     def begin(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note that records of these partitions are being appended."""
+        """Mark the offsets of these partitions as pending while their records are appended."""
         for topic_partition in topic_partitions:
             self._in_flight[topic_partition] = self._in_flight.get(topic_partition, 0) + 1
 
     def finish(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note the end of an append that `begin` announced."""
+        """End an append for which `begin` was called."""
         for topic_partition in topic_partitions:
             left = self._in_flight[topic_partition] - 1
             if left:
@@ -77,13 +77,13 @@ class GroupOffsets:
                 del self._in_flight[topic_partition]
 
     def put(self, topic_partition: TopicPartition, entry: Committed) -> None:
-        """Make an offset visible, unless one with a later record is visible."""
+        """Make an offset visible, unless an offset with a later record is already visible."""
         known = self._committed.get(topic_partition)
         if known is None or known.record_offset <= entry.record_offset:
             self._committed[topic_partition] = entry
 
     def known(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return those of the partitions that have a committed or pending offset."""
+        """Return the partitions, of those given, that have a committed or pending offset."""
         return [key for key in topic_partitions if key in self._committed or self.is_unstable(key)]
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -105,8 +105,8 @@ class GroupOffsets:
     ) -> list[TopicPartition]:
         """Return the partitions whose offset has expired.
 
-        `base_ms` is the time from which the retention counts (KIP-211). An offset with its own expiry time (commit
-        versions 2 to 4) expires then. Offsets of `keep_topics` and pending ones do not expire.
+        The retention begins at `base_ms` (KIP-211). An offset with its own expiry time (OffsetCommit versions 2 to 4)
+        expires at that time. Offsets of `keep_topics` and pending offsets do not expire.
         """
 
         def is_due(value: OffsetValue) -> bool:

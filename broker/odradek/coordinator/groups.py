@@ -1,9 +1,9 @@
-"""The group coordinator of a broker: finds the partition of a group and runs the request on its shard.
+"""The group coordinator of a broker: finds the partition of a group and runs requests on its shard.
 
-`server/groups/group_handlers` calls the request methods, which raise `base.errors`; the replication calls `on_leader`
-and `on_follower`. The hash of a group id determines its partition of `__consumer_offsets`, whose leader serves the
-group once it has replayed the partition. Errors of whole requests are those of Apache Kafka 3.9 in ZooKeeper mode,
-which avoids errors that old clients do not expect (see `heartbeat` and `sync`).
+`server/groups/group_handlers` calls the request methods, which raise errors of `base.errors`. `replication` calls
+`on_leader` and `on_follower`. The hash of a group id determines its partition of `__consumer_offsets`. The leader of
+the partition serves the group after it has replayed the partition. The errors of whole requests are the same as in
+Apache Kafka 3.9 in ZooKeeper mode, which avoids errors that old clients do not expect (see `heartbeat` and `sync`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CLASSIC_GROUP_TYPE = "classic"
 
 
 class GroupCoordinator:
-    """Requests of all groups that this broker coordinates."""
+    """Handles the requests of all groups that this broker coordinates."""
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class GroupCoordinator:
         runtime: Runtime[GroupShard],
         partition_count: Callable[[], int],
     ) -> None:
-        """`partition_count`: partitions of `__consumer_offsets`; the configured count until the topic exists."""
+        """`partition_count` returns the number of partitions of `__consumer_offsets`, or the configured number before
+        the topic exists."""
         self._settings = settings
         self._clock = clock
         self._runtime = runtime
@@ -86,7 +87,7 @@ class GroupCoordinator:
         self.start()
 
     async def close(self) -> None:
-        """Stop serving. Waiting requests get an error that makes clients look up the coordinator again. Idempotent."""
+        """Stop. Waiting requests get an error that makes clients look up the coordinator again. Idempotent."""
         self._is_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
@@ -96,17 +97,17 @@ class GroupCoordinator:
         self._rebalances.close()
 
     def on_leader(self, topic_partition: TopicPartition, epoch: int) -> None:
-        """This broker became leader of a partition of `__consumer_offsets`: load it. Ignores other topics."""
+        """Load a partition of `__consumer_offsets` that this broker leads now. Ignores other topics."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._runtime.load(topic_partition, epoch, self._make_shard)
 
     def on_follower(self, topic_partition: TopicPartition) -> None:
-        """This broker no longer leads the partition, or no longer has it: drop its groups."""
+        """Drop the groups of a partition that this broker no longer leads or no longer has."""
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._runtime.unload(topic_partition)
 
     def on_partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Partitions were deleted: remove the offsets that groups committed for them."""
+        """Remove the offsets that groups committed for deleted partitions."""
         gone = frozenset(topic_partitions)
         if gone:
             for shard in self._runtime.shards():
@@ -130,7 +131,8 @@ class GroupCoordinator:
     def _checked(self, group_id: str) -> TopicPartition:
         """Return the group's partition for an API of members. Raises `InvalidGroupIdError` for an empty id.
 
-        Offset, describe and delete requests accept the empty id, because some clients have stored offsets with it.
+        Requests for offsets, and DescribeGroups and DeleteGroups, accept the empty id, because some clients have stored
+        offsets with it.
         """
         if not group_id:
             raise InvalidGroupIdError("The group id is empty.")
@@ -149,7 +151,7 @@ class GroupCoordinator:
     # Members
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """JoinGroup: returns when the member's next generation begins; the result may contain an error.
+        """Handle JoinGroup. Returns when the member's next generation begins. The result may contain an error.
 
         Also raises `InvalidSessionTimeoutError`, `InconsistentGroupProtocolError`, `UnknownMemberIdError` and
         `FencedInstanceIdError`.
@@ -159,14 +161,15 @@ class GroupCoordinator:
         self._runtime.shard(partition)
         if not low <= request.session_timeout_ms <= high:
             raise InvalidSessionTimeoutError(
-                f"A session time-out of {request.session_timeout_ms} ms is not within {low} to {high} ms."
+                f"The session timeout of {request.session_timeout_ms} ms is not between {low} and {high} ms."
             )
         return await self._call(partition, lambda shard, respond: shard.join(request, respond))
 
     async def sync(self, request: SyncRequest) -> SyncResult:
-        """SyncGroup: returns the member's assignment once it is committed.
+        """Handle SyncGroup. Returns the member's assignment when it is committed.
 
-        While the partition is loading, members must join again, because old clients do not know the loading error here.
+        While the partition is loading, members must join again, because old clients do not expect
+        COORDINATOR_LOAD_IN_PROGRESS in the response.
         """
         partition = self._checked(request.member.group_id)
         try:
@@ -175,7 +178,7 @@ class GroupCoordinator:
             raise RebalanceInProgressError(str(error)) from error
 
     async def heartbeat(self, check: MemberCheck) -> None:
-        """Heartbeat: raises an error if the member must act. Succeeds while the partition is loading."""
+        """Handle Heartbeat. Raises an error if the member must join again. Succeeds while the partition is loading."""
         partition = self._checked(check.group_id)
         try:
             shard = self._runtime.shard(partition)
@@ -184,24 +187,25 @@ class GroupCoordinator:
         shard.heartbeat(check)
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """LeaveGroup: returns one result per member."""
+        """Handle LeaveGroup. Returns one result per member."""
         return self._runtime.shard(self._checked(group_id)).leave(group_id, members)
 
     # Offsets
 
     async def commit(self, request: CommitRequest) -> CommitResult:
-        """OffsetCommit: returns an error code per partition once the offsets are committed."""
+        """Handle OffsetCommit. Returns an error code per partition when the offsets are committed."""
         partition = self._partition(request.member.group_id)
         return await self._call(partition, lambda shard, respond: shard.commit(request, respond))
 
     async def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool = False
     ) -> dict[TopicPartition, FetchedOffset]:
-        """OffsetFetch: returns committed offsets of the requested partitions, or of all for None (KIP-88, KIP-447)."""
+        """Handle OffsetFetch. Returns the committed offsets of the requested partitions, or of all for None (KIP-88,
+        KIP-447)."""
         return self._runtime.shard(self._partition(group_id)).fetch(group_id, wanted, require_stable=require_stable)
 
     async def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition]) -> CommitResult:
-        """OffsetDelete: returns an error code per partition once the offsets are deleted (KIP-496).
+        """Handle OffsetDelete. Returns an error code per partition when the offsets are deleted (KIP-496).
 
         Also raises `GroupIdNotFoundError`, and `NonEmptyGroupError` for members that are not consumers.
         """
@@ -211,8 +215,8 @@ class GroupCoordinator:
     # Whole groups
 
     async def list(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> GroupList:
-        """ListGroups: the groups of this broker in these states and of these types; empty means all (KIP-518,
-        KIP-848)."""
+        """Handle ListGroups. Returns the groups of this broker in these states and of these types. An empty collection
+        means all (KIP-518, KIP-848)."""
         if self._is_closed:
             raise CoordinatorNotAvailableError("The broker is stopping.")
         wanted_states = {state.lower() for state in states}
@@ -226,9 +230,9 @@ class GroupCoordinator:
         return GroupList(error_code=code, groups=found)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """DescribeGroups for one group; a group that does not exist is Dead."""
+        """Handle DescribeGroups for one group. The state of a group that does not exist is Dead."""
         return self._runtime.shard(self._partition(group_id)).describe(group_id)
 
     async def delete(self, group_id: str) -> None:
-        """DeleteGroups for one group. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
+        """Handle DeleteGroups for one group. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
         return await self._call(self._partition(group_id), lambda shard, respond: shard.delete(group_id, respond))

@@ -1,10 +1,10 @@
 """Encodes and decodes the keys and values of `__consumer_offsets`, byte for byte like Apache Kafka 3.9.
 
-`replay` decodes, the state machines encode. Keys and values each begin with a version as int16. Keys of versions 0 and
-1 are committed offsets, 2 is a classic group; others belong to newer kinds of groups (KIP-848, KIP-932) and are decoded
-as `UnknownKey`, to be skipped. Value version 4 is Kafka's flexible encoding (KIP-915), which 3.9 reads but does not
-write. Offsets are written in version 3, or in version 1 if the commit has its own expiry time, which later versions
-lack; groups are written in version 3.
+`replay` decodes, and the state machines encode. Keys and values each begin with a version as int16. Keys of versions 0
+and 1 belong to committed offsets, and keys of version 2 to classic groups. Later versions belong to newer types of
+groups (KIP-848, KIP-932) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's flexible
+encoding (KIP-915), which 3.9 reads but does not write. Offsets are written in version 3, or in version 1 if the commit
+has its own expiry time, which later versions do not have. Groups are written in version 3.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """Key of a kind that this coordinator does not support."""
+    """Key of a record type that this coordinator does not support."""
 
     version: int
 
@@ -82,7 +82,7 @@ class MemberValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupValue:
-    """A generation of a classic group; without members the group is empty."""
+    """A generation of a classic group. Without members, the group is empty."""
 
     protocol_type: str
     generation: int
@@ -93,7 +93,7 @@ class GroupValue:
 
 
 def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> bytes:
-    """Encode the key of a committed offset. Raises `ValueError` for a string above 32767 bytes."""
+    """Encode the key of a committed offset. Raises `ValueError` for a string of more than 32767 bytes."""
     writer = Writer()
     writer.int16(version)
     writer.string(key.group)
@@ -103,7 +103,7 @@ def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> byte
 
 
 def encode_group_key(key: GroupKey) -> bytes:
-    """Encode the key of a group. Raises `ValueError` for a string above 32767 bytes."""
+    """Encode the key of a group. Raises `ValueError` for a string of more than 32767 bytes."""
     writer = Writer()
     writer.int16(GROUP_KEY_VERSION)
     writer.string(key.group)
@@ -111,7 +111,7 @@ def encode_group_key(key: GroupKey) -> bytes:
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
-    """Decode the key of a record. Raises `MalformedFrameError` if a known kind is too short or too long."""
+    """Decode the key of a record. Raises `MalformedFrameError` if a key of a known type is too short or too long."""
     reader = Reader(data)
     version = reader.int16()
     if version in (0, OFFSET_KEY_VERSION):
@@ -126,7 +126,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
 
 
 def encode_offset_value(value: OffsetValue, version: int | None = None) -> bytes:
-    """Encode a committed offset, by default in the version that Kafka 3.9 would choose."""
+    """Encode a committed offset, by default in the version that Kafka 3.9 writes."""
     if version is None:
         has_expiry = value.expire_timestamp_ms != NO_TIMESTAMP
         version = EXPIRING_OFFSET_VALUE_VERSION if has_expiry else OFFSET_VALUE_VERSION
@@ -169,7 +169,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 
 
 def encode_group_value(value: GroupValue, version: int = GROUP_VALUE_VERSION) -> bytes:
-    """Encode a group's generation. Fields that an older version lacks are omitted."""
+    """Encode a group's generation. Fields that an older version does not have are omitted."""
     flexible = version >= _FIRST_FLEXIBLE
     writer = Writer()
     string = writer.compact_string if flexible else writer.string
@@ -209,9 +209,9 @@ def _encode_member(writer: Writer, member: MemberValue, version: int) -> None:
 def decode_group_value(data: bytes) -> GroupValue:
     """Decode a generation of any version. Raises `MalformedFrameError` for an unknown version or missing bytes.
 
-    Version 0 has no rebalance timeout; as at that time, the session timeout replaces it.
+    Version 0 has no rebalance timeout. The session timeout replaces it, as in the Kafka releases that wrote version 0.
     """
-    # The batch limits the size of a record, so its elements are limited by its size only.
+    # The size of a record is limited by that of its batch, so only its size limits the number of elements.
     reader = Reader(data, element_budget=len(data))
     version = _value_version(reader, "group")
     flexible = version >= _FIRST_FLEXIBLE
@@ -264,5 +264,7 @@ def _decode_member(reader: Reader, version: int) -> MemberValue:
 def _value_version(reader: Reader, kind: str) -> int:
     version = reader.int16()
     if not 0 <= version <= _HIGHEST_VALUE_VERSION:
-        raise MalformedFrameError(f"{kind} value of version {version}, known are 0 to {_HIGHEST_VALUE_VERSION}")
+        raise MalformedFrameError(
+            f"the {kind} value has version {version}; the supported versions are 0 to {_HIGHEST_VALUE_VERSION}"
+        )
     return version

@@ -1,9 +1,9 @@
-"""The requests of members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Handles the requests of members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-`shard` calls it with a group and a request. This module decides what a request may do in each state of the group, and
-`rebalancing` does it. Errors are raised, or returned if the response contains more than the error. The rules and the
-order of checks are those of Apache Kafka 3.9 in ZooKeeper mode; KIP-394 (known member ids), KIP-345 (static members),
-KIP-559 (protocol type and name), KIP-814 (skipping the assignment).
+`shard` calls it with a group and a request. This module decides, for each state of the group, whether a request is
+allowed, and `rebalancing` carries it out. Errors are raised, or returned if the response contains more than the error.
+The rules and the order of checks are the same as in Apache Kafka 3.9 in ZooKeeper mode, including KIP-394 (known member
+ids), KIP-345 (static members), KIP-559 (protocol type and name) and KIP-814 (skipping the assignment).
 """
 
 from __future__ import annotations
@@ -47,25 +47,29 @@ _MEMBER_ID_BYTES: Final = 16
 
 
 def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Member:
-    """Return the sender of a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if it was replaced."""
+    """Return the member that sent a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if the member
+    was replaced."""
     if instance_id is not None:
         current_id = group.static_members.get(instance_id)
         if current_id is not None and current_id != member_id:
-            raise FencedInstanceIdError(f"Instance {instance_id!r} of group {group.group_id!r} is another member now.")
+            raise FencedInstanceIdError(
+                f"Another member of group {group.group_id!r} now has the instance id {instance_id!r}."
+            )
         if current_id is None:
-            raise UnknownMemberIdError(f"Group {group.group_id!r} has no instance {instance_id!r}.")
+            raise UnknownMemberIdError(f"Group {group.group_id!r} has no member with the instance id {instance_id!r}.")
     member = group.members.get(member_id)
     if member is None:
-        raise UnknownMemberIdError(f"Group {group.group_id!r} has no member {member_id!r}.")
+        raise UnknownMemberIdError(f"Group {group.group_id!r} has no member with the id {member_id!r}.")
     return member
 
 
 def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
-    """Return the sender if it is in the current generation; else raises `IllegalGenerationError`, too."""
+    """Return the member that sent a request. Raises the errors of `check_member`, and `IllegalGenerationError` if the
+    generation is not the current one."""
     member = check_member(group, check.member_id, check.instance_id)
     if check.generation != group.generation:
         raise IllegalGenerationError(
-            f"Group {group.group_id!r} is at generation {group.generation}, not {check.generation}."
+            f"The generation of group {group.group_id!r} is {group.generation}, not {check.generation}."
         )
     return member
 
@@ -73,11 +77,13 @@ def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
 def check_alive(group: ClassicGroup) -> None:
     """Raise `CoordinatorNotAvailableError` for a group that is being removed."""
     if group.is_dead:
-        raise CoordinatorNotAvailableError(f"Group {group.group_id!r} is being removed or moved; look it up again.")
+        raise CoordinatorNotAvailableError(
+            f"Group {group.group_id!r} is being removed or moved: look up its coordinator again."
+        )
 
 
 class Membership:
-    """Requests of members, for the groups of one partition."""
+    """Handles the requests of members, for the groups of one partition."""
 
     def __init__(self, *, settings: GroupSettings, clock: Clock, rebalancer: Rebalancer) -> None:
         """`clock` provides randomness for member ids."""
@@ -88,14 +94,15 @@ class Membership:
     # JoinGroup
 
     def join(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Add a member to the next generation; the response waits until that begins."""
+        """Add a member to the next generation. The response waits until the generation begins."""
         check_alive(group)
-        if not self._has_room(group, request.member_id):
+        if not self._has_capacity(group, request.member_id):
             group.remove(request.member_id)
             answer(JoinResult(member_id=UNKNOWN_MEMBER_ID, error_code=GroupMaxSizeReachedError.code))
         elif not group.supports(request.protocol_type, request.protocols):
             raise InconsistentGroupProtocolError(
-                f"Group {group.group_id!r} is of type {group.protocol_type!r} and shares no protocol with the member."
+                f"The member supports no protocol that all members of group {group.group_id!r} (protocol type "
+                f"{group.protocol_type!r}) support."
             )
         elif request.member_id == UNKNOWN_MEMBER_ID:
             self._join_unknown(group, request, answer)
@@ -105,12 +112,12 @@ class Membership:
             self._join_again(group, request, answer)
         self._rebalancer.check_joined(group)
 
-    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+    def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
         if group.state in (GroupState.EMPTY, GroupState.DEAD):
             return True
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            # Counting the waiting members, not all, lets a group shrink after the limit was lowered.
+            # Only waiting members are counted, so that a group can become smaller after the limit was lowered.
             is_waiting = member is not None and member.answer_join is not None
             return is_waiting or group.awaiting_join < self._settings.max_size
         return member is not None or len(group.members) < self._settings.max_size
@@ -137,18 +144,18 @@ class Membership:
         state = group.state
         is_unchanged = member.protocols == request.protocols
         if state is GroupState.COMPLETING_REBALANCE and is_unchanged:
-            # It may have missed the response to its first JoinGroup of this generation.
+            # The member may not have received the response to its first JoinGroup of this generation.
             answer(group.joined(member.member_id))
         elif state is GroupState.STABLE and is_unchanged and not group.is_leader(member.member_id):
             answer(group.joined(member.member_id))
         else:
-            # The leader may have seen a change, for example of its topics, that is not visible in its metadata.
+            # The leader may have noticed a change, for example of its topics, that is not visible in its metadata.
             self._rebalancer.update_member(group, member, request, answer)
 
     # Rejoining static members
 
     def _replace_static(self, group: ClassicGroup, request: JoinRequest, member_id: str, answer: AnswerJoin) -> None:
-        """A static member restarted: it gets its place with a new id, if possible without a rebalance."""
+        """Give a static member that restarted a new id, if possible without a rebalance."""
         instance_id = request.instance_id
         assert instance_id is not None
         old_member_id, old_leader = group.static_members[instance_id], group.leader_id or ""
@@ -159,22 +166,22 @@ class Membership:
         group.update(member, request.protocols, (request.rebalance_timeout_ms, request.session_timeout_ms), answer)
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be computing an assignment for the old id.
-            self._rebalancer.prepare(group, f"static member {member_id} came back")
+            self._rebalancer.prepare(group, f"static member {member_id} has restarted")
             return
         if group.state is not GroupState.STABLE:
             return
         if group.select_protocol() != group.protocol_name:
-            self._rebalancer.prepare(group, f"static member {member_id} came back and changes the protocol")
+            self._rebalancer.prepare(group, f"static member {member_id} has restarted and changes the protocol")
             return
 
         def stored(error: ProtocolError | None) -> None:
             if group.is_dead or group.members.get(member_id) is not member:
-                return  # It left or was replaced again meanwhile, and was answered then.
+                return  # The member has left or was replaced again, and its JoinGroup was answered then.
             if error is None:
                 group.answer_join(member, self._static_answer(group, request, member_id, old_leader))
                 self._rebalancer.heartbeat(group, member)
                 return
-            logger.warning("%r: static member %s was not stored: %s", group, member_id, error)
+            logger.warning("%r: the new id of static member %s was not stored: %s", group, member_id, error)
             failed = replace(group.joined(UNKNOWN_MEMBER_ID), error_code=error.code, leader=old_leader)
             group.answer_join(member, failed)
             group.update(member, *before, None)
@@ -186,16 +193,16 @@ class Membership:
         self._rebalancer.store(group, assignments, stored)
 
     def _static_answer(self, group: ClassicGroup, request: JoinRequest, member_id: str, old_leader: str) -> JoinResult:
-        """Return the current generation in a form that makes the leader not compute its assignment again."""
+        """Return the current generation in such a form that the leader does not compute the assignment again."""
         if not request.supports_skipping_assignment:
-            # An older client leads if the leader's id is its own id; with the old id it does not.
+            # An older client acts as leader if the leader's id is its own. With the old id, it does not.
             return replace(group.joined(member_id, shows_members=False), leader=old_leader)
         return replace(group.joined(member_id), skip_assignment=group.is_leader(member_id))
 
     # SyncGroup
 
     def sync(self, group: ClassicGroup, request: SyncRequest, answer: AnswerSync) -> None:
-        """Respond with the member's assignment once that of the leader is committed."""
+        """Respond with the member's assignment when the assignments of the leader are committed."""
         check_alive(group)
         member = check_generation(group, request.member)
         for given, own in (
@@ -203,22 +210,24 @@ class Membership:
             (request.protocol_name, group.protocol_name),
         ):
             if given is not None and given != own:
-                raise InconsistentGroupProtocolError(f"Group {group.group_id!r} has {own!r}, not {given!r}.")
+                raise InconsistentGroupProtocolError(
+                    f"The protocol of group {group.group_id!r} is {own!r}, not {given!r}."
+                )
         if group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgressError(f"Group {group.group_id!r} rebalances: join again.")
         if group.state is GroupState.STABLE:
-            self._rebalancer.note_sync(group, member)
+            self._rebalancer.record_sync(group, member)
             answer(self._rebalancer.assignment_of(group, member))
             self._rebalancer.heartbeat(group, member)
             return
-        self._rebalancer.park_sync(group, member, answer)
+        self._rebalancer.keep_sync(group, member, answer)
         if group.is_leader(member.member_id):
             self._rebalancer.assign(group, request.assignments)
 
     # Heartbeat
 
     def heartbeat(self, group: ClassicGroup, check: MemberCheck) -> None:
-        """Note that a member is alive. Raises `RebalanceInProgressError` if it must join again."""
+        """Extend the session of a member. Raises `RebalanceInProgressError` if it must join again."""
         check_alive(group)
         self._rebalancer.heartbeat(group, check_generation(group, check))
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -227,7 +236,7 @@ class Membership:
     # LeaveGroup
 
     def leave(self, group: ClassicGroup, members: Sequence[LeavingMember]) -> list[LeaveResult]:
-        """Remove members, each with its own result."""
+        """Remove members. Each has a result."""
         check_alive(group)
         results = []
         for leaving in members:

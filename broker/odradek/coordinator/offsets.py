@@ -1,9 +1,9 @@
 """Offset commits, fetches and expiration for the groups of one `__consumer_offsets` partition.
 
-`shard` calls it with a group and a request. This module checks who may commit; records are appended through
-`RecordLog`, and an offset becomes visible once its record is committed. Expiration follows KIP-211: the offsets of an
-empty group are kept for `offsets.retention.minutes` after it became empty; those of a group that only stores offsets,
-and of topics to which no member of a stable consumer group subscribes any more, for that time after their commit.
+`shard` calls it with a group and a request. This module checks whether a commit is allowed. Records are appended
+through `RecordLog`, and an offset becomes visible when its record is committed. Expiration follows KIP-211. The offsets
+of an empty group expire `offsets.retention.minutes` after the group became empty. In a group that only stores offsets,
+and for topics to which no member of a stable consumer group subscribes, offsets expire that time after their commit.
 """
 
 from __future__ import annotations
@@ -72,20 +72,20 @@ _APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
     MessageTooLargeError: InvalidCommitOffsetSizeError,
     RecordListTooLargeError: InvalidCommitOffsetSizeError,
 }
-"""Error codes for clients if the append failed; others are returned unchanged."""
+"""Errors for clients by error of a failed append. Other errors are not changed."""
 
 
-def told_error(error: ProtocolError) -> ProtocolError:
-    """Return the error of a failed append as known to clients of the group APIs."""
+def client_error(error: ProtocolError) -> ProtocolError:
+    """Return an error that clients of the group APIs know for the error of a failed append."""
     told = _APPEND_ERRORS.get(type(error))
     return error if told is None else told(str(error))
 
 
 class OffsetCommits:
-    """Commits and fetches of offsets."""
+    """Handles commits, fetches and deletions of offsets."""
 
     def __init__(self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer) -> None:
-        """`rebalancer`: a commit proves that its member is alive."""
+        """`rebalancer` extends the session of a member that commits."""
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -94,7 +94,7 @@ class OffsetCommits:
     # OffsetCommit
 
     def commit(self, group: ClassicGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
-        """Store offsets. The result has an error code per partition, once they are committed."""
+        """Store offsets. When they are committed, respond with an error code per partition."""
         self._check_committer(group, request.member)
         result = dict.fromkeys(request.offsets, NONE)
         values = {}
@@ -112,7 +112,7 @@ class OffsetCommits:
         def appended(outcome: Offset | ProtocolError) -> None:
             group.offsets.finish(values)
             if isinstance(outcome, ProtocolError):
-                code = told_error(outcome).code
+                code = client_error(outcome).code
                 respond({key: known or code for key, known in result.items()})
                 return
             for topic_partition, value in values.items():
@@ -122,16 +122,18 @@ class OffsetCommits:
         self._log.append(_commit_records(group.group_id, values), appended)
 
     def _check_committer(self, group: ClassicGroup, check: MemberCheck) -> None:
-        """Raise an error if the commit is not allowed. A commit of a member extends its session."""
+        """Raise an error if the commit is not allowed. A commit extends the session of the member."""
         check_alive(group)
         is_anonymous = check.generation < 0
         if group.state is GroupState.EMPTY and is_anonymous:
-            return  # A client that only stores offsets, or a tool that resets them.
+            return  # The client only stores offsets, or it is a tool that resets them.
         if is_anonymous and check.member_id == UNKNOWN_MEMBER_ID and check.instance_id is None:
-            raise UnknownMemberIdError(f"Group {group.group_id!r} has members; only they may commit.")
+            raise UnknownMemberIdError(f"Group {group.group_id!r} has members, so only its members can commit offsets.")
         member = check_generation(group, check)
         if group.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgressError(f"Group {group.group_id!r} waits for its assignment.")
+            raise RebalanceInProgressError(
+                f"Group {group.group_id!r} is rebalancing: commit again after the assignment."
+            )
         self._rebalancer.heartbeat(group, member)
 
     # OffsetFetch
@@ -139,7 +141,7 @@ class OffsetCommits:
     def fetch(
         self, group: ClassicGroup | None, wanted: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
-        """Return committed offsets of the requested partitions, or of all; an unknown group has none."""
+        """Return the committed offsets of the requested partitions, or of all. An unknown group has none."""
         if group is None or group.is_dead:
             return {topic_partition: FetchedOffset() for topic_partition in wanted or ()}
         offsets = group.offsets
@@ -159,10 +161,10 @@ class OffsetCommits:
     # OffsetDelete
 
     def deletable(self, group: ClassicGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
-        """Return for each partition whether its offset may be deleted (KIP-496).
+        """Return an error code for each partition, which is NONE if its offset can be deleted (KIP-496).
 
-        The offsets of topics to which members of a consumer group subscribe are kept, and all offsets while the
-        subscriptions are unknown. Raises `NonEmptyGroupError` for members of another protocol type.
+        Offsets of topics to which members of a consumer group subscribe are kept. If the subscriptions are unknown, all
+        offsets are kept. Raises `NonEmptyGroupError` for members of another protocol type.
         """
         if group.state is GroupState.EMPTY:
             return dict.fromkeys(wanted, NONE)
@@ -224,5 +226,5 @@ def _commit_time(value: OffsetValue) -> int:
 
 
 def _java_length(text: str) -> int:
-    """Return the length in UTF-16 code units, as in Java: Kafka's limit is not in bytes, despite its name."""
+    """Return the length in UTF-16 code units. Kafka's limit counts these, although its name says bytes."""
     return len(text) + sum(character > "\uffff" for character in text)

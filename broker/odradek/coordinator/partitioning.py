@@ -1,7 +1,7 @@
-"""The partition of an internal topic that coordinates a group or transactional id.
+"""Computes the partition of an internal topic whose leader coordinates a group or transactional id.
 
-All clients and brokers of a cluster must agree on it, so it is exactly Java's string hash. The coordinators and
-FindCoordinator use it.
+All brokers of a cluster must compute the same partition, so the hash is exactly that of Java's strings. The
+coordinators and FindCoordinator use it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LOWEST: Final = -(1 << 31)
 
 
 def java_string_hash(text: str) -> int:
-    """Return `java.lang.String.hashCode`: over UTF-16 code units, as a signed 32-bit number."""
+    """Return the hash of `java.lang.String.hashCode`: of the UTF-16 code units, as a signed 32-bit number."""
     units = array("H", text.encode("utf-16-le" if byteorder == "little" else "utf-16-be"))
     value = 0
     for unit in units:
@@ -23,9 +23,9 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(identifier: str, partitions: int) -> int:
-    """Return the partition of a group or transactional id; `partitions` is that of the internal topic, at least 1.
+    """Return the partition of a group or transactional id. `partitions` is the number of partitions of the topic.
 
-    The lowest 32-bit number has no positive counterpart; Kafka maps it to 0.
+    `partitions` must be at least 1. The smallest 32-bit number has no absolute value, so Kafka maps it to 0.
     """
     value = java_string_hash(identifier)
     return 0 if value == _LOWEST else abs(value) % partitions

@@ -1,4 +1,4 @@
-"""The ports of the coordinators to the rest of the broker. `app` implements them; tests have other implementations.
+"""The ports of the coordinators to the rest of the broker. `app` implements them, and tests have implementations, too.
 
 A coordinator only needs to append records to a partition, to learn whether an append was committed, and to read a whole
 partition.
@@ -13,7 +13,7 @@ from odradek.base.errors import ProtocolError
 from odradek.base.types import Offset, TopicPartition
 
 KeyValue = tuple[bytes, bytes | None]
-"""One state record; without a value it is a tombstone."""
+"""A key and a value of a record. Without a value, it is a tombstone."""
 
 Result = TypeVar("Result")
 Respond = Callable[[Result | ProtocolError], None]
@@ -24,11 +24,11 @@ class PartitionWriter(Protocol):
     """Appends to a partition that this broker leads."""
 
     async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
-        """Return the offset of the first record once all in-sync replicas have the records (acks=all).
+        """Append, and return the offset of the first record when all in-sync replicas have the records (acks=all).
 
-        The local append happens before the first suspension, so that calls take effect in their order. Raises
-        `ProtocolError` when nothing was appended or it is unknown whether it will be committed, `RequestTimedOutError`
-        after `offsets.commit.timeout.ms`.
+        The local append happens before the first suspension, so that appends are in the order of the calls. Raises
+        `ProtocolError` if nothing was appended, or if it is unknown whether the records will be committed:
+        `RequestTimedOutError` after `offsets.commit.timeout.ms`.
         """
         ...
 
@@ -37,15 +37,15 @@ class PartitionReader(Protocol):
     """Reads a partition that this broker leads from its start."""
 
     def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
-        """Return complete batches in order, from the log start to the log end at the time of the call."""
+        """Yield complete batches in order, from the log start to the log end at the time of the call."""
         ...
 
 
 class RecordLog(Protocol):
-    """The log of one coordinator partition, for its state machine."""
+    """The log of one coordinator partition, as its state machine uses it."""
 
     def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
-        """Queue records. `done` is called once, later and in the order of the calls, with their offset or an error.
+        """Queue records. `done` is called later, once, with their offset or an error, in the order of the calls.
 
         The records of one call are appended atomically.
         """
@@ -56,15 +56,15 @@ class Shard(Protocol):
     """The state machine of one coordinator partition."""
 
     def replay(self, records: bytes) -> Iterator[int]:
-        """Apply a record set read from the log. Yields the number of records after each batch."""
+        """Apply a record set that was read from the log. Yields the number of records after each batch."""
         ...
 
     def on_loaded(self) -> None:
-        """Start timers and serve requests, after the log was replayed."""
+        """Start timers. Called after the log was replayed, before requests are served."""
         ...
 
     def on_unloaded(self) -> None:
-        """Stop timers and answer waiting requests with NOT_COORDINATOR, because another broker serves now."""
+        """Stop timers and answer waiting requests with NOT_COORDINATOR, because another broker leads the partition."""
         ...
 
 
@@ -98,7 +98,7 @@ class Runtime(Protocol[ShardT]):
     def call(
         self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
     ) -> Awaitable[Result]:
-        """Run an operation at once and wait for its answer. Raises an error answer."""
+        """Run an operation immediately and wait for its result. Raises the result if it is an error."""
         ...
 
     async def close(self) -> None:

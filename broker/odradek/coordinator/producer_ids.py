@@ -23,18 +23,19 @@ class ProducerIds:
     """The producer ids of one broker."""
 
     def __init__(self, claim_block: ClaimBlock) -> None:
-        """The first block is claimed when the first id is needed."""
+        """`claim_block` is called for the first time when the first id is needed."""
         self._claim_block = claim_block
         self._next = 0
         self._end = 0
         self._claim: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """Return a unique id. Raises `CoordinatorLoadInProgressError`, which clients retry, if there is no block."""
+        """Return a unique id. Raises `CoordinatorLoadInProgressError`, which clients retry, if no block can be
+        claimed."""
         while self._next == self._end:
             if self._claim is None:
                 self._claim = asyncio.get_running_loop().create_task(self._claim_next(), name="claim-producer-ids")
-            # Shielded: a caller that is cancelled must not cancel the claim of the others.
+            # The claim is shielded, because a caller that is cancelled must not cancel it for the others.
             await asyncio.shield(self._claim)
         producer_id = self._next
         self._next += 1
@@ -44,8 +45,8 @@ class ProducerIds:
         try:
             first, size = await self._claim_block()
         except OdradekError as error:
-            logger.warning("no block of producer ids could be claimed: %s", error)
-            raise CoordinatorLoadInProgressError("No producer ids are available at the moment.") from error
+            logger.warning("a block of producer ids cannot be allocated: %s", error)
+            raise CoordinatorLoadInProgressError("No producer id can be allocated: try again.") from error
         finally:
             self._claim = None
         self._next, self._end = first, first + size

@@ -1,8 +1,8 @@
-"""Takes a classic group from one generation to the next: waits, removals, assignments, and their records.
+"""Rebalances classic groups: waits for members, removes them, distributes assignments, and writes records.
 
-`membership` calls it when members join, sync or leave, and the purgatories when a wait ends (`delayed`). Changes are
-appended through `RecordLog`. An assignment takes effect when its record is committed; a failed append causes another
-rebalance. All calls are made on the event loop, one at a time.
+`membership` calls it when members join, sync or leave, and the purgatories call it when a wait ends (`delayed`).
+Changes are appended through `RecordLog`. An assignment takes effect when its record is committed. A failed append
+causes another rebalance. All calls are made on the event loop, one at a time.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from odradek.coordinator.requests import JoinRequest, JoinResult, SyncResult
 logger = logging.getLogger(__name__)
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""Maximum wait of a member's first JoinGroup. The member cannot send heartbeats yet, and a client that gave up and
-tried again would leave a dead member behind each time."""
+"""Maximum wait of a member's first JoinGroup. The member cannot send heartbeats yet, so a client that gives up and
+tries again would leave a dead member each time."""
 
 NOBODY_JOINED_BACKOFF_MS: Final = 100
-"""Minimum wait before a rebalance that no member joined is checked again, in case the rebalance timeout is 0."""
+"""Minimum wait before a rebalance that no member has joined is checked again. The rebalance timeout may be 0."""
 
 _JOIN: Final = "\0join"
 _SYNC: Final = "\0sync"
@@ -65,16 +65,16 @@ _STORE_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
     MessageTooLargeError: UnknownServerError,
     RecordListTooLargeError: UnknownServerError,
 }
-"""Errors for members if the record of the group could not be appended."""
+"""Errors for members by error of a failed append of the group's record."""
 
 
 def with_reason(event: str, reason: str | None) -> str:
-    """Return an event for the log, with the reason that the member gave (KIP-800), if any."""
+    """Return a text for the log, with the reason that the member gave (KIP-800), if it gave one."""
     return f"{event}: {reason}" if reason else event
 
 
 class Rebalancer:
-    """The rebalances of the groups of one `__consumer_offsets` partition."""
+    """Rebalances the groups of one `__consumer_offsets` partition."""
 
     def __init__(
         self,
@@ -105,26 +105,26 @@ class Rebalancer:
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined", request.reason))
 
     def update_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
-        """Update a known member that joins again, and start a rebalance."""
+        """Update a member that joins again, and start a rebalance."""
         timeouts_ms = (request.rebalance_timeout_ms, request.session_timeout_ms)
         group.update(member, request.protocols, timeouts_ms, answer)
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined again", request.reason))
 
     def remove_member(self, group: ClassicGroup, member: Member, reason: str) -> None:
-        """Remove a member; the remaining members rebalance."""
+        """Remove a member and start a rebalance of the others."""
         group.remove(member.member_id)
         self.end_wait(group, member.member_id)
         self.prepare_if_possible(group, reason)
         self.check_joined(group)
 
     def remove_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Remove a member that got an id and has not joined with it."""
+        """Remove a pending member, which got an id and has not joined with it."""
         group.remove(member_id)
         self.end_wait(group, member_id)
         self.check_joined(group)
 
     def expect_pending(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Delay a rebalance for a member that has just got its id, for at most its session timeout."""
+        """Delay a rebalance until a member that has just got its id joins, for at most its session timeout."""
         group.pending_members.add(member_id)
         operation = DelayedHeartbeat(self, group, member_id, timeout_ms, is_pending=True)
         self._heartbeats.try_complete_else_watch(operation, [(group, member_id)])
@@ -146,25 +146,25 @@ class Rebalancer:
         self._heartbeats.try_complete_else_watch(operation, [key])
 
     def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
-        """Remove a member whose heartbeat is overdue. Called by a wait."""
+        """Remove a member whose heartbeat is overdue. Called when a wait ends."""
         if is_pending:
             logger.info("%r: pending member %s did not join in time", group, member_id)
             self.remove_pending(group, member_id)
         else:
-            logger.info("%r: member %s gave no sign of life in time", group, member_id)
-            self.remove_member(group, group.members[member_id], f"member {member_id} expired")
+            logger.info("%r: member %s did not send a heartbeat in time", group, member_id)
+            self.remove_member(group, group.members[member_id], f"the session of member {member_id} has expired")
 
-    # From one generation to the next
+    # Generations
 
     def prepare_if_possible(self, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance unless one is already being prepared."""
+        """Start a rebalance, unless the group already waits for members to join."""
         if group.can_rebalance:
             self.prepare(group, reason)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance: all members must join."""
+        """Start a rebalance, in which all members must join."""
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._drop_assignment(group, RebalanceInProgressError("The group rebalances: join again."))
+            self._drop_assignment(group, RebalanceInProgressError("The group is rebalancing: join again."))
         self._end_sync_wait(group)
         was_empty = group.state is GroupState.EMPTY
         group.move_to(GroupState.PREPARING_REBALANCE, self._clock.wall_ms())
@@ -188,7 +188,8 @@ class Rebalancer:
         self._rebalances.try_complete_else_watch(operation, [(group, _JOIN)])
 
     def initial_delay_over(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> None:
-        """Extend the wait if a member joined meanwhile, else start the first generation (KIP-134). Called by a wait."""
+        """Extend the wait if a member joined meanwhile, otherwise start the first generation (KIP-134). Called when a
+        wait ends."""
         if group.new_member_added and remaining_ms:
             group.new_member_added = False
             delay = min(self._settings.initial_rebalance_delay_ms, remaining_ms)
@@ -197,14 +198,14 @@ class Rebalancer:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """Start the next generation with the members that joined; remove the other dynamic members. Called by a
-        wait."""
+        """Start the next generation with the members that joined, and remove the other dynamic members. Called when a
+        wait ends."""
         for member in group.unjoined_dynamic_members():
             logger.info("%r: member %s did not join in time", group, member.member_id)
             group.remove(member.member_id)
             self.end_wait(group, member.member_id)
         if not group.elect_joined_leader():
-            # Only static members are left and none has rejoined: wait for their session timeouts.
+            # There are only static members and none has rejoined: wait until they do or their sessions time out.
             self._await_joins(group, max(group.rebalance_timeout_ms, NOBODY_JOINED_BACKOFF_MS))
             return
         group.begin_generation(self._clock.wall_ms())
@@ -223,22 +224,22 @@ class Rebalancer:
     # Assignments
 
     def assign(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignments, and send them to the members when they are committed."""
+        """Store the leader's assignments. Send them to the members when they are committed."""
         generation = group.generation
         complete = {member_id: assignments.get(member_id, b"") for member_id in group.members}
 
         def stored(error: ProtocolError | None) -> None:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
-                return  # A rebalance started meanwhile, for which all members must join again.
+                return  # Another rebalance has started, for which all members must join again.
             if error is None:
-                self._hand_out(group, complete)
+                self._distribute(group, complete)
             else:
                 self._drop_assignment(group, error)
                 self.prepare_if_possible(group, f"the assignment could not be stored: {error}")
 
         self.store(group, complete, stored)
 
-    def _hand_out(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+    def _distribute(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         group.move_to(GroupState.STABLE, self._clock.wall_ms())
         for member in list(group.members.values()):
             member.assignment = assignments.get(member.member_id, b"")
@@ -250,23 +251,23 @@ class Rebalancer:
             self._answer_sync(group, member, error)
 
     def _answer_sync(self, group: ClassicGroup, member: Member, result: SyncResult | ProtocolError) -> None:
-        # A session that expired while the member waited for this answer was kept, so restart it now.
+        # The session did not expire while the member waited for this response, so restart it now.
         if group.answer_sync(member, result):
             self.heartbeat(group, member)
 
     def assignment_of(self, group: ClassicGroup, member: Member) -> SyncResult:
-        """Return the answer for a member of a stable group."""
+        """Return the SyncGroup result for a member of a stable group."""
         return SyncResult(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
         )
 
-    def park_sync(self, group: ClassicGroup, member: Member, answer: AnswerSync) -> None:
-        """Keep a SyncGroup until the assignment is known."""
-        group.park_sync(member, answer)
-        self.note_sync(group, member)
+    def keep_sync(self, group: ClassicGroup, member: Member, answer: AnswerSync) -> None:
+        """Keep a SyncGroup request until the assignment is known."""
+        group.keep_sync(member, answer)
+        self.record_sync(group, member)
 
-    def note_sync(self, group: ClassicGroup, member: Member) -> None:
-        """Note that the member has sent SyncGroup in this generation."""
+    def record_sync(self, group: ClassicGroup, member: Member) -> None:
+        """Record that the member has sent SyncGroup in this generation."""
         group.pending_sync.discard(member.member_id)
         self._rebalances.check((group, _SYNC))
 
@@ -275,9 +276,9 @@ class Rebalancer:
         self._rebalances.check((group, _SYNC))
 
     def sync_expired(self, group: ClassicGroup, generation: int) -> None:
-        """Remove members that did not send SyncGroup in this generation (KAFKA-12890). Called by a wait."""
+        """Remove members that did not send SyncGroup in this generation (KAFKA-12890). Called when a wait ends."""
         silent = sorted(group.pending_sync)
-        logger.info("%r: no SyncGroup in generation %d from %s", group, generation, silent)
+        logger.info("%r: in generation %d, no SyncGroup arrived from %s", group, generation, silent)
         for member_id in silent:
             group.remove(member_id)
             self.end_wait(group, member_id)
@@ -288,7 +289,7 @@ class Rebalancer:
     def store(
         self, group: ClassicGroup, assignments: Mapping[str, bytes], done: Callable[[ProtocolError | None], None]
     ) -> None:
-        """Append the group's record. `done` gets None when it is committed, else the error for the members."""
+        """Append the group's record. `done` gets None when it is committed, or the error for the members."""
 
         def appended(result: Offset | ProtocolError) -> None:
             if not isinstance(result, ProtocolError):
@@ -301,19 +302,19 @@ class Rebalancer:
         self._log.append([(key, encode_group_value(group.value(assignments)))], appended)
 
     def _warn_when_failed(self, group: ClassicGroup) -> Callable[[ProtocolError | None], None]:
-        # As in Kafka: after a move the old generation is loaded again, and its members expire.
+        # As in Kafka: if the partition moves, the old generation is loaded again, and its members expire.
         def done(error: ProtocolError | None) -> None:
             if error is not None:
                 logger.warning("%r: the record of the empty group was not stored: %s", group, error)
 
         return done
 
-    # Moves of the partition
+    # Loading and unloading
 
     def on_loaded(self, group: ClassicGroup) -> None:
-        """Begin to wait for the members of a group that was read from the log."""
+        """Start to wait for heartbeats of the members of a group that was read from the log."""
         if len(group.members) > self._settings.max_size:
-            self.prepare(group, f"more than {self._settings.max_size} members")
+            self.prepare(group, f"the group has more than {self._settings.max_size} members")
         for member in list(group.members.values()):
             self.heartbeat(group, member)
 

@@ -1,9 +1,9 @@
 """Rebuilds the state of a `__consumer_offsets` partition from its log: the newest record of each key.
 
-`shard` uses it while its partition is loading and then takes `groups`, `offsets` and `transactions`. A later record of
-a key replaces an earlier one, a tombstone removes it. Offsets of a transaction count once its commit marker is read and
-are dropped with an abort marker; a transaction without a marker stays open. Records of newer kinds of groups and
-invalid values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
+`shard` uses it while its partition is loading, and then takes `groups`, `offsets` and `transactions`. A later record of
+a key replaces an earlier one, and a tombstone removes it. The offsets of a transaction are applied at its commit marker
+and dropped at an abort marker. A transaction without a marker stays open. Records of newer types of groups and invalid
+values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Replay:
         """Apply a record set. Yields the number of records after each batch.
 
         Raises `CorruptMessageError` or `InvalidRecordError` if a batch, or a message from before Kafka 0.11, is
-        corrupt: then the log is, and must not be served.
+        corrupt. The partition must not be served then.
         """
         for position, header in iterate_entries(records):
             check_entry(records, position, header)
@@ -66,7 +66,7 @@ class Replay:
 
     def _end_transaction(self, header: BatchHeader, marker: Record | None) -> None:
         if marker is None:
-            return  # Compaction removed the records and keeps the batch only for the producer's sequence.
+            return  # Compaction removed the records and kept the batch only for its sequence numbers.
         end = read_control_type(marker.key)
         if end is None:
             return
@@ -80,7 +80,7 @@ class Replay:
             self._apply(header, record)
         except MalformedFrameError as error:
             self.unreadable += 1
-            logger.error("record %d of the group log cannot be read and is passed over: %s", record.offset, error)
+            logger.error("record %d of the group log cannot be read and is skipped: %s", record.offset, error)
 
     def _apply(self, header: BatchHeader, record: Record) -> None:
         if record.key is None:

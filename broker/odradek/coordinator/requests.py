@@ -1,7 +1,7 @@
 """Requests and results of the group coordinator, independent of protocol versions.
 
-`server/groups/group_handlers` builds the requests from decoded ones and turns the answers into messages. Times are
-in milliseconds; error codes are the protocol's, 0 for success.
+`server/groups/group_handlers` creates these requests from decoded ones, and messages from the results. Times are in
+milliseconds. Error codes are those of the protocol, with 0 for success.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ UNKNOWN_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""A member's protocols (assignors) with its metadata for each, the preferred one first."""
+"""A member's protocols (assignors) with its metadata for each, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A member joins the next generation of the group."""
+    """The request of a member to join the next generation of the group."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
@@ -67,7 +67,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberCheck:
-    """The member and generation in a request of a member."""
+    """The member and the generation that a request names."""
 
     group_id: str
     member_id: str
@@ -77,7 +77,7 @@ class MemberCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member requests its assignment; the leader sends the assignments of all."""
+    """The request of a member for its assignment. The leader's request has the assignments of all members."""
 
     member: MemberCheck
     protocol_type: str | None = None
@@ -114,19 +114,19 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """An offset of one partition. None: the broker's retention and the broker's time."""
+    """An offset of one partition. If times are None, the broker's retention and the broker's time apply."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_EPOCH
     retention_ms: int | None = None
     commit_timestamp_ms: int | None = None
-    """Time from which the retention of the offset counts (OffsetCommit 1)."""
+    """Time at which the retention of the offset begins (OffsetCommit 1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """Offsets of a member, or of a client that only stores offsets (no member id, generation -1)."""
+    """Offsets of a member, or of a client that only stores offsets and has no member id and generation -1."""
 
     member: MemberCheck
     offsets: Mapping[TopicPartition, OffsetToCommit]
@@ -154,7 +154,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """The groups of this broker. The code is COORDINATOR_LOAD_IN_PROGRESS while partitions are being loaded."""
+    """The groups of this broker. The error code is COORDINATOR_LOAD_IN_PROGRESS while partitions are being loaded."""
 
     error_code: int
     groups: Sequence[GroupListing]
@@ -162,7 +162,7 @@ class GroupList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member; metadata and assignment are empty unless the group is stable."""
+    """A member. Metadata and assignment are empty unless the group is stable."""
 
     member_id: str
     instance_id: str | None
@@ -174,7 +174,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group and its members. An unknown group is Dead and has no members."""
+    """A group and its members. An unknown group has the state Dead and no members."""
 
     group_id: str
     state: str

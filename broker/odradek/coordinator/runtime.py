@@ -1,12 +1,13 @@
 """Runs the state machines of a coordinator topic, one for each partition that this broker leads.
 
-The replication calls `load` and `unload` through the coordinator when leadership changes; requests use `call`. Each
-partition has one queue of appends: at most one append is in progress, queued ones are combined into the next, and
+When leadership changes, `replication` calls `load` and `unload` through the coordinator. Requests use `call`. Each
+partition has a queue of appends: at most one append is in progress, queued ones are combined into the next one, and
 results are delivered in order. Operations are synchronous, so the event loop serializes them. Loading reads in slices,
 between which other tasks run.
 
-Invariants: a state machine serves only after its whole log was replayed; every queued append gets exactly one result,
-at the latest NOT_COORDINATOR when the partition is unloaded; every task belongs to a partition and ends with it.
+Invariants: a state machine serves requests only after its whole log was replayed; every queued append gets exactly one
+result, which is NOT_COORDINATOR if the partition is unloaded before; every task belongs to a partition and ends with
+it.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder
 logger = logging.getLogger(__name__)
 
 SLICE_RECORDS: Final = 500
-"""Records replayed before other tasks run: about a millisecond or two."""
+"""Number of records that are replayed before other tasks run. This takes one or two milliseconds."""
 
 LOAD_RETRY_MS: Final = 1000.0
 LOAD_RETRY_MAX_MS: Final = 60_000.0
-"""Retry of a partition that cannot be read: first after a second, later after a minute."""
+"""Pauses before a partition that could not be read is read again: a second at first, at most a minute."""
 
 MAX_QUEUED_APPENDS: Final = 100_000
-"""Maximum number of queued appends of a partition; more are rejected, so that clients retry later."""
+"""Maximum number of queued appends of a partition. Further ones are rejected, so that clients retry later."""
 
 ShardT = TypeVar("ShardT", bound=Shard)
 Result = TypeVar("Result")
 
 
 class PartitionState(Enum):
-    """State of a partition. When leadership returns, a new one is created."""
+    """State of a partition. A new object is created whenever this broker becomes the leader."""
 
     LOADING = "loading"
     ACTIVE = "active"
@@ -63,12 +64,12 @@ class _Append(NamedTuple):
 
 
 class Journal:
-    """The queue of appends of one partition; the `RecordLog` of its state machine."""
+    """The queue of appends of one partition. Implements the `RecordLog` of its state machine."""
 
     def __init__(
         self, topic_partition: TopicPartition, writer: PartitionWriter, clock: Clock, limit_bytes: int
     ) -> None:
-        """`limit_bytes`: maximum size of a batch, unless one append alone is larger."""
+        """`limit_bytes` is the maximum size of a batch, unless a single append is larger."""
         self._topic_partition = topic_partition
         self._writer = writer
         self._clock = clock
@@ -78,7 +79,7 @@ class Journal:
         self._is_closed = False
 
     def limit(self, limit_bytes: int) -> None:
-        """Set another limit for future batches."""
+        """Set the limit of future batches."""
         self._limit_bytes = limit_bytes - HEADER_SIZE
 
     def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
@@ -105,8 +106,8 @@ class Journal:
 
     def _refusal(self) -> ProtocolError:
         if self._is_closed:
-            return NotCoordinatorError(f"{self._topic_partition} has moved to another broker.")
-        return CoordinatorNotAvailableError(f"Too many appends wait for {self._topic_partition}.")
+            return NotCoordinatorError(f"This broker no longer leads {self._topic_partition}.")
+        return CoordinatorNotAvailableError(f"Too many appends to {self._topic_partition} are waiting: try again.")
 
     def _next_batch(self) -> list[_Append]:
         batch = [self._queue.popleft()]
@@ -129,20 +130,20 @@ class Journal:
         except OdradekError as error:
             return KafkaStorageError(str(error))
         except Exception:
-            # A bug here must not leave the group waiting forever: report an error and log the cause.
-            logger.exception("append of %d writes to %s failed", len(batch), self._topic_partition)
-            return UnknownServerError("The broker failed; its log says why.")
+            # After a bug, the group must not wait forever, so it gets an error.
+            logger.exception("the append of %d queued writes to %s failed", len(batch), self._topic_partition)
+            return UnknownServerError("The broker failed to handle the request: see its log.")
 
     def _answer(self, batch: Sequence[_Append], outcome: Offset | ProtocolError) -> None:
         for entry in batch:
             try:
                 entry.done(outcome)
             except Exception:
-                # A bug with one group must not affect the results of others.
-                logger.exception("an append to %s could not be taken over", self._topic_partition)
+                # A bug in the code of one group must not affect the results of others.
+                logger.exception("the result of an append to %s could not be applied", self._topic_partition)
 
     async def close(self) -> None:
-        """Fail queued appends with NOT_COORDINATOR and end. Idempotent."""
+        """End queued appends with NOT_COORDINATOR and stop. Idempotent."""
         self._is_closed = True
         task = self._task
         if task is not None:
@@ -160,7 +161,7 @@ def _record_bytes(record: KeyValue) -> int:
 
 
 class _Partition(Generic[ShardT]):
-    """A partition that this broker leads."""
+    """The state machine, the queue and the tasks of a partition that this broker leads."""
 
     def __init__(self, topic_partition: TopicPartition, epoch: int, shard: ShardT, journal: Journal) -> None:
         self.topic_partition = topic_partition
@@ -177,7 +178,7 @@ class CoordinatorRuntime(Generic[ShardT]):
     def __init__(
         self, *, writer: PartitionWriter, reader: PartitionReader, clock: Clock, batch_limit_bytes: int
     ) -> None:
-        """`batch_limit_bytes`: `max.message.bytes` of the topic."""
+        """`batch_limit_bytes` is `max.message.bytes` of the topic."""
         self._writer = writer
         self._reader = reader
         self._clock = clock
@@ -187,7 +188,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._is_closed = False
 
     def limit_batches(self, limit_bytes: int) -> None:
-        """`max.message.bytes` of the topic has changed."""
+        """Apply a changed `max.message.bytes` of the topic."""
         self._batch_limit_bytes = limit_bytes
         for partition in self._partitions.values():
             partition.journal.limit(limit_bytes)
@@ -200,7 +201,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         if self._is_closed:
             return
         if known is not None:
-            # The leader stayed the same over an election, so the state in memory matches the log.
+            # This broker was the leader before the election, too, so the state in memory matches the log.
             known.epoch = max(known.epoch, epoch)
             return
         journal = Journal(topic_partition, self._writer, self._clock, self._batch_limit_bytes)
@@ -216,10 +217,17 @@ class CoordinatorRuntime(Generic[ShardT]):
                 await self._replay(partition)
                 break
             except OdradekError as error:
-                logger.error("%s cannot be loaded, next try in %d ms: %s", partition.topic_partition, retry_ms, error)
+                logger.error(
+                    "%s cannot be loaded; the broker tries again in %d ms: %s",
+                    partition.topic_partition,
+                    retry_ms,
+                    error,
+                )
             except Exception:
-                # Without another attempt, the groups would be reported as loading forever.
-                logger.exception("%s cannot be loaded, next try in %d ms", partition.topic_partition, retry_ms)
+                # Without another attempt, clients would get COORDINATOR_LOAD_IN_PROGRESS forever.
+                logger.exception(
+                    "%s cannot be loaded; the broker tries again in %d ms", partition.topic_partition, retry_ms
+                )
             await self._clock.sleep_ms(retry_ms)
             retry_ms = min(retry_ms * 2, LOAD_RETRY_MAX_MS)
             partition.shard = make_shard(partition.journal)
@@ -237,7 +245,7 @@ class CoordinatorRuntime(Generic[ShardT]):
                     await asyncio.sleep(0)
 
     def unload(self, topic_partition: TopicPartition) -> None:
-        """Drop a partition that this broker no longer leads. Ignores unknown ones."""
+        """Drop a partition that this broker no longer leads. Unknown partitions are ignored."""
         partition = self._partitions.pop(topic_partition, None)
         if partition is not None:
             closing = asyncio.get_running_loop().create_task(self._close(partition), name=f"unload-{topic_partition}")
@@ -266,7 +274,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         return any(partition.state is PartitionState.LOADING for partition in self._partitions.values())
 
     def shards(self) -> Sequence[ShardT]:
-        """All loaded state machines."""
+        """Return all loaded state machines."""
         return [
             partition.shard
             for _, partition in sorted(self._partitions.items())
@@ -285,13 +293,13 @@ class CoordinatorRuntime(Generic[ShardT]):
     async def call(
         self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
     ) -> Result:
-        """Run an operation now and wait for its result. Raises its error."""
+        """Run an operation immediately and wait for its result. Raises its error."""
         shard = self.shard(topic_partition)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def respond(result: Result | ProtocolError) -> None:
             if future.done():
-                return  # The caller was cancelled; its operation continues.
+                return  # The caller was cancelled. The operation continues.
             if isinstance(result, ProtocolError):
                 future.set_exception(result)
             else:

@@ -1,8 +1,8 @@
 """The groups of one `__consumer_offsets` partition: finds the group of each request, and writes its records.
 
-The runtime creates one for each partition that this broker leads, replays the log into it, and drops it when the
-partition moves; `groups` runs requests on it. All methods are synchronous and run on the event loop, one at a time.
-Invariant: once every queued append has a result, the visible state is the one that a reload would find in the log.
+The runtime creates a shard for each partition that this broker leads, replays the log into it, and drops it when the
+partition moves. `groups` runs requests on it. All methods are synchronous and run on the event loop, one at a time.
+Invariant: when every queued append has a result, the visible state is the same as after another replay of the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from odradek.coordinator.delayed import Heartbeats, Rebalances
 from odradek.coordinator.group_settings import GroupSettings
 from odradek.coordinator.log_records import GroupKey, encode_group_key
 from odradek.coordinator.membership import Membership
-from odradek.coordinator.offsets import CommitResult, OffsetCommits, told_error, tombstones
+from odradek.coordinator.offsets import CommitResult, OffsetCommits, client_error, tombstones
 from odradek.coordinator.ports import RecordLog, Respond
 from odradek.coordinator.rebalancing import Rebalancer
 from odradek.coordinator.replay import Replay
@@ -59,7 +59,7 @@ class GroupShard:
         heartbeats: Heartbeats,
         rebalances: Rebalances,
     ) -> None:
-        """The purgatories are shared by all partitions of a broker."""
+        """All partitions of a broker share the purgatories."""
         self.groups: Final[dict[str, ClassicGroup]] = {}
         self._clock = clock
         self._log = log
@@ -73,13 +73,13 @@ class GroupShard:
     # Loading and unloading
 
     def replay(self, records: bytes) -> Iterator[int]:
-        """Apply a record set of the log; see `Replay.read`."""
+        """Apply a record set of the log. See `Replay.read`."""
         if self._replay is None:
-            raise RuntimeError("the partition is loaded already")
+            raise RuntimeError("the partition is already loaded")
         return self._replay.read(records)
 
     def on_loaded(self) -> None:
-        """Create the groups in the log, and wait for their members."""
+        """Create the groups in the log, and start to wait for heartbeats of their members."""
         replay, self._replay = self._replay, None
         if replay is None:
             return
@@ -89,7 +89,7 @@ class GroupShard:
                 self.groups[group_id] = ClassicGroup.loaded(group_id, value, now_ms)
             except ValueError as error:
                 replay.unreadable += 1
-                logger.error("the record of group %r contradicts itself and is passed over: %s", group_id, error)
+                logger.error("the record of group %r is inconsistent and is skipped: %s", group_id, error)
         for (group_id, topic_partition), entry in replay.offsets.items():
             self._group(group_id).offsets.put(topic_partition, entry)
         for producer_id, offsets in replay.transactions.items():
@@ -100,7 +100,7 @@ class GroupShard:
         for group in list(self.groups.values()):
             self._rebalancer.on_loaded(group)
         logger.info(
-            "loaded %d groups and %d offsets; passed over %d records of other kinds and %d that cannot be read",
+            "loaded %d groups and %d offsets; skipped %d records of unknown types and %d that cannot be read",
             len(self.groups),
             len(replay.offsets),
             replay.unknown_keys,
@@ -108,7 +108,7 @@ class GroupShard:
         )
 
     def on_unloaded(self) -> None:
-        """End all groups; waiting requests are redirected to the new coordinator."""
+        """End all groups. Waiting requests get an error that makes clients look up the new coordinator."""
         moved = NotCoordinatorError("The group has moved to another broker.")
         for group in list(self.groups.values()):
             self._rebalancer.kill(group, moved)
@@ -135,7 +135,7 @@ class GroupShard:
     # Members
 
     def join(self, request: JoinRequest, respond: Respond[JoinResult]) -> None:
-        """JoinGroup; a member without an id creates the group."""
+        """Handle JoinGroup. A member without an id creates the group if it does not exist."""
         is_unknown = request.member_id == UNKNOWN_MEMBER_ID
         group = self._group(request.group_id) if is_unknown else self._member_group(request.group_id)
         try:
@@ -144,7 +144,7 @@ class GroupShard:
             self._drop_if_unused(group)
 
     def _drop_if_unused(self, group: ClassicGroup) -> None:
-        """Drop a group created by a rejected request: the log has no record of it."""
+        """Drop a group that a rejected request has created. It has no record in the log."""
         is_used = group.generation or group.members or group.pending_members or not group.offsets.is_idle
         if group.state is GroupState.EMPTY and not is_used:
             self.groups.pop(group.group_id, None)
@@ -168,11 +168,13 @@ class GroupShard:
     # Offsets
 
     def commit(self, request: CommitRequest, respond: Respond[CommitResult]) -> None:
-        """OffsetCommit; without a generation it creates a group that only stores offsets."""
+        """Handle OffsetCommit. Without a generation, it creates a group that only stores offsets."""
         check = request.member
         group = self.groups.get(check.group_id)
         if group is None and check.generation >= 0:
-            raise IllegalGenerationError(f"There is no group {check.group_id!r}, so no generation {check.generation}.")
+            raise IllegalGenerationError(
+                f"Group {check.group_id!r} does not exist, so it has no generation {check.generation}."
+            )
         if group is None:
             group = self._group(check.group_id)
         try:
@@ -183,11 +185,11 @@ class GroupShard:
     def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
-        """OffsetFetch; `wanted` None means all."""
+        """Handle OffsetFetch. If `wanted` is None, all offsets are returned."""
         return self._offsets.fetch(self.groups.get(group_id), wanted, require_stable=require_stable)
 
     def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition], respond: Respond[CommitResult]) -> None:
-        """OffsetDelete; returns an error code per partition once the tombstones are committed.
+        """Handle OffsetDelete. Responds with an error code per partition when the tombstones are committed.
 
         A partition without an offset is not an error. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`.
         """
@@ -200,7 +202,7 @@ class GroupShard:
         self._remove(group, doomed, lambda error: respond(result if error is None else error))
 
     def expire(self) -> None:
-        """Remove expired offsets, and groups without any state left."""
+        """Remove expired offsets, and groups that have no other state."""
         for group in list(self.groups.values()):
             self._remove(group, self._offsets.expired(group), lambda error: None)
 
@@ -214,22 +216,23 @@ class GroupShard:
     # Whole groups
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Return a group; an unknown one is Dead."""
+        """Return a group. An unknown group has the state Dead."""
         group = self.groups.get(group_id)
         return GroupDescription(group_id=group_id, state=GroupState.DEAD.value) if group is None else group.describe()
 
     def delete(self, group_id: str, respond: Respond[None]) -> None:
-        """Remove an empty group with its offsets. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
+        """Remove an empty group and its offsets. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""
         group = self._known_group(group_id)
         if group.state is not GroupState.EMPTY:
-            raise NonEmptyGroupError(f"Group {group_id!r} is {group.state.value}.")
+            raise NonEmptyGroupError(f"Group {group_id!r} cannot be deleted in the state {group.state.value}.")
         group.offsets.open_transactions.clear()
         self._remove(group, list(group.offsets.committed()), respond)
 
     def _remove(self, group: ClassicGroup, topic_partitions: list[TopicPartition], respond: Respond[None]) -> None:
-        """Write tombstones for offsets, and for the group if it has no state left; remove both once they are committed.
+        """Write tombstones for offsets, and for the group if it has no other state. Remove both when they are
+        committed.
 
-        A member may join or commit meanwhile: then the group stays, and its records follow the tombstones in the log.
+        If a member joins or commits meanwhile, the group is kept, and its new records follow the tombstones in the log.
         """
         records = tombstones(group.group_id, topic_partitions)
         leaves_nothing = (
@@ -248,8 +251,8 @@ class GroupShard:
 
         def appended(outcome: Offset | ProtocolError) -> None:
             if isinstance(outcome, ProtocolError):
-                logger.warning("%r: tombstones were not stored: %s", group, outcome)
-                respond(told_error(outcome))
+                logger.warning("%r: the tombstones were not stored: %s", group, outcome)
+                respond(client_error(outcome))
             else:
                 self._removed(group, topic_partitions, generation)
                 respond(None)
@@ -259,9 +262,10 @@ class GroupShard:
     def _removed(
         self, group: ClassicGroup, topic_partitions: list[TopicPartition], empty_generation: int | None
     ) -> None:
-        """Remove what the tombstones deleted. `empty_generation`: the generation that was deleted, or None.
+        """Remove the offsets and the group that the tombstones deleted. `empty_generation` is the generation of the
+        deleted group; None if only offsets were deleted.
 
-        A later generation has its own record after the tombstones.
+        A later generation has another record after the tombstones and is not removed.
         """
         group.offsets.remove(topic_partitions)
         if group.state is not GroupState.EMPTY or group.generation != empty_generation:

@@ -138,7 +138,7 @@ class MemoryTree:
     def node(self, path: str) -> _Znode:
         """Return a znode. Raises `NoNode`."""
         if path not in self.nodes:
-            raise NoNode("no such znode", path)
+            raise NoNode("the znode does not exist", path)
         return self.nodes[path]
 
     def children(self, path: str) -> list[str]:
@@ -199,16 +199,16 @@ class MemoryTree:
     def _create(self, operation: Create, session: int) -> str:
         path = operation.path
         if path == ROOT and not operation.sequential:
-            raise NodeExists("the znode exists already", path)
+            raise NodeExists("the znode already exists", path)
         above = self.nodes.get(_parent(path))
         if above is None:
-            raise NoNode("no such znode", path)
+            raise NoNode("the znode does not exist", path)
         if operation.sequential:
             path = f"{path}{above.children_made:010d}"
         if not _is_valid(path):
             raise ZkError("not a valid path", operation.path)
         if path in self.nodes:
-            raise NodeExists("the znode exists already", operation.path)
+            raise NodeExists("the znode already exists", operation.path)
         if above.owner:
             raise ZkError("an ephemeral znode cannot have children", operation.path)
         now, zxid = self.wall_ms, self._zxid

@@ -1,7 +1,8 @@
 """The ACLs of znodes that brokers create.
 
-`zk/client` calls it for each znode that it creates, with the path below the chroot. The rules are Kafka's
-(`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can share the tree.
+`zk/client` calls it for each znode that it creates, with the path below the chroot. The rules are the same as in Kafka
+(`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can use the same
+znodes.
 Pure.
 """
 
@@ -13,12 +14,13 @@ from odradek.zk import layout
 
 READ: Final = 1
 ALL: Final = 31
-"""Read, write, create, delete and administer, as ZooKeeper numbers them."""
+"""ZooKeeper's bits for read, write, create, delete and administer."""
 
 DELEGATION_TOKENS: Final = "/delegation_token/tokens"
 
 SENSITIVE: Final = (*layout.SENSITIVE_CONFIGS, DELEGATION_TOKENS)
-"""Path prefixes of znodes that may contain secrets and that only brokers may read. Kafka compares prefixes, too."""
+"""Prefixes of the paths of znodes that may contain secrets, so that only brokers may read them. Kafka also compares
+prefixes."""
 
 
 class Acl(NamedTuple):
@@ -36,9 +38,9 @@ _CREATOR_AND_READERS: Final = (*_CREATOR, Acl(READ, "world", "anyone"))
 
 
 def acls_for(path: str, *, secure: bool) -> tuple[Acl, ...]:
-    """Return the ACL of a new znode. It is open to everyone unless `secure`.
+    """Return the ACL of a new znode. It allows everyone everything unless `secure` is set.
 
-    The parent of the znodes of old consumers is always open, because consumers create these.
+    The ACL of `/consumers` is always open, because old consumers create znodes below it.
     """
     if not secure or path == layout.CONSUMERS:
         return _OPEN

@@ -1,7 +1,7 @@
 """A ZooKeeper client for the event loop, on top of kazoo.
 
 kazoo runs the protocol in its own thread. Its results, watch events and session changes pass through one queue to the
-event loop and are handled in that order; nothing here blocks the loop. `KazooZkClient` implements the port of
+event loop and are handled in that order. Nothing here blocks the event loop. `KazooZkClient` implements the port of
 `zk/port`, whose names this module re-exports. Only this module converts kazoo's errors. `zk/session` changes kazoo's
 session handling.
 """
@@ -89,33 +89,33 @@ _EPHEMERAL: Final = 1
 _SEQUENTIAL: Final = 2
 
 _READS_PER_REQUEST: Final = 50
-"""Maximum znodes per request: larger requests are not cheaper, and their answers delay those of others."""
+"""Maximum number of znodes per request. Larger requests are not cheaper, and their responses delay others."""
 
 _ERRORS: Final[tuple[tuple[type[Exception], type[ZkError], str], ...]] = (
-    (kazoo_errors.NoNodeError, NoNode, "no such znode"),
-    (kazoo_errors.NodeExistsError, NodeExists, "the znode exists already"),
+    (kazoo_errors.NoNodeError, NoNode, "the znode does not exist"),
+    (kazoo_errors.NodeExistsError, NodeExists, "the znode already exists"),
     (kazoo_errors.BadVersionError, BadVersion, "the znode has another version"),
     (kazoo_errors.NotEmptyError, NotEmpty, "the znode has children"),
     (
         kazoo_errors.NoAuthError,
         AuthenticationFailed,
-        "the znode's access list does not allow it: connect with the identity of the brokers that made it "
-        "(zookeeper.sasl.jaas.config, zookeeper.auth.digest or a TLS client certificate), or change the list by setAcl",
+        "the ACL of the znode does not allow it. Connect with the identity of the brokers that created it "
+        "(zookeeper.sasl.jaas.config, zookeeper.auth.digest or a TLS client certificate), or change the ACL",
     ),
-    (kazoo_errors.AuthFailedError, AuthenticationFailed, "the ensemble does not accept our credentials"),
+    (kazoo_errors.AuthFailedError, AuthenticationFailed, "the ensemble rejects the credentials of this client"),
     (kazoo_errors.SessionClosedRequireSaslError, AuthenticationFailed, AUTHENTICATION_REQUIRED),
     (
         kazoo_errors.InvalidACLError,
         AuthenticationFailed,
-        "zookeeper.set.acl=true, but the ensemble did not take any identity of ours: of a TLS client certificate it "
-        "does so only when its ssl.clientAuth and authProvider.x509 are set",
+        "zookeeper.set.acl=true, but the ensemble does not accept an identity of this client. It accepts a TLS client "
+        "certificate as identity only if its properties ssl.clientAuth and authProvider.x509 are set",
     ),
-    # In kazoo it is a subclass of the session expiration, but it only means that the client is closed.
+    # In kazoo, this error is a subclass of the session expiration, but it only means that the client is closed.
     (kazoo_errors.ConnectionClosedError, ConnectionLost, "the client is closed"),
     (kazoo_errors.SessionExpiredError, SessionExpired, "the session expired"),
     (kazoo_errors.ConnectionLoss, ConnectionLost, "the connection was lost"),
     (kazoo_errors.SessionMovedError, ConnectionLost, "the session moved to another server"),
-    (kazoo_errors.OperationTimeoutError, ConnectionLost, "the ensemble took too long"),
+    (kazoo_errors.OperationTimeoutError, ConnectionLost, "the ensemble did not answer in time"),
 )
 
 
@@ -129,19 +129,19 @@ def _translated(error: BaseException, path: str) -> BaseException:
 
 
 class KazooZkClient:
-    """Implements `ZkClient` with kazoo. Create it on a loop, `await start()`, use it only there, `await close()`."""
+    """Implements `ZkClient` with kazoo. Create and use it on one event loop. Await `start` first and `close` last."""
 
     def __init__(self, settings: ZkSettings, *, on_latency: Callable[[float], None] = lambda _: None) -> None:
         """Create an unconnected client. Raises `ConfigError` if the connect string is invalid.
 
-        `on_latency` is called with the milliseconds of each request, from sending to the answer or error.
+        `on_latency` is called after each request with the milliseconds from sending it to its response or error.
         """
         servers, self._root = settings.split()
         try:
             hosts, _ = collect_hosts(servers)
         except ValueError:
             raise ConfigError(
-                f"zookeeper.connect={settings.connect!r} is not allowed: it must be host:port,host:port/chroot"
+                f"zookeeper.connect={settings.connect!r} is not valid: it must be host:port,host:port/chroot"
             ) from None
         self._connect_timeout_s = connect_timeout_s(settings.session_timeout_ms, len(hosts))
         self._settings = settings
@@ -173,7 +173,7 @@ class KazooZkClient:
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """(id, password) of the session while it is connected. They allow another process to take it over or end it."""
+        """Id and password of the session while it is connected. With them, another process can end the session."""
         client_id: tuple[int, bytes] | None = None if self._kazoo is None else self._kazoo.client_id
         return client_id
 
@@ -185,7 +185,7 @@ class KazooZkClient:
         """
         settings = self._settings
         if settings.tls is not None:
-            client_context(settings.tls)  # report invalid files now, not at each attempt
+            client_context(settings.tls)  # report invalid files immediately, not at each attempt to connect
         queue = LoopQueue(asyncio.get_running_loop())
         self._kazoo = kazoo = Kazoo(
             settings,
@@ -211,7 +211,7 @@ class KazooZkClient:
     async def _make_root(self) -> None:
         root, self._root = self._root, ""
         try:
-            await self.exists("/")  # an ensemble that requires authentication refuses the first request
+            await self.exists("/")  # an ensemble that requires authentication rejects the first request
             if root:
                 await self.ensure_path(root)
         finally:
@@ -237,7 +237,7 @@ class KazooZkClient:
         self._session_changed(KeeperState.CLOSED, 0)
 
     def _session_changed(self, keeper_state: str, session_id: int) -> None:
-        """Handle a change of kazoo's state. Runs on the loop, in order with answers and watches."""
+        """Handle a change of kazoo's state. Runs on the event loop, in order with responses and watches."""
         if self._in(SessionState.CLOSED):
             return
         event = self._session_event(keeper_state, session_id)
@@ -247,7 +247,7 @@ class KazooZkClient:
         if self._in(SessionState.CONNECTED):
             self._connected.set()
         elif self._in(SessionState.CLOSED):
-            self._connected.set()  # waiters check the state and fail
+            self._connected.set()  # those that wait for a connection check the state and fail
         else:
             self._connected.clear()
         for callback in tuple(self._session_callbacks):
@@ -275,7 +275,7 @@ class KazooZkClient:
         return None
 
     async def _ready(self, path: str) -> None:
-        """Return when connected. Raises `ConnectionLost` if it takes too long or is impossible."""
+        """Return when the client is connected. Raises `ConnectionLost` if that takes too long or is impossible."""
         if self._in(SessionState.CONNECTED):
             return
         try:
@@ -289,13 +289,13 @@ class KazooZkClient:
 
     def _gone(self, path: str) -> ZkError:
         if self._refusal:
-            return AuthenticationFailed(f"ZooKeeper refuses us: {self._refusal}")
+            return AuthenticationFailed(f"ZooKeeper rejects this client: {self._refusal}")
         return ConnectionLost("the client is closed", path)
 
     # Requests
 
     def _submit(self, path: str, call: Callable[[Kazoo], Any]) -> asyncio.Future[Any]:
-        """Send one request at once. The future gets its answer, or the converted error."""
+        """Send a request immediately. The future gets its response or the converted error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         began_s = loop.time()
@@ -325,15 +325,16 @@ class KazooZkClient:
         return self._submit(path, lambda kazoo: kazoo.get_async(self._absolute(path)))
 
     def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
-        """Request the children at once. `watch` is called at their next change."""
+        """Send a request for the children immediately. `watch` is called at their next change."""
         return self._submit(path, lambda kazoo: kazoo.get_children_async(self._absolute(path), watch=watch))
 
     def submit_exists(self, path: str, watch: Fired | None = None) -> asyncio.Future[Any]:
-        """Request the stat (None if the znode does not exist) at once. `watch` is called at its next change."""
+        """Send a request for the stat (None if the znode does not exist) immediately. `watch` is called at the next
+        change."""
         return self._submit(path, lambda kazoo: kazoo.exists_async(self._absolute(path), watch=watch))
 
     def _absolute(self, path: str) -> str:
-        """Return the path with the chroot. Raises `InvalidPath` if it could lead out of it."""
+        """Return the path below the chroot. Raises `InvalidPath` if the result could be outside of the chroot."""
         if not path.startswith("/") or {".", ".."}.intersection(path.split("/")):
             raise InvalidPath("not an absolute path of a znode", path)
         return (self._root + path).rstrip("/") or "/"
@@ -454,7 +455,7 @@ class KazooZkClient:
         created, stat = await self._submit(
             path,
             lambda kazoo: kazoo.create_async(
-                # The name of a sequential znode can be only its number: then the path ends with a slash.
+                # The name of a sequential znode may consist only of its number. The path then ends with a slash.
                 self._absolute(path) + ("/" if sequential and path.endswith("/") else ""),
                 data,
                 acl=self._acls(path),
@@ -466,14 +467,14 @@ class KazooZkClient:
         return Created(created.removeprefix(self._root), ZnodeStat(*stat))
 
     async def ensure_path(self, path: str) -> None:
-        """Create the znode and its parents without data where they do not exist."""
+        """Create the znode and its parents, without data, if they do not exist."""
         await self._ready(path)
         self._absolute(path)
         for part in [*parents(path), path]:
             await self._ensure_one(part)
 
     async def _ensure_one(self, path: str) -> None:
-        # Check first: a client that may only read the upper part of the tree can still use what is below it.
+        # Check first, because the client may not be allowed to create znodes above one that it may use.
         if await self.submit_exists(path) is None:
             try:
                 await self._create(path, None, ephemeral=False, sequential=False)
@@ -492,7 +493,7 @@ class KazooZkClient:
         await self._submit(path, lambda kazoo: kazoo.delete_async(self._absolute(path), version))
 
     async def sync(self, path: str = "/") -> None:
-        """Let the connected server catch up with the leader of the ensemble."""
+        """Return when the connected server has caught up with the leader of the ensemble."""
         await self._ready(path)
         await self._submit(path, lambda kazoo: kazoo.sync_async(self._absolute(path)))
 
@@ -527,7 +528,7 @@ class KazooZkClient:
     def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
         def send(kazoo: Kazoo) -> Any:
             self._check_size(operations)
-            # Not kazoo's transaction builder, because it refuses znodes without data.
+            # kazoo's transaction builder is not used, because it rejects znodes without data.
             answer = kazoo.handler.async_result()
             kazoo._call(serialization.Transaction([self._request(operation) for operation in operations]), answer)
             return answer
@@ -537,7 +538,7 @@ class KazooZkClient:
     def _request(self, operation: Operation) -> Any:
         if not operation.path.startswith("/"):
             raise InvalidPath("not an absolute path of a znode", operation.path)
-        path = self._root + operation.path  # not normalised: the server validates it
+        path = self._root + operation.path  # the path is not normalised, because the server validates it
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
@@ -567,11 +568,11 @@ class KazooZkClient:
     # Watches
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the znode was created, changed or deleted, and after a reconnection."""
+        """Call `callback` after the znode was created, changed or deleted, and after a reconnection."""
         return self._watch(StandingWatch(self, path, callback, children=False))
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the set of children changed. The znode does not have to exist yet."""
+        """Call `callback` after the set of children changed. The znode does not have to exist yet."""
         return self._watch(StandingWatch(self, path, callback, children=True))
 
     def _watch(self, watch: StandingWatch) -> Watch:

@@ -1,7 +1,7 @@
 """Ends the ZooKeeper session of a dead broker process, so that its ephemeral znodes disappear at once.
 
-The parent of the broker process calls it with the id and password of the session when the process has certainly ended.
-Invariant: if the session has already ended, nothing changes; a new session that ZooKeeper opens instead is closed.
+The parent of the broker process calls it with the id and password of the session, after the process has ended.
+Invariant: if the session has already ended, nothing changes. If ZooKeeper then opens a new session, it is closed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PER_SERVER_MS: Final = 2_000.0
 
 
 def end_session(settings: ZkSettings, credentials: tuple[int, bytes], *, timeout_ms: float) -> None:
-    """Take over the session and close it. Blocks for at most about `timeout_ms`.
+    """Connect with the session of the dead process and close it. Blocks for at most about `timeout_ms`.
 
-    `settings` are those of the dead broker. Raises `ZkError` if no server accepts the session in time; it then ends
-    after its timeout.
+    `settings` are those of the dead broker. Raises `ZkError` if no server accepts the session in time. The session then
+    expires after its timeout.
     """
     client = Kazoo(
         settings,

@@ -1,8 +1,9 @@
 """The layout of ZooKeeper: paths of znodes, and their contents as frozen dataclasses.
 
 Paths are relative to the chroot. The broker, the controller and the operator read and write znodes only through
-`decode` and `encode` of this module. The JSON is that of Apache Kafka 2.7 to 3.9, in the same order of keys. Decoding
-accepts all older versions and ignores unknown keys; invalid content raises `LayoutError`, which names the path.
+`decode` and `encode` of this module. The JSON is the same as in Apache Kafka 2.7 to 3.9, including the order of keys.
+Decoding accepts all older versions and ignores unknown keys. Invalid content raises `LayoutError`, which names the
+path.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ def topic_path(topic: str) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """Return the parent path of a topic's partitions."""
+    """Return the path of the parent of a topic's partitions."""
     return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(partition: TopicPartition) -> str:
-    """Return the parent path of a partition's state; the znode is empty."""
+    """Return the path of the parent of a partition's state. The znode is empty."""
     return f"{TOPICS}/{partition.topic}/partitions/{partition.partition}"
 
 
@@ -88,12 +89,12 @@ def partition_state_path(partition: TopicPartition) -> str:
 
 
 def config_path(kind: str, name: str) -> str:
-    """Return the path of an entity's configuration. `kind` is one of `CONFIG_TYPES`; `name` may be `DEFAULT_ENTITY`."""
+    """Return the path of an entity's configuration. `kind` is one of `CONFIG_TYPES`. `name` may be `DEFAULT_ENTITY`."""
     return f"{CONFIG}/{kind}/{name}"
 
 
 def delete_topic_path(topic: str) -> str:
-    """Return the path of a topic's deletion mark; the znode is empty."""
+    """Return the path of a topic's deletion mark. The znode is empty."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -103,7 +104,7 @@ def consumer_offset_path(group_id: str, partition: TopicPartition) -> str:
 
 
 def is_node_name(text: str) -> bool:
-    """Whether the text is a valid name of a znode, so that it cannot lead out of its parent.
+    """Return whether the text is a valid name of a znode, so that a path with it cannot leave the parent.
 
     https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel
     """
@@ -132,17 +133,17 @@ def _encode(value: Mapping[str, object]) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterId:
-    """`/cluster/id`: the cluster id, created when the cluster was first started."""
+    """`/cluster/id`: the cluster id, which was generated at the first start of the cluster."""
 
     cluster_id: str
 
     def encode(self) -> bytes:
-        """The version is a string here, as Kafka writes it."""
+        """Encode version 1. As in Kafka, the version is a string here."""
         return _encode({"version": "1", "id": self.cluster_id})
 
     @classmethod
     def decode(cls, data: bytes, path: str = CLUSTER_ID) -> ClusterId:
-        """Raises `LayoutError` if there is no id."""
+        """Decode the cluster id. Raises `LayoutError` if there is none."""
         return cls(cluster_id=Node(path, data).text("id"))
 
 
@@ -163,7 +164,7 @@ class BrokerRegistration:
 
     @property
     def path(self) -> str:
-        """Where it is written."""
+        """The path of the znode."""
         return broker_path(self.broker_id)
 
     def encode(self) -> bytes:
@@ -187,7 +188,7 @@ class BrokerRegistration:
 
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
-        """Decode versions 1 to 5. Before version 4 the name of a listener is its security protocol."""
+        """Decode versions 1 to 5. Before version 4, the name of a listener is its security protocol."""
         path = broker_path(broker_id)
         node = Node(path, data)
         version = node.integer("version")
@@ -229,7 +230,7 @@ def _endpoint(node: Node, protocols: Mapping[str, str], text: str) -> Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaAssignment:
-    """The brokers of one partition. During a reassignment `replicas` contains old and new ones (KIP-455)."""
+    """The replicas of a partition. During a reassignment, `replicas` contains old and new ones (KIP-455)."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -242,7 +243,7 @@ class ReplicaAssignment:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas before the reassignment; those that stay come first."""
+        """The replicas before the reassignment. Those that are kept come first."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
     @property
@@ -266,7 +267,7 @@ class TopicAssignment:
 
     @property
     def path(self) -> str:
-        """Where it is written."""
+        """The path of the znode."""
         return topic_path(self.topic)
 
     def encode(self) -> bytes:
@@ -317,7 +318,7 @@ class PartitionState:
     isr: tuple[int, ...]
     controller_epoch: int
     recovering: bool = False
-    """The leader was elected from outside the ISR and has not reported its recovery yet (KIP-704)."""
+    """Whether the leader was not in the ISR when it was elected and has not reported its recovery yet (KIP-704)."""
 
     def encode(self) -> bytes:
         """Encode version 1, with the recovery state only if the leader is recovering."""
@@ -344,7 +345,7 @@ class PartitionState:
 
     @classmethod
     def decode(cls, partition: TopicPartition, data: bytes) -> PartitionState:
-        """Raises `LayoutError` if leader, epoch or ISR are missing."""
+        """Decode version 1. Raises `LayoutError` if the leader, the epoch or the ISR is missing."""
         node = Node(partition_state_path(partition), data)
         return cls(
             leader=node.integer("leader"),
@@ -362,7 +363,7 @@ class ControllerRegistration:
     broker_id: int
     timestamp_ms: int = -1
     kraft_epoch: int = -1
-    """At least 0 if a KRaft quorum has taken over (KIP-866)."""
+    """At least 0 if a KRaft quorum is the controller (KIP-866)."""
 
     def encode(self) -> bytes:
         """Version 2."""
@@ -377,7 +378,7 @@ class ControllerRegistration:
 
     @classmethod
     def decode(cls, data: bytes, path: str = CONTROLLER) -> ControllerRegistration:
-        """Versions 1 and 2."""
+        """Decode versions 1 and 2."""
         node = Node(path, data)
         return cls(
             broker_id=node.integer("brokerid"),
@@ -396,7 +397,7 @@ def decode_controller_epoch(data: bytes, path: str = CONTROLLER_EPOCH) -> int:
     try:
         return int(data)
     except ValueError as error:
-        raise LayoutError(path, f"a number is expected, found {data[:200]!r}") from error
+        raise LayoutError(path, f"expected a number, found {data[:200]!r}") from error
 
 
 def encode_consumer_offset(offset: int) -> bytes:
@@ -408,7 +409,7 @@ def decode_consumer_offset(path: str, data: bytes) -> int:
     """Decode an offset. Raises `LayoutError`."""
     text = data.decode("ascii", "replace")
     if _OFFSET_TEXT.fullmatch(text) is None or not -(1 << 63) <= int(text) < 1 << 63:
-        raise LayoutError(path, f"an offset is expected, found {data[:200]!r}")
+        raise LayoutError(path, f"expected an offset, found {data[:200]!r}")
     return int(text)
 
 
@@ -421,9 +422,9 @@ def encode_config(values: Mapping[str, str]) -> bytes:
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str]:
-    """Decode overrides. An empty znode, or one without `config`, has none.
+    """Decode overrides. A znode that is empty or has no `config` has none.
 
-    The `LayoutError` of a znode that may contain secrets does not quote it.
+    If the znode may contain secrets, the `LayoutError` does not quote its content.
     """
     if not data:
         return {}
@@ -433,7 +434,10 @@ def decode_config(path: str, data: bytes | None) -> dict[str, str]:
     except LayoutError:
         if not path.startswith(SENSITIVE_CONFIGS):
             raise
-    raise LayoutError(path, "not a JSON object whose config is an object of strings (not shown: it may hold secrets)")
+    raise LayoutError(
+        path,
+        "not a JSON object whose config is an object of strings (not shown, because it may contain secrets)",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -494,7 +498,7 @@ class ProducerIdBlock:
     last_id: int
 
     def encode(self) -> bytes:
-        """Encode version 1. The ends are strings, because some readers lose the precision of JSON numbers above
+        """Encode version 1. The first and the last id are strings, because some JSON parsers lose precision above
         2**53."""
         return _encode(
             {
@@ -507,7 +511,7 @@ class ProducerIdBlock:
 
     @classmethod
     def decode(cls, data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock:
-        """Raises `LayoutError` if the block ends before it starts."""
+        """Decode version 1. Raises `LayoutError` if the last id is below the first."""
         node = Node(path, data)
         block = cls(
             broker_id=node.integer("broker"), first_id=node.integer("block_start"), last_id=node.integer("block_end")
@@ -524,12 +528,12 @@ class LogDirEvent:
     broker_id: int
 
     def encode(self) -> bytes:
-        """Encode version 1. Failure is the only event."""
+        """Encode version 1. The only type of event is a failure."""
         return _encode({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> LogDirEvent:
-        """Decode the broker id; the kind of event is ignored."""
+        """Decode the broker id. The type of the event is ignored."""
         return cls(broker_id=Node(path, data).integer("broker"))
 
 
@@ -540,10 +544,10 @@ class Feature:
     enabled: bool
     features: Mapping[str, int] = field(default_factory=dict)
     version: int = 2
-    """2 from inter-broker protocol 3.3; 1 before, where each level also has a minimum."""
+    """2 from inter-broker protocol 3.3 on. Before, it is 1, and each feature also has a minimum level."""
 
     def encode(self) -> bytes:
-        """Encode in its version."""
+        """Encode in the version of the object."""
         levels = {
             name: {"max_version_level": level} | ({"min_version_level": level} if self.version == 1 else {})
             for name, level in self.features.items()
@@ -552,7 +556,7 @@ class Feature:
 
     @classmethod
     def decode(cls, data: bytes, path: str = FEATURE) -> Feature:
-        """Versions 1 and 2."""
+        """Decode versions 1 and 2."""
         node = Node(path, data)
         if node.integer("version") not in (1, 2):
             raise node.error("version", "1 or 2")
@@ -565,5 +569,5 @@ def sequence_number(path: str, prefix: str) -> int:
     name = path.rpartition("/")[2]
     number = name.removeprefix(prefix)
     if number == name or not number.isdecimal():
-        raise LayoutError(path, f"a name of {prefix} and a number is expected")
+        raise LayoutError(path, f"expected a name of {prefix} and a number")
     return int(number)

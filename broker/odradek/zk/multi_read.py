@@ -1,7 +1,7 @@
 """Reads of many znodes in one request (ZOOKEEPER-3402, servers from 3.6), which kazoo does not support.
 
-This module serialises the request and parses the response; `zk/client` sends it. One request is much cheaper than
-single reads for kazoo, its thread and the server.
+This module serialises the request and parses the response, and `zk/client` sends the request. One request is much
+cheaper than single reads, for kazoo, its thread and the server.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _END: Final = _HEADER.pack(-1, True, -1)
 _NO_WATCH: Final = b"\x00"
 
 Read = tuple[bytes | None, Sequence[int]] | Exception
-"""Data and stat of a znode, or the error."""
+"""Data and stat of a znode, or the error of its read."""
 
 
 class MultiRead:
-    """A request with kazoo's interface: `type`, `serialize`, `deserialize`."""
+    """A request with the interface that kazoo expects: `type`, `serialize`, `deserialize`."""
 
     type: Final = 22
 

@@ -1,4 +1,4 @@
-"""A JSON object in a znode with typed access. Errors name the znode and the key.
+"""Typed access to a JSON object in a znode. Errors name the znode and the key.
 
 `zk/layout` reads typed values. Missing or mistyped values raise `LayoutError`; unknown keys are ignored, because newer
 versions add keys.
@@ -28,18 +28,18 @@ class Node:
     __slots__ = ("_path", "_values")
 
     def __init__(self, path: str, data: bytes | None) -> None:
-        """Raises `LayoutError` unless `data` is a JSON object."""
+        """Parse the data. Raises `LayoutError` unless it is a JSON object."""
         self._path = path
         try:
             values = json.loads(data or b"")
         except (ValueError, RecursionError) as error:
             raise LayoutError(path, f"not JSON: {(data or b'')[:200]!r}") from error
         if not isinstance(values, dict):
-            raise LayoutError(path, f"a JSON object is expected, found {values!r:.200}")
+            raise LayoutError(path, f"expected a JSON object, found {values!r:.200}")
         self._values = cast("dict[str, object]", values)
 
     def error(self, name: str, wanted: str) -> LayoutError:
-        """Return an error about one key, for the caller to raise."""
+        """Return an error about a key, for the caller to raise."""
         return LayoutError(self._path, f"{name} must be {wanted}, found {self._values.get(name)!r:.200}")
 
     def has(self, name: str) -> bool:
@@ -47,7 +47,7 @@ class Node:
         return self._values.get(name) is not None
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Return a number, or a number in a string as old versions wrote it."""
+        """Return a number. It may be in a string, as old versions wrote it."""
         value = self._values.get(name)
         if value is None and default is not None:
             return default

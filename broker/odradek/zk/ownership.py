@@ -1,7 +1,7 @@
-"""The operator's records in ZooKeeper about settings that it wrote: `/odradek/...`. Pure.
+"""The operator's records in ZooKeeper (`/odradek/...`) of the settings that it has written. Pure.
 
 Kafka and its tools do not access `/odradek`, so Java brokers in the same cluster are not affected. Each record is
-written in the same transaction as its settings.
+written in the same transaction as the settings.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ class ManagedTopic:
 
     topic: str
     topic_id: UUID | None
-    """Id of the topic. If others delete and recreate the topic, it has another id, and the record does not apply."""
+    """Id of the topic. A topic that others deleted and created again has another id, and the record does not apply to
+    it."""
     resource: str
-    """Uid of the Topic resource; empty in an embedded cluster. Another resource of that name adopts the topic again."""
+    """Uid of the Topic resource; empty in an embedded cluster. If the resource is replaced by one with another uid, the
+    topic is adopted again."""
     owned: frozenset[str]
-    """Keys in the resource. A key that is removed from the resource is removed from the topic."""
+    """Keys in the resource. A key that is removed from the resource is also removed from the topic."""
     preserved: frozenset[str]
-    """Keys that others had set before the resource adopted the topic. They stay."""
+    """Keys that others had set before the resource adopted the topic. They are kept."""
 
     @property
     def path(self) -> str:
-        """Path of the record."""
+        """The path of the record."""
         return managed_topic_path(self.topic)
 
     def encode(self) -> bytes:
@@ -78,15 +80,16 @@ class ManagedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokersOwnership:
-    """What belongs to one Cluster resource in the brokers' part of an ensemble."""
+    """The default settings and the broker ids in an ensemble that belong to one Cluster resource."""
 
     owned: frozenset[str] = frozenset()
-    """Keys of `/config/brokers/<default>` in the resource. A key that is removed from the resource is removed there."""
+    """Keys of `/config/brokers/<default>` in the resource. A key that is removed from the resource is also removed from
+    the znode."""
     preserved: frozenset[str] = frozenset()
-    """Keys that others had set when the cluster got its record. They stay. Only in a dedicated ensemble: in a shared
-    one, all keys of others stay."""
+    """Keys that others had set before the cluster got its record. They are kept. Used only in a dedicated ensemble: in
+    a shared one, all keys of others are kept."""
     ids: frozenset[int] = frozenset()
-    """Ids of the cluster's brokers. Only in a shared ensemble."""
+    """Ids of the cluster's brokers. Used only in a shared ensemble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class ManagedBrokers:
     """`/odradek/brokers`: the owners of default settings of brokers and of broker ids."""
 
     clusters: Mapping[str, BrokersOwnership] = field(default_factory=dict)
-    """By uid of the Cluster resource, because several can share an ensemble."""
+    """Owners by uid of the Cluster resource, because several clusters can share an ensemble."""
 
     def encode(self) -> bytes:
         """Encode version 1."""

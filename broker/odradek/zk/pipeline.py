@@ -1,7 +1,7 @@
 """Sends many requests with a limited number in flight.
 
-A request is a function that sends it and returns its future; results have the order of the requests. After a lost
-connection or session no more requests are sent, because they would fail as well.
+A request is a function that sends it and returns a future. The results are in the order of the requests. After the
+connection or the session is lost, no more requests are sent, because they would fail as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _T = TypeVar("_T")
 
 
 class Pipeline(Generic[_T]):
-    """Sends requests and returns their results in order, each a value or its exception."""
+    """Sends requests and returns their results in order. A result is a value or an exception."""
 
     def __init__(self, submits: Sequence[Callable[[], asyncio.Future[_T]]], limit: int) -> None:
-        """`limit`: maximum number of requests in flight, at least 1."""
+        """`limit` is the maximum number of requests in flight, at least 1."""
         self._submits = submits
         self._limit = limit
         self._next = 0
@@ -48,7 +48,7 @@ class Pipeline(Generic[_T]):
         self._open -= 1
         lost = isinstance(error, ConnectionLost | SessionExpired)
         if lost:
-            # The rest would fail as well; each unsent request keeps its initial result, a lost connection.
+            # Requests that are not sent keep their initial result, a lost connection.
             self._next = len(self._submits)
         if self._next < len(self._submits) and not self._finished.done():
             self._send()

@@ -1,9 +1,9 @@
-"""The ZooKeeper client that the packages above use: a protocol, its types and its errors.
+"""The port to ZooKeeper that the other packages use: the protocol of the client, its types and its errors.
 
-The controller, the registration and the operator depend on `ZkClient`; `zk/client` implements it with kazoo, and test
-kits in memory. Everything runs on one event loop. Requests are sent in the order of the calls, and responses, watches
-and session events arrive in the order in which ZooKeeper sent them: a read in the callback of a watch sees at least the
-change that fired it.
+The controller, the registration and the operator depend on `ZkClient`. `zk/client` implements it with kazoo, and the
+test kits in memory. All methods and callbacks run on one event loop. Requests are sent in the order of the calls.
+Responses, watches and session events arrive in the order in which ZooKeeper sent them, so a read in the callback of a
+watch returns at least the change that fired it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's default of `jute.maxbuffer`."""
 
 ANY_VERSION = -1
-"""Version of a set, delete or check that matches every version."""
+"""Version in a set, delete or check that matches every version."""
 
 
 class ZkError(OdradekError):
-    """An operation failed in ZooKeeper; `path` is its znode, if there is one."""
+    """An operation failed in ZooKeeper. `path` is its znode, if there is one."""
 
     def __init__(self, message: str, path: str = "") -> None:
-        """`message` is a sentence; `path` is relative to the chroot."""
+        """`message` describes the failure. `path` is relative to the chroot."""
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
 
@@ -36,11 +36,11 @@ class NoNode(ZkError):  # noqa: N818 - ZooKeeper's own name
 
 
 class NodeExists(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The znode exists already."""
+    """The znode already exists."""
 
 
 class BadVersion(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """The znode does not have the version given in the operation."""
+    """The znode does not have the version that the operation requires."""
 
 
 class NotEmpty(ZkError):  # noqa: N818 - ZooKeeper's own name
@@ -56,26 +56,26 @@ class SessionExpired(ZkError):  # noqa: N818 - ZooKeeper's own name
 
 
 class ConnectionLost(ZkError):  # noqa: N818 - ZooKeeper's own name
-    """No response arrived. A write may have been executed or not."""
+    """No response arrived. It is unknown whether a write was executed."""
 
 
 class NotSent(ZkError):  # noqa: N818 - says what is the case
-    """The request itself is invalid, so nothing was sent. The session is not affected."""
+    """The request is invalid, so it was not sent. The session is not affected."""
 
 
 class InvalidPath(NotSent, ValueError):  # noqa: N818 - says what is the case
-    """Not the path of a znode: relative, or with a part that ZooKeeper rejects."""
+    """The path is not valid: it is relative, or it has a part that ZooKeeper rejects."""
 
 
 class TooLarge(NotSent):
-    """A write is larger than ZooKeeper accepts. A server would close the connection of a client that sends it."""
+    """A write is larger than ZooKeeper accepts. A server would close the connection on which it arrives."""
 
 
 class ZnodeStat(NamedTuple):
     """The stat of a znode, with ZooKeeper's fields."""
 
     czxid: int
-    """Transaction that created it; the broker epoch of a registration."""
+    """Id of the transaction that created the znode. For a registration, it is the broker epoch."""
     mzxid: int
     ctime_ms: int
     mtime_ms: int
@@ -91,7 +91,7 @@ class ZnodeStat(NamedTuple):
 
 
 class Created(NamedTuple):
-    """Result of a create: the path, including the number of a sequential znode, and the stat."""
+    """The result of a create: the path, including the number of a sequential znode, and the stat."""
 
     path: str
     stat: ZnodeStat
@@ -102,16 +102,16 @@ class TlsSettings:
     """TLS settings for the ensemble. Files are in PEM format."""
 
     truststore_location: str | None = None
-    """Trusted certificates, and revocation lists; None for those of the system."""
+    """File with the trusted certificates and the revocation lists; None for the certificates of the system."""
     keystore_location: str | None = None
-    """Private key and certificates of this client, if any."""
+    """File with the private key and the certificates of this client, if it has any."""
     keystore_password: str | None = field(default=None, repr=False)
     verify_host_name: bool = True
     """Whether the server's certificate must match the host in the connect string."""
     protocols: tuple[str, ...] = ("TLSv1.2",)
-    """At least one of TLSv1.2 and TLSv1.3."""
+    """TLSv1.2, TLSv1.3 or both."""
     cipher_suites: tuple[str, ...] = ()
-    """Cipher suites of TLS 1.2 by the names of Java or OpenSSL; if empty, OpenSSL chooses."""
+    """Cipher suites of TLS 1.2, with their names in Java or OpenSSL. If empty, OpenSSL chooses."""
     check_revocation: bool = False
 
 
@@ -125,28 +125,28 @@ class ZkSettings:
     connection_timeout_ms: int = 18_000
     """Timeout of the first connection."""
     suspended_wait_ms: int = 6_000
-    """How long an operation waits for a lost connection to be restored before it fails with `ConnectionLost`."""
+    """Maximum wait of an operation for a lost connection to be restored. Then it fails with `ConnectionLost`."""
     max_request_bytes: int = MAX_REQUEST_BYTES
-    """Maximum size of a write; at most the servers' `jute.maxbuffer`."""
+    """Maximum size of a write. It must not exceed `jute.maxbuffer` of the servers."""
     max_in_flight: int = 64
-    """Concurrent requests of one `get_many`, `children_many` or `multi_many`."""
+    """Maximum number of concurrent requests of one `get_many`, `children_many` or `multi_many`."""
     digest: tuple[str, str] | None = field(default=None, repr=False)
     """User and password of the digest scheme."""
     sasl: tuple[str, str] | None = field(default=None, repr=False)
     """User and password of SASL DIGEST-MD5."""
     tls: TlsSettings | None = None
     set_acl: bool = False
-    """Whether znodes are created with ACLs that let only this identity change them (`zk/acl`)."""
+    """Whether znodes are created with ACLs that allow only this identity to change them (`zk/acl`)."""
 
     def split(self) -> tuple[str, str]:
-        """(servers, chroot without trailing slash)."""
+        """Return the servers and the chroot without a trailing slash."""
         servers, slash, chroot = self.connect.partition("/")
         return servers, (slash + chroot).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Part of a transaction: create a znode. No data and empty data differ; Kafka's empty znodes have no data."""
+    """Part of a transaction: create a znode. No data differs from empty data, and Kafka's empty znodes have no data."""
 
     path: str
     data: bytes | None = None
@@ -182,7 +182,7 @@ class Check:
 Operation = Create | SetData | Delete | Check
 
 _OPERATION_BYTES = 128
-"""Upper bound of the size of an operation besides path and data: headers, version, flags and ACL."""
+"""Upper bound of the size of an operation without path and data: headers, version, flags and ACL."""
 
 
 def check_size(operations: Sequence[Operation], max_bytes: int, root: str = "") -> None:
@@ -191,7 +191,7 @@ def check_size(operations: Sequence[Operation], max_bytes: int, root: str = "") 
     total = _OPERATION_BYTES + sum(sizes)
     if total > max_bytes:
         raise TooLarge(
-            f"the write takes about {total} bytes and zookeeper.jute.maxbuffer allows {max_bytes}: make the change "
+            f"the write has about {total} bytes, but zookeeper.jute.maxbuffer allows only {max_bytes}: make the change "
             "smaller, or raise jute.maxbuffer of the ZooKeeper servers, then zookeeper.jute.maxbuffer of the brokers",
             operations[sizes.index(max(sizes))].path,
         )
@@ -203,36 +203,36 @@ def _size(operation: Operation) -> int:
 
 
 Result = str | ZnodeStat | None
-"""The path for a create, the new stat for a set, otherwise None."""
+"""The result of an operation: the path for a create, the new stat for a set, otherwise None."""
 
 
 class SessionState(Enum):
     """State of the session."""
 
     CONNECTING = auto()
-    """Not connected yet, or creating a new session."""
+    """The client is not connected yet, or it creates a new session."""
     CONNECTED = auto()
     SUSPENDED = auto()
-    """The connection is lost; the session may still be alive."""
+    """The connection is lost. The session may still be alive."""
     CLOSED = auto()
 
 
 class SessionEvent(Enum):
-    """A change of the session, delivered in order."""
+    """A change of the session. Events are delivered in order."""
 
     ESTABLISHED = auto()
-    """A new session: this client has no ephemeral znodes."""
+    """There is a new session, so this client has no ephemeral znodes."""
     SUSPENDED = auto()
     RESUMED = auto()
-    """The same session is connected again. Watches were set again and fire once each."""
+    """The same session is connected again. All watches were set again, and each fires once."""
     EXPIRED = auto()
     """The session expired. `ESTABLISHED` follows with a new one."""
     CLOSED = auto()
-    """No further session is created: the client was closed, or the ensemble rejects its credentials."""
+    """No new session is created, because the client was closed or the ensemble rejects its credentials."""
 
 
 class Watch(Protocol):
-    """A watch that stays until it is cancelled."""
+    """A watch that is set until it is cancelled."""
 
     def cancel(self) -> None:
         """Stop the callbacks. Idempotent."""
@@ -293,7 +293,7 @@ class ZkClient(Protocol):
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Create the znode and its parents without data where they do not exist."""
+        """Create the znode and its parents, without data, if they do not exist."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> ZnodeStat:
@@ -317,15 +317,16 @@ class ZkClient(Protocol):
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the znode was created, changed or deleted, and after a reconnection.
+        """Call `callback` after the znode was created, changed or deleted, and after a reconnection.
 
-        The watch is set again before the callback runs, so a read in the callback misses nothing. Several quick changes
-        may cause one callback. There can be a callback without a change, but no change without a callback.
+        The watch is set again before the callback runs, so a change after a read in the callback causes another
+        callback. Several changes in a short time may cause one callback. There can be a callback without a change, but
+        not a change without a callback.
         """
         ...
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back after the set of children changed. The znode does not have to exist yet."""
+        """Call `callback` after the set of children changed. The znode does not have to exist yet."""
         ...
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
@@ -338,6 +339,6 @@ class ZkClient(Protocol):
 
 
 def parents(path: str) -> list[str]:
-    """Return all ancestors of a path except the root, outermost first: for /a/b/c they are /a and /a/b."""
+    """Return all ancestors of a path except the root, the outermost first. For /a/b/c, they are /a and /a/b."""
     parts = path.strip("/").split("/")[:-1]
     return ["/" + "/".join(parts[: end + 1]) for end in range(len(parts))]

@@ -1,7 +1,7 @@
-"""Registers a broker in ZooKeeper, and reads ids and configuration change notifications.
+"""Registers a broker in ZooKeeper, allocates ids, and reads configuration change notifications.
 
 `app/broker` uses it at start and after each expired session. Invariants: a broker id belongs to one session; the broker
-epoch (the czxid of the registration) grows with each registration; a block of producer ids is allocated once.
+epoch (the czxid of the registration) increases with each registration; a block of producer ids is allocated only once.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ log = logging.getLogger(__name__)
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 LAST_PRODUCER_ID: Final = 2**63 - 1
 CHANGE_RETENTION_MS: Final = 15 * 60 * 1000
-"""How long a notification of a changed configuration is kept for brokers that were down."""
+"""Milliseconds for which a notification of a changed configuration is kept."""
 ANNOUNCE_RETRY_MS: Final = 1000
 
 
 class BrokerIdInUse(OdradekError):  # noqa: N818 - says what is the case
-    """Another broker with the same id is running."""
+    """Another broker with the same broker id is running."""
 
 
 async def prepare(zk: ZkClient) -> None:
-    """Create the persistent znodes that every broker expects."""
+    """Create the persistent znodes that every broker requires."""
     for path in layout.PERSISTENT_PATHS:
         await zk.ensure_path(path)
 
 
 async def cluster_id(zk: ZkClient, clock: Clock) -> str:
-    """Return the cluster id; the first broker of the cluster generates it."""
+    """Return the cluster id. The first broker of the cluster generates it."""
     found = await zk.get_or_none(layout.CLUSTER_ID)
     if found is not None:
         return ClusterId.decode(found[0]).cluster_id
@@ -64,7 +64,7 @@ async def cluster_id(zk: ZkClient, clock: Clock) -> str:
 
 
 def _new_cluster_id(clock: Clock) -> str:
-    """Return a random UUID of version 4 that does not begin with a dash, which command lines would parse as an
+    """Return a random UUID of version 4. It does not begin with a dash, because command lines would parse it as an
     option."""
     while True:
         text = layout.encode_uuid(UUID(bytes=clock.token_bytes(16), version=4))
@@ -73,10 +73,10 @@ def _new_cluster_id(clock: Clock) -> str:
 
 
 class BrokerRegistrar:
-    """Registers one broker: call `register` at start and after each lost session."""
+    """Registers one broker. Call `register` at start and after each expired session."""
 
     def __init__(self, zk: ZkClient, clock: Clock, *, wait_ms: int) -> None:
-        """`wait_ms`: how long to wait while another session holds the broker id."""
+        """`wait_ms` is the maximum wait while another session holds the broker id."""
         self._zk = zk
         self._clock = clock
         self._wait_ms = wait_ms
@@ -85,13 +85,14 @@ class BrokerRegistrar:
     async def register(
         self, registration: BrokerRegistration, *, first: Callable[[], Awaitable[object]] | None = None
     ) -> BrokerEpoch:
-        """Create the ephemeral registration and return the broker epoch. `first` is awaited once the id is free.
+        """Create the ephemeral registration and return the broker epoch. `first` is awaited when the id is free.
 
-        The znode of an earlier session of this process is replaced at once, because that session is over (ZooKeeper
-        sometimes keeps such znodes, ZOOKEEPER-2985). A process that starts waits up to `wait_ms` for any other znode:
-        usually it belongs to its previous run, whose session has not timed out yet. The address cannot tell, because a
-        recreated pod may have another one. Raises `BrokerIdInUse` if the id is not free by then, or, in a process that
-        was registered before, as soon as another address holds the id.
+        The znode of an earlier session of this process is replaced immediately, because that session has ended
+        (ZooKeeper sometimes keeps such znodes, ZOOKEEPER-2985). For any other znode, a process that starts waits up to
+        `wait_ms`: usually the znode belongs to its previous run, whose session has not timed out yet. The address does
+        not identify the previous run, because a recreated pod may have another one. Raises `BrokerIdInUse` if the id is
+        not free by then. In a process that was registered before, raises it as soon as a broker with another address
+        has the id.
         """
         deadline = self._clock.monotonic_ms() + self._wait_ms
         holder = 0
@@ -110,7 +111,7 @@ class BrokerRegistrar:
                 continue
             data, stat = found
             if stat.ephemeral_owner == self._zk.session_id:
-                # This client's create, whose response was lost with the connection.
+                # This client created the znode, but the response was lost with the connection.
                 self._sessions.add(stat.ephemeral_owner)
                 return BrokerEpoch(stat.czxid)
             if stat.ephemeral_owner in self._sessions:
@@ -126,8 +127,8 @@ class BrokerRegistrar:
             if holder != stat.ephemeral_owner:
                 holder = stat.ephemeral_owner
                 log.warning(
-                    "broker.id %d is in use by session %s: %s. The session of a previous run of this broker ends "
-                    "by its time-out: waiting for it, at most %d ms (initial.broker.registration.timeout.ms)",
+                    "broker.id %d is in use by session %s: %s. The session of a previous run of this broker expires: "
+                    "waiting for at most %d ms (initial.broker.registration.timeout.ms)",
                     registration.broker_id,
                     _session(holder),
                     _description(data),
@@ -136,7 +137,7 @@ class BrokerRegistrar:
             await self._until_changed(registration.path, deadline)
 
     async def update(self, registration: BrokerRegistration) -> None:
-        """Change the content of the registration, such as its endpoints. The broker epoch stays the same."""
+        """Change the content of the registration, such as its endpoints. The broker epoch does not change."""
         await self._zk.set(registration.path, registration.encode())
 
     async def _create(self, registration: BrokerRegistration) -> ZnodeStat | None:
@@ -148,14 +149,14 @@ class BrokerRegistrar:
         except NodeExists:
             return None
         stat = results[1]
-        assert isinstance(stat, ZnodeStat), "a set answers with a stat"
+        assert isinstance(stat, ZnodeStat), "the result of a set is a stat"
         return stat
 
     async def _remove(self, path: str, stat: ZnodeStat) -> None:
         try:
             await self._zk.delete(path, stat.version)
         except (NoNode, BadVersion):
-            log.info("%s changed while it was to be replaced; looking again", path)
+            log.info("%s changed before it was replaced; it is read again", path)
 
     async def _until_changed(self, path: str, deadline_ms: float) -> None:
         changed = asyncio.Event()
@@ -188,12 +189,12 @@ def _description(data: bytes) -> str:
 class ConfigChangeListener:
     """Reports each changed configuration once, in order, and deletes old notifications.
 
-    `on_change` gets the entity's path below `/config`, such as `topics/departures`. Changes before `start` are not
-    reported: the caller reads all configurations after `start`.
+    `on_change` gets the path of the entity below `/config`, such as `topics/departures`. Changes before `start` are not
+    reported, so the caller must read all configurations after `start`.
     """
 
     def __init__(self, zk: ZkClient, clock: Clock, on_change: Callable[[str], None]) -> None:
-        """Does not watch anything before `start`."""
+        """Create a listener. It watches nothing before `start`."""
         self._zk = zk
         self._clock = clock
         self._on_change = on_change
@@ -203,7 +204,7 @@ class ConfigChangeListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Treat existing notifications as known and watch for new ones."""
+        """Watch for new notifications. Existing ones are ignored."""
         self._watch = self._zk.watch_children(layout.CONFIG_CHANGES, self._wanted.set)
         names = await self._zk.children_or_none(layout.CONFIG_CHANGES) or []
         self._last = max((_change_number(name) for name in names), default=-1)
@@ -223,12 +224,15 @@ class ConfigChangeListener:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self._take_new()
+                await self._read_new()
             except ZkError as error:
-                # The connection was lost: every watch fires after a reconnection, and reading continues then.
-                log.warning("configuration changes could not be read: %s", error)
+                # The connection was lost. The watch fires after the reconnection, and then the notifications are read.
+                log.warning(
+                    "configuration changes cannot be read; the broker tries again after it reconnects: %s",
+                    error,
+                )
 
-    async def _take_new(self) -> None:
+    async def _read_new(self) -> None:
         names = await self._zk.children_or_none(layout.CONFIG_CHANGES) or []
         numbered = sorted((_change_number(name), f"{layout.CONFIG_CHANGES}/{name}") for name in names)
         fresh = [(number, path) for number, path in numbered if number > self._last]
@@ -244,12 +248,12 @@ class ConfigChangeListener:
         try:
             change = ConfigChange.decode(path, data)
         except LayoutError as error:
-            log.error("a notice is passed over: %s", error)
+            log.error("an invalid notification of a configuration change is ignored: %s", error)
             return
         self._on_change(change.entity_path)
 
     async def _purge(self, paths: list[str]) -> None:
-        """Delete notifications older than `CHANGE_RETENTION_MS`; other brokers do the same."""
+        """Delete notifications that are older than `CHANGE_RETENTION_MS`. Other brokers do the same."""
         found = await self._zk.get_many(paths)
         horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
         for path, content in found.items():
@@ -274,13 +278,17 @@ async def announce_config_change(zk: ZkClient, entity_path: str) -> None:
 
 
 async def announce_directory_failure(zk: ZkClient, clock: Clock, broker_id: int) -> None:
-    """Notify the controller that log directories of this broker failed, retrying while ZooKeeper is down (KIP-112)."""
+    """Notify the controller that log directories of this broker failed (KIP-112). Retry while ZooKeeper does not
+    answer."""
     path = f"{layout.LOG_DIR_EVENTS}/{layout.LOG_DIR_EVENT_PREFIX}"
     while True:
         try:
             await zk.create(path, layout.LogDirEvent(broker_id=broker_id).encode(), sequential=True)
         except (ConnectionLost, SessionExpired) as error:
-            log.warning("the failure of a log directory is not announced yet: %s", error)
+            log.warning(
+                "the controller cannot be notified of the failure of a log directory yet; the broker tries again: %s",
+                error,
+            )
             await clock.sleep_ms(ANNOUNCE_RETRY_MS)
         else:
             return
@@ -296,7 +304,7 @@ async def next_producer_ids(zk: ZkClient, broker_id: int) -> ProducerIdBlock:
         data, stat = found
         first = ProducerIdBlock.decode(data).last_id + 1 if data else 0
         if first > LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
-            raise LayoutError(layout.PRODUCER_ID_BLOCK, "all producer ids are used up")
+            raise LayoutError(layout.PRODUCER_ID_BLOCK, "all producer ids are allocated")
         block = ProducerIdBlock(broker_id=broker_id, first_id=first, last_id=first + PRODUCER_ID_BLOCK_SIZE - 1)
         try:
             await zk.set(layout.PRODUCER_ID_BLOCK, block.encode(), stat.version)

@@ -1,8 +1,9 @@
-"""The settings of the connection to ZooKeeper, from the broker's properties: TLS, identities, ACLs.
+"""Converts the broker's properties into the settings of the connection to ZooKeeper: TLS, identities, ACLs.
 
-It converts a `BrokerConfig` into `ZkSettings`, or raises a `ConfigError` that says what to change. `app/main` and
-`app/broker` use it, because they must use the same settings. It reads no files. Names and defaults are Kafka's, except
-`zookeeper.sasl.jaas.config` and `zookeeper.auth.digest`: in Java these come from a JAAS file or not at all.
+Converts a `BrokerConfig` into `ZkSettings`, or raises a `ConfigError` that says what to change. `app/main` and
+`app/broker` use it, because both must have the same settings. No files are read. Names and defaults are Kafka's, except
+`zookeeper.sasl.jaas.config`, which Kafka's brokers read from a JAAS file, and `zookeeper.auth.digest`, which they do
+not have.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from odradek.base.errors import ConfigError
 from odradek.zk.port import TlsSettings, ZkSettings
 
 NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
-"""The Java class for TLS. The properties may contain it, so that one file serves Kafka's brokers as well."""
+"""The Java class for TLS. It is accepted in the properties, so that Kafka's brokers can use the same file."""
 
 TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
@@ -38,7 +39,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
     has_identity = sasl is not None or digest is not None or (tls is not None and tls.keystore_location is not None)
     if config.zookeeper_set_acl and not has_identity:
         raise ConfigError(
-            "zookeeper.set.acl=true needs an identity that the lists can name: zookeeper.sasl.jaas.config, "
+            "zookeeper.set.acl=true requires an identity for the ACLs: set zookeeper.sasl.jaas.config, "
             "zookeeper.ssl.keystore.location with zookeeper.ssl.client.enable=true, or zookeeper.auth.digest"
         )
     connection_timeout_ms = config.zookeeper_connection_timeout_ms
@@ -57,7 +58,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
 
 def _tls(config: BrokerConfig) -> TlsSettings:
     if config.zookeeper_clientCnxnSocket != NETTY_SOCKET:
-        raise ConfigError(f"zookeeper.ssl.client.enable=true needs zookeeper.clientCnxnSocket={NETTY_SOCKET}")
+        raise ConfigError(f"zookeeper.ssl.client.enable=true requires zookeeper.clientCnxnSocket={NETTY_SOCKET}")
     if config.zookeeper_ssl_ocsp_enable:
         raise ConfigError(
             "zookeeper.ssl.ocsp.enable=true is not supported: set it to false, or use zookeeper.ssl.crl.enable with "
@@ -66,17 +67,17 @@ def _tls(config: BrokerConfig) -> TlsSettings:
     protocols = config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)
     for name in protocols:
         if name not in TLS_PROTOCOLS:
-            raise ConfigError(f"zookeeper.ssl.protocol {name!r} is not allowed: it must be one of TLSv1.2, TLSv1.3")
+            raise ConfigError(f"zookeeper.ssl.protocol {name!r} is not supported: it must be TLSv1.2 or TLSv1.3")
     suites = config.zookeeper_ssl_cipher_suites
     if suites and "TLSv1.3" in protocols:
         raise ConfigError(
-            "zookeeper.ssl.cipher.suites cannot choose among the suites of TLSv1.3: leave it out, or leave TLSv1.3 out "
+            "zookeeper.ssl.cipher.suites does not apply to TLSv1.3: remove it, or remove TLSv1.3 "
             "of zookeeper.ssl.enabled.protocols"
         )
     identification = config.zookeeper_ssl_endpoint_identification_algorithm
     if identification.upper() not in ("HTTPS", ""):
         raise ConfigError(
-            f"zookeeper.ssl.endpoint.identification.algorithm={identification!r} is not allowed: "
+            f"zookeeper.ssl.endpoint.identification.algorithm={identification!r} is not supported: "
             "it must be HTTPS or empty"
         )
     return TlsSettings(
@@ -95,7 +96,7 @@ def _tls(config: BrokerConfig) -> TlsSettings:
 
 
 def _pem_file(store: str, location: str | None, declared: str | None) -> str | None:
-    """Return the path of a PEM store. As in ZooKeeper, the file name tells the type if no type is set."""
+    """Return the path of a PEM store. As in ZooKeeper, the suffix of the file determines the type if none is set."""
     if not location:
         return None
     setting = f"zookeeper.ssl.{store}"
@@ -106,33 +107,38 @@ def _pem_file(store: str, location: str | None, declared: str | None) -> str | N
     to_pem = f"`openssl pkcs12 -in {stem}.p12 -out {stem}.pem{' -nokeys' if store == 'truststore' else ''}`"
     if kind == "JKS":
         to_p12 = f"`keytool -importkeystore -srckeystore {location} -destkeystore {stem}.p12 -deststoretype PKCS12`"
-        raise ConfigError(f"{setting}.location={location} is a JKS file, which only Java reads: run {to_p12}, {to_pem}")
+        raise ConfigError(
+            f"{setting}.location={location} is a JKS file, which only Java can read: run {to_p12}, {to_pem}"
+        )
     if kind == "PKCS12":
-        raise ConfigError(f"{setting}.location={location} is a PKCS12 file, only PEM is supported: run {to_pem}")
+        raise ConfigError(f"{setting}.location={location} is a PKCS12 file, but only PEM is supported: run {to_pem}")
     if kind:
         raise ConfigError(f"{setting}.type={kind} is not supported: it must be PEM")
-    raise ConfigError(f"{setting}.location={location} does not tell its type by its name: set {setting}.type=PEM")
+    raise ConfigError(
+        f"the suffix of {setting}.location={location} is not that of a known type: set {setting}.type=PEM"
+    )
 
 
 def _sasl(config: BrokerConfig) -> tuple[str, str] | None:
-    """Return user and password of a JAAS entry, or None without one. It is never shown, because of the password."""
+    """Return user and password of a JAAS entry; None if there is no entry. Errors do not show the entry, because it has
+    a password."""
     if not config.zookeeper_sasl_jaas_config:
         return None
     found = _JAAS_ENTRY.fullmatch(config.zookeeper_sasl_jaas_config)
     wanted = f'`{_DIGEST_MODULE} required username="..." password="...";`'
     if found is None:
-        raise ConfigError(f"zookeeper.sasl.jaas.config cannot be understood: it must be one entry, {wanted}")
+        raise ConfigError(f"zookeeper.sasl.jaas.config is not valid: it must be one entry, {wanted}")
     module, options = found.groups()
     if module != _DIGEST_MODULE:
         raise ConfigError(
-            f"zookeeper.sasl.jaas.config names {module}: of SASL only DIGEST-MD5 is supported (no Kerberos), as "
-            f"{wanted}; a TLS client certificate is the better identity"
+            f"zookeeper.sasl.jaas.config has the unsupported module {module}: the only supported SASL mechanism is "
+            f"DIGEST-MD5, as {wanted}. Consider a TLS client certificate instead"
         )
     values = {
         name: plain or re.sub(r"\\(.)", r"\1", quoted) for name, quoted, plain in _JAAS_OPTION.findall(options or "")
     }
     if not values.get("username") or "password" not in values:
-        raise ConfigError(f"zookeeper.sasl.jaas.config lacks username or password: it must be {wanted}")
+        raise ConfigError(f"zookeeper.sasl.jaas.config has no username or no password: it must be {wanted}")
     return values["username"], values["password"]
 
 
@@ -141,5 +147,5 @@ def _digest(credentials: str | None) -> tuple[str, str] | None:
         return None
     user, colon, password = credentials.partition(":")
     if not user or not colon:
-        raise ConfigError("zookeeper.auth.digest cannot be understood: it must be user:password")
+        raise ConfigError("zookeeper.auth.digest is not valid: it must be user:password")
     return user, password

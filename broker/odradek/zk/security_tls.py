@@ -18,7 +18,8 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """Create the context from the files. Raises a `ConfigError` with the setting if a file or a name cannot be used."""
+    """Create the context from the files. Raises a `ConfigError` that names the setting if a file or a name is
+    invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.verify_host_name
     versions = [_VERSIONS[name] for name in tls.protocols]
@@ -33,7 +34,9 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
             try:
                 context.set_ciphers(name)
             except ssl.SSLError:
-                raise ConfigError(f"{PREFIX}cipher.suites: OpenSSL knows no suite {name} of TLS 1.2") from None
+                raise ConfigError(
+                    f"{PREFIX}cipher.suites: OpenSSL does not support the TLS 1.2 cipher suite {name}"
+                ) from None
     return context
 
 
@@ -47,30 +50,30 @@ def _load_trust(context: ssl.SSLContext, tls: TlsSettings) -> None:
         except OSError as error:
             raise ConfigError(
                 f"{PREFIX}truststore.location={location} cannot be read: {_system_reason(error)}; "
-                "it must hold certificates in PEM form"
+                "it must contain certificates in PEM format"
             ) from error
     if tls.check_revocation:
         if not context.cert_store_stats()["crl"]:
             raise ConfigError(
-                f"{PREFIX}crl.enable=true needs the revocation lists of all authorities in the file of "
-                f"{PREFIX}truststore.location, in PEM form: lists are not fetched"
+                f"{PREFIX}crl.enable=true requires the revocation lists of all authorities in the file of "
+                f"{PREFIX}truststore.location, in PEM format: lists are not downloaded"
             )
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 
 def _load_identity(context: ssl.SSLContext, location: str, password: str) -> None:
     try:
-        # Always pass a password, even an empty one: without it OpenSSL would prompt for it on the terminal.
+        # Always pass a password, even an empty one. Without it, OpenSSL would prompt for it on the terminal.
         context.load_cert_chain(location, password=password)
     except OSError as error:
         raise ConfigError(
-            f"{PREFIX}keystore.location={location} cannot be read: {_system_reason(error)}; it must hold a private "
-            f"key that {PREFIX}keystore.password opens, and its certificates, in PEM form"
+            f"{PREFIX}keystore.location={location} cannot be read: {_system_reason(error)}; it must contain a private "
+            f"key that {PREFIX}keystore.password decrypts, and its certificates, in PEM format"
         ) from error
 
 
 def openssl_cipher(name: str) -> str:
-    """Return OpenSSL's name for a cipher suite of TLS 1.2 with a Java name; other names are returned unchanged.
+    """Return OpenSSL's name of a TLS 1.2 cipher suite with a Java name. Other names are returned unchanged.
 
     >>> openssl_cipher("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
     'ECDHE-RSA-AES128-GCM-SHA256'
@@ -83,19 +86,19 @@ def openssl_cipher(name: str) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Say why a connection failed, as the end of a sentence."""
+    """Return why a connection failed, as the end of a sentence."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
-            f"its certificate is not accepted ({error.verify_message.rstrip('.')}): see {PREFIX}truststore.location "
-            f"and, for the host's name, {PREFIX}endpoint.identification.algorithm"
+            f"its certificate was rejected ({error.verify_message.rstrip('.')}): see {PREFIX}truststore.location "
+            f"and, for the host name, {PREFIX}endpoint.identification.algorithm"
         )
     if isinstance(error, ssl.SSLError):
         reason = (error.reason or str(error)).replace("_", " ").lower()
         if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
-            return f"it does not accept our certificate, or demands one ({reason}): see {PREFIX}keystore.location"
+            return f"it rejects the client certificate or requires one ({reason}): see {PREFIX}keystore.location"
         if "protocol version" in reason:
-            return f"it speaks another version of TLS ({reason}): see {PREFIX}enabled.protocols"
-        return f"TLS cannot be agreed upon ({reason}): is that its port for TLS?"
+            return f"it does not support the enabled TLS versions ({reason}): see {PREFIX}enabled.protocols"
+        return f"the TLS handshake failed ({reason}): check that this is its port for TLS"
     return _system_reason(error) if isinstance(error, OSError) else str(error)
 
 

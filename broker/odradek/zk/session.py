@@ -1,13 +1,15 @@
-"""kazoo's session, modified: it counts as connected only after authentication, and callbacks run on the event loop.
+"""Modifies kazoo's session: it is connected only after authentication, and callbacks run on the event loop.
 
 `zk/client` and `zk/farewell` send their requests with it. Changes to kazoo:
 
-- TLS uses a context created here: kazoo's cannot set protocols or cipher suites and always trusts the system's CAs.
-- SASL DIGEST-MD5 uses `security_digest`: kazoo's needs a package without a release since 2019.
-- The session is reported as connected once the credentials are accepted. If they are rejected at first, the client is
-  closed; later (one misconfigured server of the ensemble) the next server is tried, as Kafka does.
-- While the connection is lost, requests fail at once instead of being queued without limit. Connecting to a server has
-  a short timeout, so that the next one is tried. Patroni does this for the same reasons in its `dcs/zookeeper.py`.
+- TLS uses a context that is created here. kazoo's cannot set protocols or cipher suites and always trusts the system's
+CAs.
+- SASL DIGEST-MD5 uses `security_digest`. kazoo's implementation needs a package that has had no release since 2019.
+- The session is reported as connected when the credentials are accepted. If they are rejected before any server has
+accepted them, the client is closed. If they are rejected later, one server is probably misconfigured, and the next
+one is tried, as in Kafka.
+- While the connection is lost, requests fail immediately instead of being queued without limit. A connection attempt
+has a short timeout, so that the next server is tried. Patroni does the same in its `dcs/zookeeper.py`.
 """
 
 from __future__ import annotations
@@ -42,25 +44,25 @@ log = logging.getLogger(__name__)
 _NONCE_BYTES: Final = 18
 _MIN_CONNECT_S: Final = 1.0
 _PROBE_XID: Final = 1
-"""Number of a request before all others."""
+"""Id of the request that is sent before all others."""
 AUTHENTICATION_REQUIRED: Final = (
-    "the ensemble serves only those who authenticate: set zookeeper.sasl.jaas.config or what else it asks for"
+    "the ensemble requires authentication: set zookeeper.sasl.jaas.config or another identity that it accepts"
 )
 _CONNECTED: Final = (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
 
 
 class LoopQueue:
-    """Replaces kazoo's callback queues: callbacks that any thread puts in run on the event loop, in order."""
+    """Replaces kazoo's callback queues. Any thread can add callbacks, and they run on the event loop, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Callbacks run on `loop`."""
+        """Create a queue whose callbacks run on `loop`."""
         self._loop = loop
         self._pending: deque[Callable[[], object]] = deque()
         self._lock = Lock()
         self._scheduled = False
 
     def put(self, callback: Callable[[], object]) -> None:
-        """Run `callback` on the loop after all earlier ones. Wakes the loop once for several."""
+        """Run `callback` on the event loop after all earlier ones. Several callbacks wake the event loop only once."""
         with self._lock:
             self._pending.append(callback)
             if self._scheduled or self._loop.is_closed():
@@ -81,10 +83,10 @@ class LoopQueue:
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler with TLS and a limited wait for each server."""
+    """Adds TLS and a limited wait for each server to kazoo's handler."""
 
     def __init__(self, tls: TlsSettings | None, connect_timeout_s: float) -> None:
-        """`connect_timeout_s`: timeout of one connection attempt."""
+        """`connect_timeout_s` is the timeout of one connection attempt."""
         super().__init__()
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
@@ -97,7 +99,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         try:
             context = client_context(self._tls)
         except ConfigError as error:
-            # The files were valid at start, so they may be being replaced. They are read again at the next attempt.
+            # The files were valid at start, so they are probably being replaced. The next attempt reads them again.
             raise OSError(str(error)) from error
         plain = socket.create_connection(options["address"], timeout_s)
         try:
@@ -108,10 +110,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: Any, writers: Any, others: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets. Bytes that TLS has already decrypted count, although the system does not know them.
+        """Wait for sockets. A socket for which TLS has already decrypted bytes is ready, although the system does not
+        know it.
 
-        Each socket is waited for in one direction only. kazoo's implementation creates an epoll object, with three
-        system calls, for each of the four waits of a request, which is half the cost of a request.
+        Each socket is waited for in one direction. kazoo's implementation creates an epoll object, with three
+        system calls, for each of the four waits of a request, which is half of the cost of a request.
         """
         held = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
         poll = select.poll()
@@ -126,28 +129,28 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class LoopHandler(Handler):
-    """The handler with the event loop instead of kazoo's two callback threads, which keeps one order for both."""
+    """Runs callbacks on the event loop instead of kazoo's two threads, so that all callbacks are in one order."""
 
     def __init__(self, tls: TlsSettings | None, connect_timeout_s: float, queue: LoopQueue) -> None:
-        """Callbacks are put into `queue`."""
+        """`queue` gets the callbacks."""
         super().__init__(tls, connect_timeout_s)
         self.completion_queue = queue
         self.callback_queue = queue
 
     @property
     def running(self) -> bool:
-        """Always true: otherwise kazoo would run callbacks on the current thread."""
+        """Return True. Otherwise kazoo would run callbacks on the current thread."""
         return True
 
     def start(self) -> None:
-        """There are no threads to start."""
+        """Do nothing: there are no threads to start."""
 
     def stop(self) -> None:
-        """There are no threads to stop."""
+        """Do nothing: there are no threads to stop."""
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection with this module's login. It keeps the reason why the last attempt failed."""
+    """Adds this module's login to kazoo's connection, and stores the reason why the last attempt failed."""
 
     def __init__(self, client: Kazoo, sasl: tuple[str, str] | None, **options: Any) -> None:
         # kazoo only checks whether SASL options exist before it calls `_authenticate_with_sasl`.
@@ -160,12 +163,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         try:
             timeouts = super()._connect(host, hostip, port)
             if client.reads_groups and not self._knows_multi_read(timeouts[1] / 1000):
-                log.info("ZooKeeper at %s:%d is older than 3.6: znodes are read one by one", host, port)
+                log.info("ZooKeeper at %s:%d is older than 3.6: znodes are read in separate requests", host, port)
                 client.reads_groups = False
                 self._socket.close()  # the server does the same
                 timeouts = super()._connect(host, hostip, port)
         except kazoo_errors.AuthFailedError as error:
-            client.note_failure(f"{host}:{port}: {error or 'it does not accept our credentials'}")
+            client.note_failure(f"{host}:{port}: {error or 'it rejects the credentials of this client'}")
             if client.was_accepted:
                 raise kazoo_errors.ConnectionDropped(client.failure) from error
             raise
@@ -178,8 +181,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return timeouts
 
     def _knows_multi_read(self, timeout: float) -> bool:
-        """Whether the server answers an empty request of this type: older ones return an error or close the
-        connection."""
+        """Return whether the server supports this type of request. Older servers respond to an empty request with an
+        error or close the connection."""
         try:
             self._submit(MultiRead(()), timeout, _PROBE_XID)
             header, _, _ = self._read_header(timeout)
@@ -193,53 +196,54 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
         username, password = self._login
         login = DigestLogin(username, password, secrets.token_urlsafe(_NONCE_BYTES))
-        challenge = self._converse(1, b"", timeout)
+        challenge = self._exchange_token(1, b"", timeout)
         if challenge is None:
-            raise kazoo_errors.AuthFailedError("it offers no SASL: it has no section Server in a JAAS file")
+            raise kazoo_errors.AuthFailedError("it does not support SASL: its JAAS configuration has no section Server")
         try:
-            proof = self._converse(2, login.respond(challenge), timeout)
+            proof = self._exchange_token(2, login.respond(challenge), timeout)
             login.verify(proof or b"")
         except DigestError as error:
             raise kazoo_errors.AuthFailedError(str(error)) from error
 
-    def _converse(self, number: int, token: bytes, timeout: float) -> bytes | None:
-        """Send a SASL token and return the server's, or None if it does not support SASL."""
+    def _exchange_token(self, number: int, token: bytes, timeout: float) -> bytes | None:
+        """Send a SASL token. Return the server's token; None if it does not support SASL."""
         self._submit(serialization.SASL(token), timeout, number)
         header, frame, position = self._read_header(timeout)
         if header.err:
-            raise kazoo_errors.AuthFailedError("it does not accept user and password of zookeeper.sasl.jaas.config")
+            raise kazoo_errors.AuthFailedError("it rejects the user and the password of zookeeper.sasl.jaas.config")
         answer: bytes | None = serialization.SASL.deserialize(frame, position)[0]
         return answer
 
 
 def _root_of(error: BaseException) -> BaseException:
-    """Return the cause of the error: kazoo wraps errors of the system or of TLS in that of a lost connection."""
+    """Return the cause of an error: kazoo wraps errors of the system or of TLS in the error of a lost connection."""
     inner = error.__context__
     return inner if isinstance(error, kazoo_errors.ConnectionDropped) and inner is not None else error
 
 
 class Kazoo(KazooClient):  # type: ignore[misc]
-    """kazoo's client with this module's handler and connection. `failure` is the reason of the last failed attempt."""
+    """kazoo's client with the handler and the connection of this module. `failure` is the reason of the last
+    failure."""
 
     def __init__(
         self,
         settings: ZkSettings,
         handler: Handler,
-        tell: Callable[[str, int], None] = lambda state, session_id: None,
+        report: Callable[[str, int], None] = lambda state, session_id: None,
         **options: Any,
     ) -> None:
-        """`tell` gets each state with the id of the session, on kazoo's thread. Paths have no chroot."""
-        self._tell = tell
+        """`report` gets each state and the id of the session, on kazoo's thread. Paths do not include the chroot."""
+        self._report = report
         self.failure = ""
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self.was_accepted = False
-        """Whether the ensemble has accepted the credentials before."""
+        """Whether the ensemble has ever accepted the credentials."""
         self.is_opening = False
         self.reads_groups = True
-        """Whether the servers support `MultiRead`: assumed until one does not."""
+        """Whether the servers support `MultiRead`. This is assumed until a server does not."""
         self._opened_state = KeeperState.CONNECTED
-        # The state must not change between its check and the queueing of a request: otherwise the request would be sent
-        # after the caller was told that it failed.
+        # The state must not change between its check and the queueing of a request. Otherwise the request could be sent
+        # although it was reported as failed.
         self._gate = RLock()
         super().__init__(
             hosts=settings.split()[0],
@@ -260,27 +264,27 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def _session_callback(self, state: str) -> None:
         if self.is_opening and state in _CONNECTED:
-            self._opened_state = state  # kazoo reports it before it authenticates
+            self._opened_state = state  # kazoo reports this state before it authenticates
             return
         with self._gate:
             session_id = self._session_id or 0
             super()._session_callback(state)
-            self._tell(state, session_id)
+            self._report(state, session_id)
 
     def note_failure(self, reason: str) -> None:
         """Log a failed connection attempt. Each reason is logged once per lost connection."""
         self.failure = reason
-        if reason not in self._told:
-            self._told.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             log.warning("no connection to ZooKeeper at %s", reason)
 
     def opened(self) -> None:
-        """The connection is established and the credentials are accepted."""
+        """Report the session as connected: the connection is established and the credentials are accepted."""
         self.failure, self.was_accepted = "", True
-        self._told.clear()
+        self._logged.clear()
         self._session_callback(self._opened_state)
 
 
 def connect_timeout_s(session_timeout_ms: float, servers: int) -> float:
-    """Return a fraction of the session timeout for each server, so that others are tried before it expires."""
+    """Return the connection timeout for each server, so short that others can be tried before the session expires."""
     return max(_MIN_CONNECT_S, session_timeout_ms / 1000 / 3 / max(1, servers))

@@ -1,8 +1,8 @@
-"""Permanent watches on top of ZooKeeper's one-shot watches.
+"""Permanent watches, implemented with ZooKeeper's one-time watches.
 
-When a one-shot event fires, the watch first sends the request that sets it again and then calls its owner. Requests are
-answered in order, so a read in the callback comes after that request: any change after the read fires again, and
-nothing is missed.
+When a one-time watch fires, the request that sets it again is sent first, and then the callback is called. ZooKeeper
+handles requests in order, so a read in the callback happens after the watch is set. A change after the read fires the
+watch again, so no change is missed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Protocol
 from odradek.zk.port import NoNode
 
 Fired = Callable[[Any], None]
-"""Called with a one-shot event. Its `type` is "NONE" if only the connection changed."""
+"""Called with the event of a one-time watch. Its `type` is "NONE" if only the connection changed."""
 
 
 class WatchSource(Protocol):
     """The methods of the client that a watch uses."""
 
     def submit_children(self, path: str, watch: Fired | None = None) -> asyncio.Future[list[str]]:
-        """Request the children at once. `watch` is called at their next change."""
+        """Send a request for the children immediately. `watch` is called at their next change."""
         ...
 
     def submit_exists(self, path: str, watch: Fired | None = None) -> asyncio.Future[Any]:
-        """Request the stat, or None, at once. `watch` is called at the znode's next change."""
+        """Send a request for the stat, or None, immediately. `watch` is called at the next change of the znode."""
         ...
 
     def forget(self, watch: StandingWatch) -> None:
@@ -34,7 +34,7 @@ class WatchSource(Protocol):
 
 
 class StandingWatch:
-    """A watch that sets itself again each time it fires."""
+    """A watch that is set again each time it fires."""
 
     __slots__ = ("_active", "_armed", "_callback", "_client", "children", "path")
 
@@ -53,7 +53,7 @@ class StandingWatch:
         self._client.forget(self)
 
     def arm(self) -> None:
-        """Set the one-shot watch for the next change."""
+        """Set the one-time watch for the next change."""
         self._armed += 1
         round_number = self._armed
 
@@ -82,13 +82,13 @@ class StandingWatch:
             self.arm_and_call()
 
     def arm_and_call(self) -> None:
-        """Set the watch, then call back: a read in the callback is sent after the request that sets the watch."""
+        """Set the watch, then call the callback, so that its reads are sent after the request that sets the watch."""
         if self._active:
             self.arm()
             self._callback()
 
 
 def _retrieve(done: asyncio.Future[Any]) -> None:
-    """Ignore the failure of a request: it is repeated after a reconnection."""
+    """Ignore the failure of a request. It is repeated after a reconnection."""
     if not done.cancelled():
         done.exception()

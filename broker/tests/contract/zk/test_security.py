@@ -215,7 +215,7 @@ class TestTls:
         settings = secured.by_tls(truststore_location=str(secured.keys / "foreign.pem"))
         error = await refused(replace(settings, connection_timeout_ms=PATIENCE_MS))
         assert isinstance(error, ConnectionLost)
-        assert "certificate is not accepted" in str(error)
+        assert "certificate was rejected" in str(error)
         assert "zookeeper.ssl.truststore.location" in str(error)
 
     async def test_the_name_must_be_right_unless_it_is_not_asked_for(self, secured: Secured, connect: Connect) -> None:
@@ -233,7 +233,7 @@ class TestTls:
 
     async def test_a_port_without_tls_is_told(self, secured: Secured) -> None:
         settings = replace(secured.by_tls(), connect=secured.server.connect, connection_timeout_ms=PATIENCE_MS)
-        assert "is that its port for TLS" in str(await refused(settings))
+        assert "check that this is its port for TLS" in str(await refused(settings))
 
     async def test_a_wrong_key_password_ends_the_start_at_once(self, secured: Secured) -> None:
         client = KazooZkClient(secured.by_tls(keystore_password=None))
@@ -271,7 +271,7 @@ class TestTls:
         await asyncio.to_thread(end_session, settings, client.credentials, timeout_ms=10_000)
         assert await other.exists("/here") is None
         await events.until(SessionEvent.EXPIRED)
-        with pytest.raises(ZkError, match=r"certificate is not accepted"):
+        with pytest.raises(ZkError, match=r"certificate was rejected"):
             foreign = replace(settings, tls=TlsSettings(truststore_location=str(secured.keys / "foreign.pem")))
             await asyncio.to_thread(end_session, foreign, (1, bytes(16)), timeout_ms=PATIENCE_MS)
 

@@ -115,12 +115,15 @@ class TestIdentity:
     @pytest.mark.parametrize(
         ("entry", "word"),
         [
-            ("nonsense", "cannot be understood"),
-            (JAAS.removesuffix(";"), "cannot be understood"),
-            (JAAS + JAAS, "cannot be understood"),
-            (JAAS.replace(' username="kafka"', ""), "lacks username or password"),
-            ("com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;", "only DIGEST-MD5"),
-            ("org.apache.zookeeper.server.auth.DigestLoginModule required;", "lacks username or password"),
+            ("nonsense", "is not valid"),
+            (JAAS.removesuffix(";"), "is not valid"),
+            (JAAS + JAAS, "is not valid"),
+            (JAAS.replace(' username="kafka"', ""), "has no username or no password"),
+            (
+                "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true;",
+                "the only supported SASL mechanism is DIGEST-MD5",
+            ),
+            ("org.apache.zookeeper.server.auth.DigestLoginModule required;", "has no username or no password"),
         ],
     )
     def test_other_entries_are_refused_and_never_shown(self, entry: str, word: str) -> None:
@@ -141,5 +144,5 @@ class TestIdentity:
     )
     def test_access_lists_need_an_identity(self, identity: dict[str, str]) -> None:
         assert settings({"zookeeper.set.acl": "true", **identity}).set_acl
-        assert "needs an identity" in refusal({"zookeeper.set.acl": "true"})
-        assert "needs an identity" in refusal({"zookeeper.set.acl": "true", **TLS})
+        assert "requires an identity" in refusal({"zookeeper.set.acl": "true"})
+        assert "requires an identity" in refusal({"zookeeper.set.acl": "true", **TLS})

@@ -149,7 +149,7 @@ async def test_an_old_server_is_asked_once_and_before_the_session_counts_as_conn
 
 async def test_a_server_that_serves_only_the_authenticated_is_not_taken_for_an_old_one() -> None:
     server = Server(AUTHENTICATE)
-    with pytest.raises(AuthenticationFailed, match="serves only those who authenticate"):
+    with pytest.raises(AuthenticationFailed, match="the ensemble requires authentication"):
         async with client_of(server):
             pass
     assert server.kinds == [MULTI_READ]
