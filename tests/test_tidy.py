@@ -50,7 +50,7 @@ client/consumer/fetched client/consumer/fetch_state client/consumer/assignors cl
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
-kube/api/object_kinds kube/api/owners kube/api/patches kube/operator_settings
+kube/api/object_kinds kube/api/owners kube/operator_settings
 """.split()
 PURE_SPARK = "options schema offsets".split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})

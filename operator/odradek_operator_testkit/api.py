@@ -100,6 +100,8 @@ class KubernetesApi:
         self.faults: Final = Faults()
         self.writes: Final[list[Asked]] = []
         """Every write that was carried out, also those that changed nothing."""
+        self.reads: Final[list[Asked]] = []
+        """Every request that only reads, watches included."""
         self.before_write: Callable[[Asked], None] = lambda asked: None
         """Called before each write is carried out; what it raises, the caller gets."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
@@ -120,9 +122,15 @@ class KubernetesApi:
                 answer = self._write(asked, place)
                 self.writes.append(asked)
                 return answer
+            self.reads.append(asked)
             return Answer(HTTPStatus.OK, self._read(asked, place))
         except ApiError as error:
             return Answer(error.status, error.document())
+
+    def lists(self) -> list[str]:
+        """Return the plural names of the kinds that were listed, in the order of the requests."""
+        places = [self.place(asked.path) for asked in self.reads if not asked.is_watch]
+        return [place.resource.plural for place in places if place.name is None]
 
     def place(self, path: str) -> Place:
         """What a path means. Raises `ApiError` 404."""

@@ -14,7 +14,6 @@ from http import HTTPStatus
 
 from odradek_operator.kube.api.api_client import Call, KubernetesClient, KubernetesError
 from odradek_operator.kube.api.object_kinds import Object
-from odradek_operator.kube.api.pace import Pace
 from odradek_operator_testkit.api import Asked, KubernetesApi
 
 
@@ -32,11 +31,9 @@ class MemoryClient(KubernetesClient):
     """As `KubernetesClient`."""
 
     def __init__(self, api: KubernetesApi, *, writes_per_second: float = 15.0, timeout_seconds: float = 15.0) -> None:
-        """Needs no configuration: it has the server in its hands."""
+        """Needs no configuration: it calls the server directly."""
         self.api = api
-        self._pace = Pace(writes_per_second)
-        self._timeout = timeout_seconds
-        self._fence = None
+        self._limit(writes_per_second, timeout_seconds)
         self.line = Line()
         self.landed: list[tuple[float, Asked]] = []
         """The writes of this client, and of its fenced copies, that the server has carried out, and when."""

@@ -111,6 +111,7 @@ class ApiServer:
             chosen = selection(asked, place.resource)
         except ApiError as error:
             return web.json_response(error.document(), status=error.status)
+        self.api.reads.append(asked)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         self.watches += 1

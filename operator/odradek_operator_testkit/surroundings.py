@@ -28,6 +28,7 @@ from odradek.zk.layout import (
     TopicAssignment,
 )
 from odradek.zk.port import Result, ZkClient, ZkError, ZkSettings
+from odradek_operator.kube.api.object_cache import ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.cluster.cluster_loop import Shared
 from odradek_operator.kube.cluster.exporter_reports import Reports
@@ -334,7 +335,11 @@ class Operator:
         """What opening a session fails with, and every operation of those that are open."""
         self.killed = asyncio.Event()
         self.deaf = False
-        """Whether watches tell it nothing."""
+        """Whether it gets no watch events."""
+        self.deaf_to: frozenset[str] = frozenset()
+        """Kinds of which it gets no watch events."""
+        self.lag_seconds = 0.0
+        """How late it gets watch events."""
         self.registry = CollectorRegistry()
         self._sessions: list[CountedZk] = []
         self._lives = lives
@@ -348,6 +353,7 @@ class Operator:
         self.client = MemoryClient(world.api)
         shared = Shared(
             client=self.client,
+            cache=ObjectCache(self.client),
             events=Events(self.client, instance="operator-0"),
             settings=self.settings,
             reconciliations=Reconciliations(self.registry, namespaces),
@@ -379,13 +385,15 @@ class Operator:
 
     def _hear(self) -> None:
         """As kopf's handlers do, a turn of the loop later."""
-        if not self.deaf:
-            asyncio.get_running_loop().call_soon(self._told, self.world.api.store.changes[-1])
+        change = self.world.api.store.changes[-1]
+        if not self.deaf and change.key.resource.kind not in self.deaf_to:
+            asyncio.get_running_loop().call_later(self.lag_seconds, self._told, change)
 
     def _told(self, change: Change) -> None:
         body = change.after or change.before
         assert body is not None
         deleted = change.after is None
+        self.manager.saw(body, deleted=deleted, listed=False)
         match change.key.resource.kind:
             case "Cluster":
                 self.manager.heard_of_cluster(body, deleted=deleted)

@@ -1,4 +1,4 @@
-"""The kopf handlers: they pass watch events to the manager and decide nothing.
+"""The kopf handlers: they pass watch events to the cache and the manager, and decide nothing.
 
 Handlers are coroutines, because kopf runs plain functions in threads. Only `on.event` handlers are used, so that kopf
 writes no annotations, finalizers or progress to resources.
@@ -6,19 +6,25 @@ writes no annotations, finalizers or progress to resources.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import kopf
 
-from odradek_operator.kube.api.object_kinds import Kind
-from odradek_operator.kube.cluster.cluster_view import complete
+from odradek_operator.kube.api.object_kinds import Kind, Object, complete
 from odradek_operator.kube.manager import Manager
 from odradek_operator.objects.names import CLUSTER_LABEL
 
-Handler = Callable[..., Awaitable[None]]
 
-WATCHED: Final = (
+class Listener(Protocol):
+    """Gets the events of one kind."""
+
+    def __call__(self, body: Object, *, deleted: bool) -> None:
+        """Handle an object that was created, changed or deleted."""
+        ...
+
+
+LABELLED: Final = (
     Kind.POD,
     Kind.STATEFUL_SET,
     Kind.DEPLOYMENT,
@@ -28,63 +34,62 @@ WATCHED: Final = (
     Kind.DISRUPTION_BUDGET,
     Kind.NETWORK_POLICY,
 )
-"""Kinds whose objects with a cluster's label are watched; other kinds are read at the next resync."""
+"""Kinds of which only objects with a cluster's label are watched. Other kinds are read at the next resync."""
 
 
 def registry(manager: Manager) -> kopf.OperatorRegistry:
     """Return the kopf registry of one operator."""
     table = kopf.OperatorRegistry()
-    group, version = Kind.CLUSTER.api_version.split("/")
 
     # The pod's service account, else KUBECONFIG; called again when a token has expired.
     @kopf.on.login(registry=table)
     async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
-    async def on_cluster(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
-        manager.heard_of_cluster(dict(body), deleted=type == "DELETED")
+    readiness_changed = _readiness_changed()
 
-    async def on_topic(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
-        manager.heard_of_topic(dict(body), deleted=type == "DELETED")
+    def on_node(body: Object, *, deleted: bool) -> None:
+        if readiness_changed(body, deleted=deleted):
+            manager.heard_of_node()
 
-    async def on_node(**_: Any) -> None:
-        manager.heard_of_node()
+    def on_volume(body: Object, *, deleted: bool) -> None:
+        """Only the cache needs it: a change of a volume comes with one of its claim."""
 
-    _watch(table, on_cluster, group, version, Kind.CLUSTER.plural)
-    _watch(table, on_topic, group, version, Kind.TOPIC.plural)
-    _watch(table, on_node, "", "v1", Kind.NODE.plural, when=_readiness_changed())
-    for kind in WATCHED:
-        group, _, version = kind.api_version.rpartition("/")
-        _watch(table, _object_handler(manager, kind), group, version, kind.plural, labels={CLUSTER_LABEL: kopf.PRESENT})
+    _watch(table, manager, Kind.CLUSTER, manager.heard_of_cluster)
+    _watch(table, manager, Kind.TOPIC, manager.heard_of_topic)
+    _watch(table, manager, Kind.NODE, on_node)
+    _watch(table, manager, Kind.VOLUME, on_volume)
+    for kind in LABELLED:
+        _watch(table, manager, kind, manager.heard_of_object)
     return table
 
 
-def _watch(
-    table: kopf.OperatorRegistry,
-    handler: Callable[..., Awaitable[None]],
-    group: str,
-    version: str,
-    plural: str,
-    **filters: Any,
-) -> None:
-    kopf.on.event(group, version, plural, registry=table, id=f"{handler.__name__}-{plural}", **filters)(handler)
+def _watch(table: kopf.OperatorRegistry, manager: Manager, kind: Kind, listener: Listener) -> None:
+    """Pass the events of a kind to the cache, then to `listener`."""
+
+    async def on_event(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
+        found, deleted = complete(kind, dict(body)), type == "DELETED"
+        # An event has no type if its object comes from a list: the watch has just begun, or begun again.
+        manager.saw(found, deleted=deleted, listed=type is None)
+        listener(found, deleted=deleted)
+
+    group, version = _group_and_version(kind)
+    kopf.on.event(group, version, kind.plural, registry=table, id=f"on_event-{kind.plural}")(on_event)
 
 
-def _object_handler(manager: Manager, kind: Kind) -> Handler:
-    async def on_object(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
-        manager.heard_of_object(complete(kind, dict(body)), deleted=type == "DELETED")
-
-    return on_object
+def _group_and_version(kind: Kind) -> tuple[str, str]:
+    group, _, version = kind.api_version.rpartition("/")
+    return group, version
 
 
 def _readiness_changed() -> Callable[..., bool]:
     """Whether a node was added, removed, or changed its readiness: kubelets update nodes every few seconds."""
     known: dict[str, str] = {}
 
-    def changed(body: Mapping[str, Any], type: str | None, **_: Any) -> bool:  # noqa: A002 - kopf's name
+    def changed(body: Object, *, deleted: bool) -> bool:
         name = body["metadata"]["name"]
         conditions = (body.get("status") or {}).get("conditions") or []
-        ready = "gone" if type == "DELETED" else next((c["status"] for c in conditions if c["type"] == "Ready"), "")
+        ready = "gone" if deleted else next((c["status"] for c in conditions if c["type"] == "Ready"), "")
         before, known[name] = known.get(name), ready
         return before != ready
 
@@ -101,5 +106,7 @@ def settings() -> kopf.OperatorSettings:
     tuned.watching.server_timeout = 240
     tuned.watching.connect_timeout = 10
     tuned.scanning.disabled = True
+    for kind in LABELLED:
+        tuned.watching.label_selectors[*_group_and_version(kind), kind.plural] = CLUSTER_LABEL
     tuned.networking.error_backoffs = (1, 1, 2, 3, 5)
     return tuned

@@ -14,11 +14,12 @@ from collections.abc import Container
 from dataclasses import replace
 from typing import Final
 
-from odradek_operator.kube.api.api_client import KubernetesError
-from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_cache import FreshReadNeededError, Query
+from odradek_operator.kube.api.object_kinds import Kind, Object, kind_of
 from odradek_operator.kube.api.unowned import Key, key_of, present_unowned, remove
 from odradek_operator.kube.cluster.cluster_loop import ClusterLoop, Shared
-from odradek_operator.kube.cluster.cluster_view import cluster_of, complete, is_paused
+from odradek_operator.kube.cluster.cluster_view import cluster_of, is_paused
 from odradek_operator.kube.cluster.status_writer import Statuses
 from odradek_operator.kube.cluster.topic_finalizers import release_finalizers
 from odradek_operator.kube.scopes import Alone, Scopes
@@ -27,6 +28,7 @@ from odradek_operator.objects import names
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 30.0
+"""Maximum seconds between two sweeps."""
 STIR_SECONDS: Final = 1.0
 """Delay after an event about a Cluster or a Topic without one, so that many events cause one sweep."""
 
@@ -40,8 +42,14 @@ class Manager:
         self._scopes = scopes or Alone()
         self._loops: dict[Key, tuple[ClusterLoop, asyncio.Task[None]]] = {}
         self._clusters: set[Key] = set()
-        """Number of known clusters, including those in namespaces that are not served."""
-        self._fenced: dict[str, tuple[Shared, Statuses]] = {}
+        """Known clusters, including those in namespaces that are not served."""
+        self._unowned: list[Object] = []
+        """Cluster-scoped objects at the last fresh sweep."""
+        self._is_fresh = False
+        """Whether the present sweep has fresh lists."""
+        self._fresh_at = float("-inf")
+        """Time of the loop at which the next sweep with fresh lists is due."""
+        self._fenced: dict[str, tuple[Shared, KubernetesClient]] = {}
         self._stirred = asyncio.Event()
 
     def gained(self, namespace: str) -> None:
@@ -49,11 +57,18 @@ class Manager:
         for key in self._clusters:
             if key[0] == namespace:
                 self._start(key)
+        self._fresh_at = float("-inf")
         self._stirred.set()
 
     async def lost(self, namespace: str) -> None:
         """Stop to serve a namespace. Returns when none of its loops runs."""
         await self._stop(namespace)
+
+    def saw(self, body: Object, *, deleted: bool, listed: bool) -> None:
+        """Update the cache with a watch event about any object. `listed`: whether the watch has begun with a list."""
+        if listed:
+            self._shared.cache.doubt(kind_of(body))
+        self._shared.cache.observe(body, deleted=deleted)
 
     def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
         """Handle a Cluster that was created, changed or deleted."""
@@ -62,7 +77,7 @@ class Manager:
             self._clusters.add(key)
             self._scopes.heard(key[0])
             self._start(key)
-        self._wake(key)
+        self._wake(key, body, deleted=deleted)
         self._stirred.set()
 
     def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
@@ -70,8 +85,8 @@ class Manager:
         key = (body["metadata"]["namespace"], cluster_of(body))
         found = self._loops.get(key)
         if deleted and found is not None:
-            found[0].topic_vanished(complete(Kind.TOPIC, body))
-        if not self._wake(key):
+            found[0].topic_vanished(body)
+        if not self._wake(key, body, deleted=deleted):
             self._stirred.set()
 
     def heard_of_object(self, body: Object, *, deleted: bool) -> None:
@@ -87,11 +102,16 @@ class Manager:
         for loop, _ in self._loops.values():
             loop.wake()
 
-    def _wake(self, key: Key) -> bool:
+    def _wake(self, key: Key, body: Object, *, deleted: bool) -> bool:
+        """Wake the loop of a cluster after a change of its resource or of a Topic. Returns whether it has a loop."""
         found = self._loops.get(key)
-        if found is not None:
+        if found is None:
+            return False
+        if deleted or _is_unsettled(body):
+            found[0].specification_changed()
+        else:
             found[0].wake()
-        return found is not None
+        return True
 
     def _start(self, key: Key) -> None:
         if key not in self._loops and self._scopes.holds(key[0]):
@@ -107,13 +127,13 @@ class Manager:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the loop of cluster %s/%s ended", *key, exc_info=error)
 
-    def _in(self, namespace: str) -> tuple[Shared, Statuses]:
-        """Return the tasks that write to a namespace, which end when it is no longer served."""
+    def _in(self, namespace: str) -> tuple[Shared, KubernetesClient]:
+        """Return what loops and sweeps write to a namespace with. Its writes end when it is no longer served."""
         found = self._fenced.get(namespace)
         if found is None:
             client = self._shared.client.fenced(self._scopes.fence(namespace))
             shared = replace(self._shared, client=client, events=self._shared.events.through(client))
-            found = self._fenced[namespace] = (shared, Statuses(client))
+            found = self._fenced[namespace] = (shared, client.checked(self._check_write))
         return found
 
     async def _stop(self, namespace: str | None = None) -> None:
@@ -130,7 +150,7 @@ class Manager:
             while True:
                 self._stirred.clear()
                 try:
-                    await self._sweep()
+                    await self._guarded_sweep()
                 except KubernetesError as error:
                     logger.warning("cannot list all resources: %s", error)
                 await asyncio.sleep(STIR_SECONDS)
@@ -142,11 +162,28 @@ class Manager:
         finally:
             await self._stop()
 
-    async def _sweep(self) -> None:
-        """List all resources, to find what the watches may have missed."""
-        unowned = await self._unowned()
-        clusters = await self._all(Kind.CLUSTER)
-        topics = await self._all(Kind.TOPIC)
+    async def _guarded_sweep(self) -> None:
+        """Sweep with the cache. If anything has to be written, and regularly in any case, sweep with fresh lists."""
+        now, resync = asyncio.get_running_loop().time(), self._shared.settings.resync_seconds
+        try:
+            await self._sweep(max_age=resync if now < self._fresh_at else 0.0)
+        except FreshReadNeededError:
+            await self._sweep(max_age=0.0)
+        if self._is_fresh:
+            self._fresh_at = now + resync
+
+    def _check_write(self) -> None:
+        if not self._is_fresh:
+            raise FreshReadNeededError
+
+    async def _sweep(self, *, max_age: float) -> None:
+        """Look at all resources, to find what belongs to no loop and, with fresh lists, what the watches missed."""
+        self._is_fresh = max_age <= 0
+        if self._is_fresh:
+            self._unowned = await self._present_unowned()
+        unowned = self._unowned
+        clusters = await self._all(Kind.CLUSTER, max_age=max_age)
+        topics = await self._all(Kind.TOPIC, max_age=max_age)
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
         self._clusters = set(keys)
         places = {key[0] for key in (*keys, *self._loops)} | {key_of(body)[0] for body in unowned}
@@ -160,9 +197,9 @@ class Manager:
         for body in unowned:
             namespace = key_of(body)[0]
             if self._scopes.holds(namespace) or self._scopes.is_closing(namespace):
-                await remove(self._in(namespace)[0].client, [body], keep=keys)
+                await remove(self._in(namespace)[1], [body], keep=keys)
 
-    async def _unowned(self) -> list[Object]:
+    async def _present_unowned(self) -> list[Object]:
         """Return cluster-scoped objects of clusters in watched namespaces."""
         watched = self._shared.settings.namespaces
         return [
@@ -173,21 +210,21 @@ class Manager:
         """Handle a Topic that belongs to no loop."""
         namespace, cluster = topic["metadata"]["namespace"], cluster_of(topic)
         leaving = "deletionTimestamp" in topic["metadata"]
-        shared, statuses = self._in(namespace)
+        client = self._in(namespace)[1]
         if self._scopes.is_closing(namespace):
             # The whole namespace is deleted and no Lease can be held in it: every operator may remove the finalizer.
             if leaving:
-                await release_finalizers(shared.client, [topic])
+                await release_finalizers(client, [topic])
         elif self._scopes.holds(namespace) and (namespace, cluster) not in clusters:
             if leaving:
-                await release_finalizers(shared.client, [topic])
+                await release_finalizers(client, [topic])
             else:
-                await statuses.without_cluster(topic, cluster)
+                await Statuses(client).without_cluster(topic, cluster)
 
-    async def _all(self, kind: Kind) -> list[Object]:
+    async def _all(self, kind: Kind, *, max_age: float) -> list[Object]:
         watched = self._shared.settings.namespaces or (None,)
-        lists = [await self._shared.client.list(kind, namespace) for namespace in watched]
-        return [complete(kind, body) for found in lists for body in found]
+        queries = [Query(kind=kind, namespace=namespace) for namespace in watched]
+        return [body for query in queries for body in await self._shared.cache.list(query, max_age=max_age)]
 
     def _count(self, word: str, bodies: list[Object]) -> None:
         ours = [body for body in bodies if self._scopes.holds(body["metadata"]["namespace"])]
@@ -196,3 +233,10 @@ class Manager:
         self._shared.reconciliations.counted(
             word, {namespace: (count, paused[namespace]) for namespace, count in counts.items()}
         )
+
+
+def _is_unsettled(body: Object) -> bool:
+    """Whether a resource was changed since its status was written, or is being deleted."""
+    metadata = body["metadata"]
+    observed = (body.get("status") or {}).get("observedGeneration")
+    return observed != metadata.get("generation") or "deletionTimestamp" in metadata

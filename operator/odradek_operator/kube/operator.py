@@ -20,6 +20,7 @@ from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.metrics.process import ProcessSeries
 from odradek_operator.kube import handlers
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError, load_configuration
+from odradek_operator.kube.api.object_cache import ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator.kube.cluster.cluster_loop import Shared
 from odradek_operator.kube.cluster.exporter_reports import Reports
@@ -57,6 +58,7 @@ class Operator:
         self._stage = "waiting for the resources of odradek.dev/v1"
         shared = Shared(
             client=self._client,
+            cache=ObjectCache(self._client),
             events=Events(self._client, instance=settings.identity),
             settings=settings,
             reconciliations=Reconciliations(self._registry, settings.namespaces),

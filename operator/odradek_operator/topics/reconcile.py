@@ -39,18 +39,23 @@ class Outcome:
 
 
 async def reconcile(
-    zk: ZkClient, wanted: Wanted, done: Callable[[Action], None], *, everything: bool = False
+    zk: ZkClient,
+    wanted: Wanted,
+    done: Callable[[Action], None],
+    *,
+    everything: bool = False,
+    plan_only: bool = False,
 ) -> Outcome:
     """Write what is needed to bring the cluster to the desired state. `done` is called after each write.
 
-    With `everything`, the snapshot contains the details of all topics, for decisions about the whole cluster. Raises
-    `ZkError` if ZooKeeper does not answer.
+    With `everything`, the snapshot contains the details of all topics, for decisions about the whole cluster. With
+    `plan_only`, nothing is written. Raises `ZkError` if ZooKeeper does not answer.
     """
     names = None if everything else [*wanted.topics, *wanted.removed]
     for _ in range(MAX_ROUNDS):
         snapshot = await read_snapshot(zk, names)
         plan = make_plan(wanted, snapshot)
-        if not plan.actions:
+        if plan_only or not plan.actions:
             break
         await _carry_out_all(zk, snapshot, plan, done)
     return Outcome(snapshot=snapshot, plan=plan)

@@ -197,6 +197,15 @@ class ApiContract:
         found = await client.list(Kind.CONFIG_MAP, namespace, selector=LABEL)
         assert [body["metadata"]["name"] for body in found] == wanted
 
+    async def test_one_object_is_listed_by_its_name(self, client: KubernetesClient, namespace: str) -> None:
+        for name in ("one", "two"):
+            await client.create(config_map(namespace, name))
+            await client.create(topic(namespace, name))
+        for kind in (Kind.CONFIG_MAP, Kind.TOPIC):
+            found = await client.list(kind, namespace, fields="metadata.name=two")
+            assert [body["metadata"]["name"] for body in found] == ["two"]
+            assert await client.list(kind, namespace, fields="metadata.name=three") == []
+
     async def test_items_of_lists_have_no_kind_unless_custom(self, client: KubernetesClient, namespace: str) -> None:
         await client.create(config_map(namespace))
         await client.create(topic(namespace))

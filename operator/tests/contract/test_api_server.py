@@ -10,6 +10,8 @@ import pytest
 from kubernetes.client import Configuration
 
 from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.handlers import LABELLED
+from odradek_operator.objects import names
 from odradek_operator_testkit.api import KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
 from odradek_operator_testkit.server import ApiServer, serving
@@ -77,6 +79,21 @@ class TestWatches(WatchContract):
             server.api.store.forget_history()
             await server.up()
             await listener.hears(lambda heard: ("Topic", "during", False) in heard)
+
+    async def test_there_is_one_watch_for_each_kind_and_only_for_objects_with_the_label(
+        self, server: ApiServer, client: KubernetesClient, namespace: str
+    ) -> None:
+        listener = Listener(namespace)
+        async with watching(listener):
+            await client.create(topic(namespace, "before"))
+            await _eventually(lambda: server.watches >= 4 + len(LABELLED))
+        watches = [asked for asked in server.api.reads if asked.is_watch]
+        selectors = {server.api.place(one.path).resource.plural: one.query.get("labelSelector") for one in watches}
+        for kind in LABELLED:
+            assert selectors.pop(kind.plural) == names.CLUSTER_LABEL
+        assert {
+            kind: selectors[kind] for kind in ("clusters", "topics", "nodes", "persistentvolumes")
+        } == dict.fromkeys(("clusters", "topics", "nodes", "persistentvolumes"))
 
     async def test_nodes_that_only_report_wake_nobody(self, server: ApiServer, namespace: str) -> None:
         listener = Listener(namespace)

@@ -32,6 +32,8 @@ class Listener:
         self.heard: list[Heard] = []
         self.bodies: list[Object] = []
         self.nodes = 0
+        self.cache_events: list[tuple[str, str, bool, bool]] = []
+        """Kind and name, whether it was deleted, and whether it comes from a list."""
         self._namespace = namespace
         self._changed = asyncio.Event()
 
@@ -46,6 +48,9 @@ class Listener:
 
     def heard_of_node(self) -> None:
         self.nodes += 1
+
+    def saw(self, body: Object, *, deleted: bool, listed: bool) -> None:
+        self.cache_events.append((body["kind"], body["metadata"]["name"], deleted, listed))
 
     def _note(self, body: Object, deleted: bool) -> None:
         if body["metadata"]["namespace"] == self._namespace:
@@ -115,6 +120,41 @@ class WatchContract:
             await client.merge(Reference.of(there), {"status": {"partitions": 3}}, sub="status")
             await listener.hears(lambda heard: len(heard) > count)
         assert not [one for one in listener.heard if one[1] == "theirs"]
+        assert ("Topic", "early", False, True) in listener.cache_events, "a watch begins with a list, and says so"
+        assert ("ConfigMap", "ours", False, False) in listener.cache_events, "later events come from the stream"
         after = await client.get(Kind.TOPIC, namespace, "early")
         assert after is not None
         assert "annotations" not in after["metadata"] and "finalizers" not in after["metadata"]
+
+    async def test_versions_of_events_and_lists_can_be_compared(self, client: KubernetesClient, namespace: str) -> None:
+        """The cache keeps the newer one of an event and a list."""
+        listener = Listener(namespace)
+        made = await client.create(labelled(namespace, "ours"))
+        found, listed_at = await client.list_with_version(Kind.CONFIG_MAP, namespace, fields="metadata.name=ours")
+        assert [one["metadata"]["resourceVersion"] for one in found] == [made["metadata"]["resourceVersion"]]
+        assert _version(made) <= int(listed_at)
+        async with watching(listener, namespace):
+            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
+            changed = await client.merge(Reference.of(made), {"data": {"a": "2"}})
+            assert changed is not None
+            assert _version(changed) > int(listed_at)
+            await listener.hears(lambda _: listener.bodies[-1]["data"] == {"a": "2"})
+            await client.delete(Reference.of(made))
+            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
+        assert _version(listener.bodies[-1]) > _version(changed), "a deletion has a version of its own"
+        found, emptied_at = await client.list_with_version(Kind.CONFIG_MAP, namespace, fields="metadata.name=ours")
+        assert (found, int(emptied_at) >= _version(listener.bodies[-1])) == ([], True)
+
+    async def test_an_object_that_loses_the_label_is_reported_as_deleted(
+        self, client: KubernetesClient, namespace: str
+    ) -> None:
+        listener = Listener(namespace)
+        async with watching(listener):
+            made = await client.create(labelled(namespace, "ours"))
+            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
+            await client.merge(Reference.of(made), {"metadata": {"labels": {names.CLUSTER_LABEL: None}}})
+            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
+
+
+def _version(body: Object) -> int:
+    return int(body["metadata"]["resourceVersion"])

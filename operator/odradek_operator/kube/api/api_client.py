@@ -11,7 +11,7 @@ import copy
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -25,7 +25,6 @@ from kubernetes.client.exceptions import ApiException
 
 from odradek.base.errors import OdradekError
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
-from odradek_operator.kube.api.pace import Pace
 from odradek_operator.objects.names import FIELD_MANAGER
 
 MERGE: Final = "application/merge-patch+json"
@@ -34,6 +33,8 @@ PAGE: Final = 500
 """Maximum number of objects in one page of a list."""
 MIN_WRITE_SECONDS: Final = 1.0
 """Minimum seconds before the fence for a write to be sent."""
+BURST_SECONDS: Final = 0.2
+"""Seconds of the rate that may be used at once after a pause."""
 
 Fence = Callable[[], float]
 """Returns for how many seconds writes are still allowed; 0 or less if they are not."""
@@ -89,6 +90,26 @@ def load_configuration() -> Configuration:
     return configuration
 
 
+class Pace:
+    """A rate limiter, first come, first served."""
+
+    def __init__(self, per_second: float) -> None:
+        """`per_second`: the average rate. Raises `ValueError` unless it is positive."""
+        if per_second <= 0:
+            raise ValueError(f"{per_second} per second is not a valid rate")
+        self._interval = 1 / per_second
+        self._next = 0.0
+
+    async def take(self) -> None:
+        """Wait for the next turn."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        turn = max(self._next, now - BURST_SECONDS)
+        self._next = turn + self._interval
+        if turn > now:
+            await asyncio.sleep(turn - now)
+
+
 class KubernetesClient:
     """A client of the API server. Create and use it on one event loop; `close` it."""
 
@@ -104,10 +125,28 @@ class KubernetesClient:
         configuration.retries = urllib3.Retry(0)
         configuration.connection_pool_maxsize = threads
         self._api = ApiClient(configuration)
-        self._timeout = timeout_seconds
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kubernetes")
+        self._limit(writes_per_second, timeout_seconds)
+
+    def _limit(self, writes_per_second: float, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
         self._pace = Pace(writes_per_second)
         self._fence: Fence | None = None
+        self._check: Callable[[], None] = _allow
+        self._listeners: list[Callable[[Object], None]] = []
+
+    def on_answer(self, listener: Callable[[Object], None]) -> None:
+        """Call `listener` with each object that a write returns, also for copies of this client.
+
+        Not for deletions: whether the object in the answer still exists depends on its kind.
+        """
+        self._listeners.append(listener)
+
+    def checked(self, check: Callable[[], None]) -> Self:
+        """Return a client that calls `check` before each write, which raises an error to prevent it."""
+        other = copy.copy(self)
+        other._check = check
+        return other
 
     def fenced(self, fence: Fence | None) -> Self:
         """Return a client whose writes are sent only while `fence` allows them. None returns this client.
@@ -122,13 +161,12 @@ class KubernetesClient:
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         """Read one object. Returns None if it does not exist."""
-        return await self._or_none("GET", kind.path(namespace, name))
+        return await _or_none(self._request("GET", kind.path(namespace, name)))
 
-    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", fields: str = "") -> list[Object]:
-        """List the objects of a kind in one or all namespaces, consistently, page by page.
-
-        `selector` selects by labels, `fields` by the fields that Kubernetes supports.
-        """
+    async def list_with_version(
+        self, kind: Kind, namespace: str | None, *, selector: str = "", fields: str = ""
+    ) -> tuple[list[Object], str]:
+        """As `list`, with the `resourceVersion` at which these were all objects."""
         found: list[Object] = []
         more = ""
         while True:
@@ -137,7 +175,14 @@ class KubernetesClient:
             found += answer["items"]
             more = answer["metadata"].get("continue", "")
             if not more:
-                return found
+                return found, answer["metadata"]["resourceVersion"]
+
+    async def list(self, kind: Kind, namespace: str | None, *, selector: str = "", fields: str = "") -> list[Object]:
+        """List the objects of a kind in one or all namespaces, consistently, page by page.
+
+        `selector` selects by labels, `fields` by the fields that Kubernetes supports.
+        """
+        return (await self.list_with_version(kind, namespace, selector=selector, fields=fields))[0]
 
     async def apply(self, body: Object, *, force: bool = True) -> Object:
         """Server-side apply: create the object, or set the fields in `body`, whoever set them before.
@@ -145,8 +190,8 @@ class KubernetesClient:
         Without `force`, it fails with status 409 if another field manager has set a field to another value.
         """
         reference = Reference.of(body)
-        await self._pace.take()
-        return await self._request(
+        await self._turn()
+        return await self._write(
             "PATCH",
             reference.kind.path(reference.namespace, reference.name),
             {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"},
@@ -157,23 +202,21 @@ class KubernetesClient:
     async def create(self, body: Object, *, paced: bool = True) -> Object:
         """Create an object. Fails with status 409 if it exists."""
         kind = Reference.of(body)
-        if paced:
-            await self._pace.take()
-        return await self._request("POST", kind.kind.path(kind.namespace), {"fieldManager": FIELD_MANAGER}, body)
+        await self._turn(paced=paced)
+        return await self._write("POST", kind.kind.path(kind.namespace), {"fieldManager": FIELD_MANAGER}, body)
 
     async def replace(self, body: Object, *, paced: bool = True) -> Object:
         """Replace an object. Fails with status 409 if it has changed since its `resourceVersion`."""
         which = Reference.of(body)
-        if paced:
-            await self._pace.take()
+        await self._turn(paced=paced)
         path = which.kind.path(which.namespace, which.name)
-        return await self._request("PUT", path, {"fieldManager": FIELD_MANAGER}, body)
+        return await self._write("PUT", path, {"fieldManager": FIELD_MANAGER}, body)
 
     async def merge(self, which: Reference, patch: Object, *, sub: str | None = None) -> Object | None:
         """Merge a patch into an object or one of its subresources. Returns None if the object does not exist."""
-        await self._pace.take()
+        await self._turn()
         path = which.kind.path(which.namespace, which.name, sub)
-        return await self._or_none("PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, MERGE)
+        return await _or_none(self._write("PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, MERGE))
 
     async def delete(
         self,
@@ -197,21 +240,26 @@ class KubernetesClient:
             body["preconditions"] = preconditions
         if force:
             body["gracePeriodSeconds"] = 0
-        await self._pace.take()
+        await self._turn()
+        path = which.kind.path(which.namespace, which.name)
         try:
-            return await self._or_none("DELETE", which.kind.path(which.namespace, which.name), {}, body) is not None
+            return await _or_none(self._request("DELETE", path, {}, body)) is not None
         except KubernetesError as error:
             if error.status == HTTPStatus.CONFLICT and preconditions:
                 return False
             raise
 
-    async def _or_none(self, method: str, path: str, *rest: Any) -> Object | None:
-        try:
-            return await self._request(method, path, *rest)
-        except KubernetesError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return None
-            raise
+    async def _turn(self, *, paced: bool = True) -> None:
+        """Wait until a write may be sent."""
+        self._check()
+        if paced:
+            await self._pace.take()
+
+    async def _write(self, method: str, path: str, *rest: Any) -> Object:
+        answer = await self._request(method, path, *rest)
+        for listener in self._listeners:
+            listener(answer)
+        return answer
 
     async def _request(
         self,
@@ -276,6 +324,19 @@ class KubernetesClient:
         """End the threads. Waits for requests in progress."""
         self._threads.shutdown()
         self._api.rest_client.pool_manager.clear()
+
+
+def _allow() -> None:
+    """Permit a write."""
+
+
+async def _or_none(request: Awaitable[Object]) -> Object | None:
+    try:
+        return await request
+    except KubernetesError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
 
 
 def _reason(content: bytes) -> str:

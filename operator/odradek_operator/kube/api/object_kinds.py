@@ -62,6 +62,11 @@ def kind_of(body: Mapping[str, Any]) -> Kind:
     return kind_named(body["apiVersion"], body["kind"])
 
 
+def complete(kind: Kind, body: Object) -> Object:
+    """Return an item of a list with its kind, which the API server omits there."""
+    return {"apiVersion": kind.api_version, "kind": kind.word, **body}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Identifies an object."""

@@ -11,8 +11,7 @@ from collections.abc import Container
 from typing import Final
 
 from odradek_operator.kube.api.api_client import KubernetesClient
-from odradek_operator.kube.api.object_kinds import Object, Reference, kind_named
-from odradek_operator.kube.cluster.cluster_view import complete
+from odradek_operator.kube.api.object_kinds import Object, Reference, complete, kind_named
 from odradek_operator.objects import names
 from odradek_operator.objects.wanted import UNOWNED_KINDS, selector_of
 

@@ -2,7 +2,8 @@
 
 `manager` starts it for each cluster, and `handlers` wake it. It changes objects in Kubernetes and state in ZooKeeper,
 and writes statuses and Events. Decisions depend only on what a round reads, not on memory, so an operator that was
-killed at any point continues where it stopped.
+killed at any point continues where it stopped. A round begins with a view from the cache. If it has to change anything
+but statuses and Events, it begins again with a fresh view, and only what that view asks for is done.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from odradek_operator.dashboards.rules import rule_groups
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
 from odradek_operator.kube.api.applier import Applier
 from odradek_operator.kube.api.claims import grow_claims, remake_sets
+from odradek_operator.kube.api.object_cache import FreshReadNeededError, ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference, kind_named
 from odradek_operator.kube.api.unowned import remove_unowned
-from odradek_operator.kube.cluster.cluster_view import View, is_paused, read_view
-from odradek_operator.kube.cluster.ensemble_probe import ask_members
+from odradek_operator.kube.cluster.cluster_view import View, ViewReader, is_paused
 from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events, Mood
 from odradek_operator.kube.cluster.news import Done, tell_done
@@ -40,7 +41,7 @@ from odradek_operator.kube.cluster.topic_finalizers import (
     release_finalizers,
     release_protected,
 )
-from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, open_kazoo
+from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, ask_members, open_kazoo
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.lifecycle.cluster_plan import decide
@@ -66,6 +67,8 @@ is as long as that: a loop uses at most half of a core. Waiting for permission t
 ERROR_PAUSE_SECONDS: Final = 3.0
 BUSY_SECONDS: Final = 2.0
 """Pause while something is in progress that causes no event, such as a growing ISR."""
+BUSY_CACHE_SECONDS: Final = 30.0
+"""How long the cache is used after a list while something is in progress."""
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -75,6 +78,7 @@ class Shared:
     """The objects that the loops of all clusters share."""
 
     client: KubernetesClient
+    cache: ObjectCache
     events: Events
     settings: OperatorSettings
     reconciliations: Reconciliations
@@ -91,8 +95,17 @@ class ClusterLoop:
         self.namespace: Final = namespace
         self.name: Final = name
         self._shared = shared
+        self._client = shared.client.checked(self._check_write)
+        """For all writes but statuses and Events."""
+        self._reader = ViewReader(shared.client, shared.cache, namespace, name)
+        self._max_age = 0.0
+        """How old the lists may be with which the next round begins, in seconds."""
+        self._is_fresh = False
+        """Whether the view of this round is fresh."""
+        self._fresh_at = float("-inf")
+        """Time of the event loop at which the last fresh view was begun."""
         self._stirred = asyncio.Event()
-        self._applier = Applier(shared.client)
+        self._applier = Applier(self._client)
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
@@ -102,10 +115,15 @@ class ClusterLoop:
         """Something changed: start a round soon."""
         self._stirred.set()
 
+    def specification_changed(self) -> None:
+        """A user changed the Cluster or a Topic: start a round with a fresh view soon, since objects will change."""
+        self._max_age = 0.0
+        self.wake()
+
     def topic_vanished(self, body: Object) -> None:
         """A watch has reported that a Topic was deleted."""
         self._vanished.add(body)
-        self.wake()
+        self.specification_changed()
 
     def saw(self, body: Object, *, deleted: bool) -> None:
         """An object of the cluster was created, changed or deleted; wakes the loop if that may matter."""
@@ -134,13 +152,21 @@ class ClusterLoop:
                     periodic = True
         finally:
             self._shared.reconciliations.forget(self.namespace, self.name)
+            self._reader.close()
             await self._session.close()
 
     async def _guarded_round(self, *, periodic: bool) -> float | None:
         """Run one round. Returns the maximum seconds until the next one, or None if the cluster is deleted."""
         with self._shared.reconciliations.one("Cluster", self.namespace, periodic=periodic) as outcome:
+            max_age = self._max_age_now()
             try:
-                return await self._round(outcome)
+                try:
+                    pause = await self._round(outcome, max_age=max_age)
+                except FreshReadNeededError:
+                    pause = await self._round(outcome, max_age=0.0)
+                if pause == self._shared.settings.idle_seconds and self._max_age > 0:
+                    self._max_age = self._shared.settings.resync_seconds
+                return pause
             except (KubernetesError, ZkError, LayoutError, OutdatedError) as error:
                 # The API server or ZooKeeper failed: report it and try again. No decision was carried out partly.
                 logger.warning("cluster %s/%s: %s", self.namespace, self.name, error)
@@ -151,16 +177,30 @@ class ClusterLoop:
                 outcome.failed = True
         return ERROR_PAUSE_SECONDS
 
-    async def _round(self, outcome: ReconciliationOutcome) -> float | None:
-        view = await read_view(self._shared.client, self.namespace, self.name)
+    def _max_age_now(self) -> float:
+        """Return how old the lists may be with which a round begins, in seconds. Lists expire all together."""
+        max_age, self._max_age = self._max_age, BUSY_CACHE_SECONDS
+        return 0.0 if asyncio.get_running_loop().time() - self._fresh_at >= max_age else max_age
+
+    def _check_write(self) -> None:
+        """Called before each change. Raises `FreshReadNeededError` unless this round has a fresh view."""
+        if not self._is_fresh:
+            raise FreshReadNeededError
+
+    async def _round(self, outcome: ReconciliationOutcome, *, max_age: float) -> float | None:
+        """Run one round. Raises `FreshReadNeededError` if a change is needed and the view may come from the cache."""
+        self._is_fresh = max_age <= 0
+        if self._is_fresh:
+            self._fresh_at = asyncio.get_running_loop().time()
+        view = await self._reader.read(max_age=max_age)
         if view is None:
-            await remove_unowned(self._shared.client, (self.namespace, self.name))
+            await remove_unowned(self._client, (self.namespace, self.name))
             return None
         if view.leaving:
-            await release_finalizers(self._shared.client, view.topics.values())
+            await release_finalizers(self._client, view.topics.values())
             return self._shared.settings.idle_seconds
         if is_paused(view.cluster):
-            await release_protected(self._shared.client, view.topics.values())
+            await release_protected(self._client, view.topics.values())
             await self._statuses.paused(view.cluster, view.state)
             await self._statuses.held(
                 view.topics, f"Cluster {self.name} is paused: remove its annotation {names.PAUSED}."
@@ -176,8 +216,8 @@ class ClusterLoop:
         return await self._care(spec.cluster, spec, view, outcome)
 
     async def _refuse(self, view: View, sentence: str, outcome: ReconciliationOutcome) -> float:
+        await release_protected(self._client, view.topics.values())
         outcome.failed = True
-        await release_protected(self._shared.client, view.topics.values())
         await self._statuses.invalid(view.cluster, sentence, view.topics)
         await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
         await self._shared.events.tell_once(view.cluster, INVALID_SPEC, sentence, Mood.WARNING)
@@ -200,7 +240,7 @@ class ClusterLoop:
         await self._carry_out(cluster, view, decision, snapshot)
         await self._tell_waiting(view, decision)
         if settled is not None:
-            await keep_finalizers(self._shared.client, view.topics, topics, settled)
+            await keep_finalizers(self._client, view.topics, topics, settled)
         await self._statuses.write(
             Findings(
                 cluster=cluster,
@@ -252,9 +292,12 @@ class ClusterLoop:
                 wanted,
                 lambda action: done.append(Done(topic=action.topic, what=type(action).__name__, reason=action.reason)),
                 everything=True,
+                plan_only=not self._is_fresh,
             )
         except ZkError as error:
             return None, f"ZooKeeper at {zookeeper_connect(cluster)} does not answer: {error}.", ()
+        if not outcome.settled:
+            self._check_write()
         for name in wanted.removed:
             decision = outcome.plan.decisions[name]
             if not decision.actions and not decision.refusals:
@@ -313,7 +356,7 @@ class ClusterLoop:
     ) -> ClusterDecision:
         """Record the sizes and apply changed objects. Returns the decision, including objects that Kubernetes
         rejects."""
-        client, cluster = self._shared.client, ensemble.cluster
+        client, cluster = self._client, ensemble.cluster
         try:
             recorded = await keep_record(client, cluster, view.record, record)
             decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))
@@ -332,9 +375,10 @@ class ClusterLoop:
         self, ensemble: Ensemble, view: View, decision: ClusterDecision, *, formed: bool
     ) -> tuple[ClusterDecision, frozenset[str]]:
         """Return the decision including what claims prevent, and the names of objects that are as desired."""
-        client, cluster, now = self._shared.client, ensemble.cluster, asyncio.get_running_loop().time()
+        client, cluster, now = self._client, ensemble.cluster, asyncio.get_running_loop().time()
         resync = now >= self._resync_at
         if resync:
+            self._check_write()
             self._applier.forget()
             self._resync_at = now + self._shared.settings.resync_seconds
         wanted = wanted_objects(
@@ -373,6 +417,7 @@ class ClusterLoop:
         self, cluster: Cluster, view: View, decision: ClusterDecision, snapshot: Snapshot | None
     ) -> None:
         for step in decision.steps:
+            self._check_write()
             if isinstance(step, KubernetesStep):
                 await self._kubernetes_step(step, view)
             else:
@@ -385,7 +430,7 @@ class ClusterLoop:
             self.wake()
 
     async def _kubernetes_step(self, step: KubernetesStep, view: View) -> None:
-        client = self._shared.client
+        client = self._client
         pod = Reference(kind=Kind.POD, namespace=self.namespace, name=step.pod)
         match step:
             case RestartPod():

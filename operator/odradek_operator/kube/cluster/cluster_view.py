@@ -1,8 +1,7 @@
-"""Everything that the API server has about one cluster, read in each round.
+"""Everything that the API server has about one cluster, for one round.
 
-A `View` contains raw objects and the `KubernetesState` parsed from them, on which decisions are based. Watches only
-wake the loop. Decisions use what was read, so an event that a watch missed cannot mislead them, and an outdated
-response cannot make a pod appear ready.
+A `View` contains raw objects and the `KubernetesState` parsed from them, on which decisions are based. A view from the
+cache may be outdated: whatever it suggests to change is decided again on a fresh view.
 """
 
 from __future__ import annotations
@@ -11,16 +10,22 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from typing import Final
 
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
+from odradek_operator.kube.api.object_cache import ObjectCache, Query
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.lifecycle.cluster_record import in_force, read_record
 from odradek_operator.lifecycle.observed_cluster import KubernetesState, Pod, Record, observe, parse_refusals
 from odradek_operator.objects.names import CLUSTER_LABEL, PAUSED
 from odradek_operator.objects.names import record as record_name
 
-OBSERVED = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
+OBSERVED: Final = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
 """The kinds that are read by the label of the cluster."""
+NODES: Final = Query(kind=Kind.NODE)
+VOLUMES: Final = Query(kind=Kind.VOLUME)
+EVENTS_SECONDS: Final = 10.0
+"""How long Events that were read are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +56,6 @@ class View:
         return "deletionTimestamp" in self.cluster["metadata"]
 
 
-def complete(kind: Kind, body: Object) -> Object:
-    """Return an item of a list with its kind, which the API server omits there."""
-    return {"apiVersion": kind.api_version, "kind": kind.word, **body}
-
-
 def is_paused(body: Object) -> bool:
     """Whether a resource has the annotation that pauses its reconciliation."""
     return (body["metadata"].get("annotations") or {}).get(PAUSED) == "true"
@@ -78,54 +78,76 @@ def _pods_of(state: KubernetesState, stateful_set: str) -> list[Pod]:
     return [pod for pod in pods if pod.name.rpartition("-")[0] == stateful_set]
 
 
-async def _failed_creations(client: KubernetesClient, namespace: str, sets: Iterable[str]) -> list[Object]:
-    """Return Events that say why a StatefulSet does not create its pods: quotas and policies appear nowhere else."""
-    found: list[Object] = []
-    for name in sets:
-        fields = f"involvedObject.kind=StatefulSet,involvedObject.name={name},reason=FailedCreate"
-        try:
-            found += await client.list(Kind.EVENT, namespace, fields=fields)
-        except KubernetesError as error:
-            # Roles of an earlier installation do not allow reading Events. The operator works without them.
-            if error.status != HTTPStatus.FORBIDDEN:
-                raise
-    return found
+class ViewReader:
+    """Reads the views of one cluster, through the cache."""
 
+    def __init__(self, client: KubernetesClient, cache: ObjectCache, namespace: str, name: str) -> None:
+        """`name`: name of the Cluster. `client` reads what the cache does not have: Events."""
+        label = (CLUSTER_LABEL, name)
+        self._client = client
+        self._cache = cache
+        self._namespace = namespace
+        self._name = name
+        self._cluster = Query(kind=Kind.CLUSTER, namespace=namespace, name=name)
+        self._record = Query(kind=Kind.CONFIG_MAP, namespace=namespace, name=record_name(name))
+        self._topics = Query(kind=Kind.TOPIC, namespace=namespace)
+        self._labelled = [Query(kind=kind, namespace=namespace, label=label) for kind in OBSERVED]
+        self._events: list[Object] = []
+        self._events_read_at = float("-inf")
 
-async def read_view(client: KubernetesClient, namespace: str, name: str) -> View | None:
-    """Read the current objects. Returns None if the Cluster does not exist. Raises `KubernetesError`."""
-    selector = f"{CLUSTER_LABEL}={name}"
-    cluster = await client.get(Kind.CLUSTER, namespace, name)
-    if cluster is None:
-        return None
-    lists = [
-        (Kind.TOPIC, namespace, ""),
-        (Kind.NODE, None, ""),
-        (Kind.VOLUME, None, ""),
-        *((kind, namespace, selector) for kind in OBSERVED),
-    ]
-    record, answers = await asyncio.gather(
-        client.get(Kind.CONFIG_MAP, namespace, record_name(name)),
-        asyncio.gather(*(client.list(kind, where, selector=which) for kind, where, which in lists)),
-    )
-    topics, nodes, volumes, pods, sets, claims, services = answers
-    state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
-    if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
-        record = None  # A ConfigMap of another owner with that name.
-    uid = cluster["metadata"]["uid"]
-    if any(one.replicas > len(_pods_of(state, one.name)) for one in state.sets.values()):
-        state = replace(state, refusals=parse_refusals(await _failed_creations(client, namespace, state.sets)))
-    # A set of an earlier Cluster is deleted with it, like its claims.
-    counts = record is not None and not _is_of_another(record, uid)
-    remembered = read_record(record.get("data") or {}) if record is not None and counts else Record()
-    return View(
-        cluster=complete(Kind.CLUSTER, cluster),
-        topics={
-            topic["metadata"]["name"]: complete(Kind.TOPIC, topic) for topic in topics if cluster_of(topic) == name
-        },
-        sets={body["metadata"]["name"]: body for body in sets},
-        claims={body["metadata"]["name"]: body for body in claims},
-        services=tuple(complete(Kind.SERVICE, service) for service in services),
-        state=replace(state, record=in_force(remembered, state, uid=uid)),
-        record=record,
-    )
+    async def read(self, *, max_age: float) -> View | None:
+        """Return the objects; None if the Cluster does not exist. Raises `KubernetesError`.
+
+        `max_age`: how long the cache may be used, in seconds after the last list; 0 for a fresh view.
+        """
+        cluster = await self._cache.find(self._cluster, max_age=max_age)
+        if cluster is None:
+            return None
+        queries = [self._topics, NODES, VOLUMES, *self._labelled]
+        record, answers = await asyncio.gather(
+            self._cache.find(self._record, max_age=max_age),
+            asyncio.gather(*(self._cache.list(query, max_age=max_age) for query in queries)),
+        )
+        topics, nodes, volumes, pods, sets, claims, services = answers
+        name, uid = self._name, cluster["metadata"]["uid"]
+        state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
+        if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
+            record = None  # A ConfigMap of another owner with that name.
+        if any(one.replicas > len(_pods_of(state, one.name)) for one in state.sets.values()):
+            state = replace(state, refusals=parse_refusals(await self._failed_creations(state.sets)))
+        # A set of an earlier Cluster is deleted with it, like its claims.
+        counts = record is not None and not _is_of_another(record, uid)
+        remembered = read_record(record.get("data") or {}) if record is not None and counts else Record()
+        return View(
+            cluster=cluster,
+            topics={topic["metadata"]["name"]: topic for topic in topics if cluster_of(topic) == name},
+            sets={body["metadata"]["name"]: body for body in sets},
+            claims={body["metadata"]["name"]: body for body in claims},
+            services=tuple(services),
+            state=replace(state, record=in_force(remembered, state, uid=uid)),
+            record=record,
+        )
+
+    async def _failed_creations(self, sets: Iterable[str]) -> list[Object]:
+        """Return Events that say why a StatefulSet does not create its pods: quotas and policies appear nowhere else.
+
+        They are only shown in the status, so Events that were read a few seconds ago are good enough.
+        """
+        now = asyncio.get_running_loop().time()
+        if now - self._events_read_at < EVENTS_SECONDS:
+            return self._events
+        found: list[Object] = []
+        for name in sets:
+            fields = f"involvedObject.kind=StatefulSet,involvedObject.name={name},reason=FailedCreate"
+            try:
+                found += await self._client.list(Kind.EVENT, self._namespace, fields=fields)
+            except KubernetesError as error:
+                # Roles of an earlier installation do not allow reading Events. The operator works without them.
+                if error.status != HTTPStatus.FORBIDDEN:
+                    raise
+        self._events, self._events_read_at = found, now
+        return found
+
+    def close(self) -> None:
+        """Drop the cluster's lists from the cache."""
+        self._cache.forget(self._cluster, self._record, *self._labelled)

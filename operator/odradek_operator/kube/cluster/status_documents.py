@@ -437,3 +437,20 @@ def _timestamp(now: float) -> str:
 def _known(**values: object) -> Document:
     """Return a mapping without None values."""
     return {key: value for key, value in values.items() if value is not None}
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the patch from `before` to `after`; empty if they are equal. Lists are replaced as a whole.
+
+    `after` must not contain None, which means removal in a merge patch.
+    """
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            inner = merge_patch(old, value)
+            if inner:
+                patch[key] = inner
+        elif old != value or key not in before:
+            patch[key] = value
+    return patch

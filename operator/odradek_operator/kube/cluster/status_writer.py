@@ -17,7 +17,6 @@ from odradek_operator.crds import Cluster, ListenerType, Topic, read_metadata, u
 from odradek_operator.exporter.report import Report
 from odradek_operator.kube.api.api_client import KubernetesClient
 from odradek_operator.kube.api.object_kinds import Object, Reference
-from odradek_operator.kube.api.patches import merge_patch
 from odradek_operator.kube.cluster.cluster_view import View
 from odradek_operator.kube.cluster.status_documents import (
     ClusterView,
@@ -25,6 +24,7 @@ from odradek_operator.kube.cluster.status_documents import (
     deletion_waits,
     invalid,
     invalid_cluster,
+    merge_patch,
     no_cluster,
     paused,
     told_document,

@@ -1,13 +1,25 @@
-"""The operator's ZooKeeper session of one cluster, opened when it is first needed. Its watches only wake the loop."""
+"""The operator's connections to the ZooKeeper ensemble of one cluster.
+
+`ZooKeeperSession` is opened when it is first needed; its watches only wake the loop. `ask_members` asks each member for
+its role with the four-letter word `mntr`, while members are missing or have to be restarted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from odradek.zk.client import KazooZkClient
 from odradek.zk.layout import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, TOPICS
 from odradek.zk.port import SessionState, ZkClient, ZkSettings
+from odradek_operator.ensemble.four_letter_words import NoAnswerError, ask
+from odradek_operator.ensemble.mntr import parse
+from odradek_operator.lifecycle.observed_cluster import LEADER, Quorum
+from odradek_operator.objects.names import ZOOKEEPER_CLIENT_PORT
 
+TIMEOUT_SECONDS: Final = 3.0
+"""Maximum seconds to wait for the answer of a member."""
 _CONNECT_MS = 8_000
 _SESSION_MS = 15_000
 _SUSPENDED_MS = 4_000
@@ -64,3 +76,20 @@ class ZooKeeperSession:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+async def ask_members(hosts: Mapping[int, str], *, port: int = ZOOKEEPER_CLIENT_PORT) -> Quorum:
+    """Return the roles that members report. Members that do not answer in time, or do not serve, are missing."""
+    answers = await asyncio.gather(*(_variables(host, port) for host in hosts.values()))
+    by_member = dict(zip(hosts, answers, strict=True))
+    modes = {member: state for member, one in by_member.items() if (state := one.get("zk_server_state"))}
+    counts = [by_member[member].get("zk_synced_followers", "") for member, mode in modes.items() if mode == LEADER]
+    return Quorum(modes=modes, followers=int(counts[0]) if len(counts) == 1 and counts[0].isdecimal() else None)
+
+
+async def _variables(host: str, port: int) -> dict[str, str]:
+    """Return the variables in a member's answer to `mntr`; empty if it does not answer."""
+    try:
+        return parse(await ask(host, port, "mntr", timeout_seconds=TIMEOUT_SECONDS))
+    except NoAnswerError:
+        return {}

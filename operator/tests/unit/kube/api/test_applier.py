@@ -10,9 +10,8 @@ import pytest
 from odradek_operator.crds.types import Cluster, Monitoring
 from odradek_operator.kube.api.api_client import KubernetesError
 from odradek_operator.kube.api.applier import Applier
-from odradek_operator.kube.api.object_kinds import Kind, Reference, kind_named
+from odradek_operator.kube.api.object_kinds import Kind, Reference, complete, kind_named
 from odradek_operator.kube.api.owners import owner_of
-from odradek_operator.kube.cluster.cluster_view import complete
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import PRUNED_KINDS, WantedObject, prune_selector, wanted_objects

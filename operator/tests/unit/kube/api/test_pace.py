@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from odradek_operator.kube.api.pace import BURST_SECONDS, Pace
+from odradek_operator.kube.api.api_client import BURST_SECONDS, Pace
 from odradek_testkit.loop import run_virtual
 
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from odradek_operator.kube.cluster import ensemble_probe as ensemble
-from odradek_operator.kube.cluster.ensemble_probe import ask_members
+from odradek_operator.kube.cluster import zookeeper_session
+from odradek_operator.kube.cluster.zookeeper_session import ask_members
 from odradek_operator.lifecycle.observed_cluster import Quorum
 
 NOT_SERVING = "This ZooKeeper instance is not currently serving requests\n"
@@ -61,7 +61,7 @@ async def test_each_says_its_mode_and_the_leader_how_many_follow() -> None:
 
 
 async def test_who_is_not_there_or_silent_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ensemble, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(zookeeper_session, "TIMEOUT_SECONDS", 0.2)
     async with members(None, answer("standalone")) as (hosts, port):
         asked = {**hosts, 2: "127.0.0.77"}
         assert await ask_members(asked, port=port) == Quorum(modes={1: "standalone"}, followers=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_operator.kube.api.patches import merge_patch
+from odradek_operator.kube.cluster.status_documents import merge_patch
 from odradek_operator_testkit.merging import merge
 
 KEYS = st.sampled_from("abc")
