@@ -1,4 +1,4 @@
-"""Java's own counters: files made by hand in both byte orders, and damaged ones; a real one in the live test."""
+"""Counters of Java, from files in both byte orders and damaged ones. The live test reads a real file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES: dict[str, int | str] = {
 
 
 def made(values: dict[str, int | str], order: str = "<") -> bytes:
-    """A file as the JVM lays it out."""
+    """Return a file in the format of the JVM."""
     body = b""
     for name, value in values.items():
         label = name.encode() + b"\0"
@@ -46,15 +46,15 @@ def made(values: dict[str, int | str], order: str = "<") -> bytes:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_values_come_back(order: str) -> None:
+def test_encoded_values_are_read(order: str) -> None:
     assert counters(made(VALUES, order)) == VALUES
 
 
-def test_collections_in_seconds() -> None:
+def test_the_time_of_collections_is_in_seconds() -> None:
     assert collections(VALUES) == [Collections("Copy", 12, 1.5), Collections("MSC", 0, 0.0)]
 
 
-def test_without_a_frequency_no_time_can_be_told() -> None:
+def test_without_a_frequency_there_is_no_time() -> None:
     assert collections({**VALUES, "sun.os.hrt.frequency": 0}) == []
     assert collections({}) == []
 
@@ -73,7 +73,7 @@ def test_an_entry_without_length_is_refused() -> None:
 
 
 @given(st.data())
-def test_damage_gives_values_or_a_layout_error(data: st.DataObject) -> None:
+def test_a_damaged_file_gives_values_or_a_layout_error(data: st.DataObject) -> None:
     damaged = bytearray(made(VALUES))
     for _ in range(data.draw(st.integers(1, 5))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""A member's metrics and probes before a server that answers as told, over real sockets."""
+"""Metrics and probes of a member whose server sends given answers over real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_SERVING = "This ZooKeeper instance is not currently serving requests\n"
 
 @asynccontextmanager
 async def server(answers: dict[str, str]) -> AsyncIterator[Member]:
-    """A member whose server gives these answers; to other words none at all, for ever."""
+    """Run a member whose server gives these answers, and never answers other words."""
 
     handled: set[asyncio.Task[None]] = set()
 
@@ -33,7 +33,7 @@ async def server(answers: dict[str, str]) -> AsyncIterator[Member]:
         if word in answers:
             writer.write(answers[word].encode())
         else:
-            await reader.read()  # until the other side gives up
+            await reader.read()  # Until the other side closes the connection.
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -54,7 +54,7 @@ async def get(of: Member, path: str) -> tuple[int, str]:
     return int(response.status), response.body.decode()
 
 
-async def test_metrics_of_server_and_process() -> None:
+async def test_metrics_contain_series_of_the_server_and_the_process() -> None:
     async with server({"mntr": REAL}) as of:
         status, text = await get(of, "/metrics")
     assert status == 200
@@ -64,7 +64,7 @@ async def test_metrics_of_server_and_process() -> None:
         assert f"\n{name}" in text
 
 
-async def test_a_server_that_is_not_there_leaves_the_processs_own() -> None:
+async def test_without_a_server_the_series_of_the_process_remain() -> None:
     (port,) = free_ports(1)
     status, text = await get(member(port), "/metrics")
     assert status == 200
@@ -81,7 +81,9 @@ async def test_a_server_that_is_not_there_leaves_the_processs_own() -> None:
         ({}, 503, 503),
     ],
 )
-async def test_probes(answers: dict[str, str], alive: int, serving: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probes_of_a_healthy_member_succeed(
+    answers: dict[str, str], alive: int, serving: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not answers:
         monkeypatch.setattr(words.ask, "__kwdefaults__", {"timeout_seconds": 0.05})
     async with server(answers) as of:
@@ -90,7 +92,7 @@ async def test_probes(answers: dict[str, str], alive: int, serving: int, monkeyp
         assert (await get(of, "/readyz"))[0] == serving
 
 
-async def test_probes_say_why() -> None:
+async def test_failed_probes_have_a_reason() -> None:
     async with server({"srvr": NOT_SERVING}) as of:
         assert "not currently serving" in (await get(of, "/readyz"))[1]
     (port,) = free_ports(1)

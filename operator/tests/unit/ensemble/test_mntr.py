@@ -1,4 +1,4 @@
-"""`mntr` of a real ZooKeeper 3.9.5, a leader just begun, as series; and what other members and mutilated texts give."""
+"""Series from the `mntr` of a real ZooKeeper 3.9.5, a new leader, and from other members and damaged texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DASHBOARD = {
     "zookeeper_inmemorydatatree_nodecount",
     "zookeeper_inmemorydatatree_watchcount",
 }
-"""What dashboards and alerts for ZooKeeper ask for."""
+"""Series that dashboards and alerts for ZooKeeper query."""
 
 
 def test_a_real_answer_gives_every_series() -> None:
@@ -41,13 +41,13 @@ def test_a_real_answer_gives_every_series() -> None:
     ("state", "member_type"),
     [("leader", "Leader"), ("follower", "Follower"), ("observer", "Observer"), ("standalone", "Leader")],
 )
-def test_labels_tell_the_part_that_a_member_plays(state: str, member_type: str) -> None:
+def test_labels_contain_the_role_of_the_member(state: str, member_type: str) -> None:
     text = REAL.replace("zk_server_state\tleader", f"zk_server_state\t{state}")
     found = {sample.series.name: sample for sample in samples(parse(text), server_id=3, members=3)}
     assert found["zookeeper_avgrequestlatency"].labels == {"replicaId": "3", "memberType": member_type}
 
 
-def test_a_member_that_tells_no_quorum_is_given_the_ensembles() -> None:
+def test_a_standalone_member_reports_the_given_size_of_the_ensemble() -> None:
     text = "zk_server_state\tstandalone\nzk_znode_count\t9\n"
     values = {sample.series.name: sample.value for sample in samples(parse(text), server_id=1, members=1)}
     assert values == {"zookeeper_quorumsize": 1, "zookeeper_inmemorydatatree_nodecount": 9}
@@ -56,18 +56,18 @@ def test_a_member_that_tells_no_quorum_is_given_the_ensembles() -> None:
 @pytest.mark.parametrize(
     "text", ["", "This ZooKeeper instance is not currently serving requests\n", "zk_znode_count\t5\n"]
 )
-def test_a_member_that_does_not_serve_tells_nothing(text: str) -> None:
+def test_a_member_that_does_not_serve_has_no_series(text: str) -> None:
     assert list(samples(parse(text), server_id=1, members=3)) == []
 
 
-def test_values_that_are_no_numbers_are_left_out() -> None:
+def test_values_that_are_not_numbers_are_ignored() -> None:
     text = "zk_server_state\tleader\nzk_avg_latency\tNaN\nzk_znode_count\tmany\nzk_watch_count\t2\n"
     names = [sample.series.name for sample in samples(parse(text), server_id=1, members=1)]
     assert names == ["zookeeper_quorumsize", "zookeeper_inmemorydatatree_watchcount"]
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_parsed_without_an_error(text: str) -> None:
     for sample in samples(parse(text), server_id=1, members=1):
         assert sample.series in SERIES
 
@@ -82,9 +82,9 @@ def test_any_text_is_read(text: str) -> None:
         ("Mode: \n", None),
     ],
 )
-def test_the_mode(answer: str, expected: str | None) -> None:
+def test_the_mode_is_read_from_srvr(answer: str, expected: str | None) -> None:
     assert mode(answer) == expected
 
 
-def test_no_series_is_given_twice() -> None:
+def test_no_series_occurs_twice() -> None:
     assert len({series.name for series in SERIES}) == len(SERIES) == len({series.key for series in SERIES})

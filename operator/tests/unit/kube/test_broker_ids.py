@@ -1,4 +1,4 @@
-"""A Cluster in an ensemble that others use starts no broker under an id of somebody else's."""
+"""A Cluster in an ensemble that others use starts no broker under an id that another broker has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def message(world: World) -> str:
 
 
 def shown(world: World) -> tuple[str, list[int]]:
-    """How many brokers the status counts, and the ids that it names."""
+    """Return the number of ready brokers in the status, and the ids that it names."""
     status = world.get(Kind.CLUSTER, "demo")["status"]
     return status["brokersReady"], [one["id"] for one in status["brokers"]]
 
@@ -43,13 +43,13 @@ def test_no_broker_starts_while_another_one_has_its_id() -> None:
     async def steps(world: World, operator: Operator) -> None:
         other = await world.start_foreign_broker(1)
         world.api.put(cluster_body())
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "the status reports it")
         assert "broker 1 is registered at kafka-1:9092" in message(world)
         await asyncio.sleep(4 * IDLE_SECONDS)
         assert world.find(Kind.STATEFUL_SET, "demo-kafka") is None
         assert world.find(Kind.POD, "demo-kafka-0") is None
         record = world.get(Kind.CONFIG_MAP, names.record("demo"))["data"]
-        assert record.keys().isdisjoint({"brokers", "clusterId"}), "another ensemble may still be named"
+        assert record.keys().isdisjoint({"brokers", "clusterId"}), "the resource may still name another ensemble"
         await other.close()
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "the ids are free")
         uid = world.get(Kind.CLUSTER, "demo")["metadata"]["uid"]
@@ -59,14 +59,14 @@ def test_no_broker_starts_while_another_one_has_its_id() -> None:
     play(steps)
 
 
-def test_a_cluster_does_not_grow_into_the_id_of_a_broker_that_is_down() -> None:
+def test_a_cluster_does_not_grow_to_the_id_of_a_broker_that_is_down() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(cluster_body())
         world.api.put(topic_body("orders", partitions=3, replicas=3))
         await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "orders"), "all is ready")
         await world.create_foreign_topic("theirs", 3)
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "the status reports it")
         assert "broker 3 has replicas of topic theirs" in message(world)
         assert "set spec.brokers.replicas back" in message(world)
         await asyncio.sleep(4 * IDLE_SECONDS)
@@ -79,14 +79,14 @@ def test_a_cluster_does_not_grow_into_the_id_of_a_broker_that_is_down() -> None:
     play(steps)
 
 
-def test_a_cluster_beside_other_brokers_has_ids_from_its_first_one_on() -> None:
-    """Created, grown, drained and rolled: pods, claims, replicas and statuses have these ids, the others theirs."""
+def test_a_cluster_beside_other_brokers_uses_ids_from_its_first_broker_id() -> None:
+    """After creation, growth, drain and roll, pods, claims, replicas and statuses have these ids, and no others."""
 
     async def steps(world: World, operator: Operator) -> None:
         other = await world.start_foreign_broker(0)
         body = cluster_body(listeners=[{"name": "out", "port": 9094, "type": "nodeport", "insecure": True}])
         world.api.put(body)
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == IN_USE, "the status reports it")
         assert "set spec.brokers.firstBrokerId to 1." in message(world)
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"firstBrokerId": 100}}})
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "no id is used twice")

@@ -33,7 +33,7 @@ async def stop(task: asyncio.Task[None]) -> None:
         await task
 
 
-def test_the_second_waits_until_the_first_gives_it_back() -> None:
+def test_the_second_waits_until_the_first_releases_the_lease() -> None:
     async def run() -> None:
         api, now = KubernetesApi(), asyncio.get_running_loop().time
         first, second = lease(api, "a"), lease(api, "b")
@@ -53,19 +53,19 @@ def test_the_second_waits_until_the_first_gives_it_back() -> None:
     run_virtual(run())
 
 
-def test_a_dead_holder_is_followed_after_its_time() -> None:
+def test_a_dead_holder_is_replaced_after_the_duration() -> None:
     async def run() -> None:
         api, now = KubernetesApi(), asyncio.get_running_loop().time
         await lease(api, "a").acquire()
         began = now()
         await lease(api, "b").acquire()
-        # By its own clock, from when it first saw the lease as it stayed; what "a" wrote of time counts for nothing.
+        # It measures on its own clock, from when it first saw this version of the Lease. The times of "a" do not count.
         assert DURATION_SECONDS < now() - began <= DURATION_SECONDS + 2 * RETRY_SECONDS
 
     run_virtual(run())
 
 
-def test_who_starts_again_under_its_own_name_need_not_wait() -> None:
+def test_a_holder_that_restarts_under_its_name_does_not_wait() -> None:
     async def run() -> None:
         api, now = KubernetesApi(), asyncio.get_running_loop().time
         await lease(api, "a").acquire()
@@ -76,7 +76,7 @@ def test_who_starts_again_under_its_own_name_need_not_wait() -> None:
     run_virtual(run())
 
 
-def test_two_that_begin_at_once_are_one_holder() -> None:
+def test_two_that_start_at_once_leave_one_holder() -> None:
     async def run() -> None:
         api = KubernetesApi()
         tasks = [asyncio.create_task(lease(api, name).acquire()) for name in "abc"]
@@ -88,7 +88,7 @@ def test_two_that_begin_at_once_are_one_holder() -> None:
     run_virtual(run())
 
 
-def test_a_holder_whose_lease_was_taken_stops() -> None:
+def test_a_holder_whose_lease_another_acquired_stops() -> None:
     async def run() -> None:
         api, now = KubernetesApi(), asyncio.get_running_loop().time
         client, mine = MemoryClient(api), lease(api, "a")
@@ -105,7 +105,7 @@ def test_a_holder_whose_lease_was_taken_stops() -> None:
     run_virtual(run())
 
 
-def test_a_holder_that_cannot_renew_stops_before_another_may_begin() -> None:
+def test_a_holder_that_cannot_renew_stops_before_another_may_start() -> None:
     async def run(fault: str, value: object) -> None:
         api, now = KubernetesApi(), asyncio.get_running_loop().time
         mine = lease(api, "a")
@@ -142,7 +142,7 @@ def test_a_short_outage_is_survived() -> None:
     run_virtual(run())
 
 
-def test_an_api_server_that_is_away_is_waited_for() -> None:
+def test_acquiring_waits_while_the_api_server_does_not_answer() -> None:
     async def run() -> None:
         api = KubernetesApi()
         api.faults.refuses = True
@@ -162,7 +162,7 @@ def test_a_renewal_is_one_request() -> None:
         await mine.acquire()
         keeping = asyncio.create_task(mine.keep())
         api.writes.clear()
-        # Whoever reads a Lease to renew it fails here.
+        # A renewal that reads the Lease fails here.
         api.faults.concerns = lambda asked: not asked.is_write
         api.faults.status = 500
         await asyncio.sleep(10 * DURATION_SECONDS)
@@ -179,12 +179,12 @@ def test_the_right_to_act_counts_from_before_the_renewal_was_sent() -> None:
         mine = lease(api, "a")
         api.faults.delay_seconds = 2.0
         await mine.acquire()
-        assert mine.remaining() <= DURATION_SECONDS - MARGIN_SECONDS - 4.0, "asked for and written, two seconds each"
+        assert mine.remaining() <= DURATION_SECONDS - MARGIN_SECONDS - 4.0, "a read and a write, two seconds each"
 
     run_virtual(run())
 
 
-def test_a_lease_in_a_namespace_that_is_gone_is_held_by_nobody() -> None:
+def test_a_lease_in_a_deleted_namespace_cannot_be_held() -> None:
     async def run() -> None:
         api = KubernetesApi()
         api.faults.status = 404
@@ -205,7 +205,7 @@ def test_a_lease_in_a_namespace_that_is_gone_is_held_by_nobody() -> None:
     run_virtual(run())
 
 
-def test_a_lease_that_somebody_deleted_is_taken_again() -> None:
+def test_a_deleted_lease_is_acquired_again() -> None:
     async def run() -> None:
         api = KubernetesApi()
         mine = lease(api, "a")

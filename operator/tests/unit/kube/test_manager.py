@@ -1,4 +1,4 @@
-"""One loop for each Cluster, and what has no cluster is told, let go or swept."""
+"""The manager: one loop for each Cluster, and what happens to Topics and objects without a Cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek_operator_testkit.surroundings import (
 from odradek_testkit.loop import run_virtual
 
 RACKS = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
-"""With it, brokers read their nodes, for which they need an object that belongs to no namespace."""
+"""With racks, brokers read their nodes, for which they need a cluster-scoped object."""
 
 
 def loops() -> set[str]:
@@ -44,15 +44,15 @@ def binding(namespace: str, cluster: str, **labels: str) -> Object:
     }
 
 
-def test_a_loop_begins_and_ends_with_its_cluster() -> None:
+def test_a_loop_starts_and_ends_with_its_cluster() -> None:
     async def steps(world: World, operator: Operator) -> None:
         for name in ("one", "two"):
             world.api.put(cluster_body(name))
-        await until(lambda: loops() == {"cluster shop/one", "cluster shop/two"}, "both begin")
+        await until(lambda: loops() == {"cluster shop/one", "cluster shop/two"}, "both start")
         world.delete(Kind.CLUSTER, "one")
         await until(lambda: loops() == {"cluster shop/two"}, "one ends", SWEEP_SECONDS / 2)
         world.api.put(cluster_body("one"))
-        await until(lambda: len(loops()) == 2, "it begins anew", SWEEP_SECONDS / 2)
+        await until(lambda: len(loops()) == 2, "it starts again", SWEEP_SECONDS / 2)
 
     run_virtual(scenario(steps)())
 
@@ -62,13 +62,13 @@ def test_no_loop_outlives_the_manager() -> None:
         world = World()
         async with world.living(), Operator(world).working():
             world.api.put(cluster_body())
-            await until(lambda: len(loops()) == 1, "it begins")
+            await until(lambda: len(loops()) == 1, "it starts")
         assert loops() == set()
 
     run_virtual(run())
 
 
-def test_a_manager_that_starts_late_finds_what_is_there() -> None:
+def test_a_manager_that_starts_late_finds_existing_resources() -> None:
     async def run() -> None:
         world = World()
         world.api.put(cluster_body())
@@ -76,36 +76,38 @@ def test_a_manager_that_starts_late_finds_what_is_there() -> None:
         async with world.living():
             await asyncio.sleep(10)
             async with Operator(world).working():
-                await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is cared for")
+                await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is reconciled")
 
     run_virtual(run())
 
 
-def test_a_cluster_that_no_watch_told_of_is_found() -> None:
+def test_a_cluster_that_no_watch_reported_is_found() -> None:
     async def steps(world: World, operator: Operator) -> None:
         operator.deaf = True
         world.api.put(cluster_body())
-        await until(lambda: len(loops()) == 1, "it begins", 2 * SWEEP_SECONDS)
+        await until(lambda: len(loops()) == 1, "it starts", 2 * SWEEP_SECONDS)
 
     run_virtual(scenario(steps)())
 
 
-def test_topics_without_a_cluster_are_told_so_and_let_go() -> None:
+def test_topics_without_a_cluster_get_a_status_and_can_be_deleted() -> None:
     async def steps(world: World, operator: Operator) -> None:
         body = topic_body("orders", cluster="nowhere", deletion="Delete")
         body["metadata"]["finalizers"] = [FINALIZER]
         world.api.put(body)
-        await until(lambda: condition(world.find(Kind.TOPIC, "orders")) == ("False", "NoCluster"), "it is told")
+        await until(
+            lambda: condition(world.find(Kind.TOPIC, "orders")) == ("False", "NoCluster"), "its status is written"
+        )
         version = world.api.store.version
         await asyncio.sleep(4 * SWEEP_SECONDS)
-        assert world.api.store.version == version, "it is told once"
+        assert world.api.store.version == version, "it is written once"
         world.delete(Kind.TOPIC, "orders")
-        await until(lambda: world.find(Kind.TOPIC, "orders") is None, "it is let go", SWEEP_SECONDS / 2)
+        await until(lambda: world.find(Kind.TOPIC, "orders") is None, "its finalizer is removed", SWEEP_SECONDS / 2)
 
     run_virtual(scenario(steps)())
 
 
-def test_what_belongs_to_no_namespace_goes_with_its_cluster() -> None:
+def test_cluster_scoped_objects_are_deleted_with_their_cluster() -> None:
     async def steps(world: World, operator: Operator) -> None:
         body = cluster_body()
         body["spec"]["brokers"] |= RACKS
@@ -120,7 +122,7 @@ def test_what_belongs_to_no_namespace_goes_with_its_cluster() -> None:
     run_virtual(scenario(steps)())
 
 
-def test_what_is_left_of_clusters_that_went_unseen_is_swept() -> None:
+def test_objects_of_clusters_that_were_deleted_unseen_are_removed() -> None:
     async def run() -> None:
         world = World()
         for body in (
@@ -136,11 +138,11 @@ def test_what_is_left_of_clusters_that_went_unseen_is_swept() -> None:
 
         async with world.living():
             async with Operator(world, namespaces=(NAMESPACE,)).working():
-                await until(lambda: left() == {"elsewhere", "other"}, "those of its own namespace go")
+                await until(lambda: left() == {"elsewhere", "other"}, "objects of its namespace are deleted")
                 await asyncio.sleep(3 * SWEEP_SECONDS)
                 assert left() == {"elsewhere", "other"}
             async with Operator(world).working():
-                await until(lambda: left() == {"other"}, "those of all namespaces go")
+                await until(lambda: left() == {"other"}, "objects of all namespaces are deleted")
                 await asyncio.sleep(3 * SWEEP_SECONDS)
                 assert left() == {"other"}
 

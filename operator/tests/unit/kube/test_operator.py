@@ -29,14 +29,14 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 class Process:
-    """An operator that runs."""
+    """A running operator."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self._process = process
         self._port = port
 
     async def text(self, path: str) -> tuple[int, str]:
-        """Status and text; 0 while nobody listens."""
+        """Return status and text; status 0 while nothing listens."""
         try:
             async with (
                 aiohttp.ClientSession() as session,
@@ -47,12 +47,12 @@ class Process:
             return 0, ""
 
     async def end(self) -> int:
-        """Ask it to end; its exit code."""
+        """Send SIGTERM and return the exit code."""
         self._process.send_signal(signal.SIGTERM)
         return await self.ended()
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for its end and return the exit code."""
         async with asyncio.timeout(SECONDS):
             return await self._process.wait()
 
@@ -80,8 +80,8 @@ async def until(accept: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def says(process: Process, path: str, sentence: str) -> int:
-    """The status, once the text has the sentence."""
+async def reports(process: Process, path: str, sentence: str) -> int:
+    """Wait until the text contains `sentence` and return the status."""
     async with asyncio.timeout(SECONDS):
         while sentence not in (answer := await process.text(path))[1]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
@@ -98,14 +98,14 @@ def holder(server: ApiServer, namespace: str = "default", name: str = ALL_LEASE.
     return "" if lease is None else str(lease["spec"]["holderIdentity"])
 
 
-async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> None:
-    # Nobody listens on this port: what is seen is what the operator says of it.
+async def test_it_reconciles_and_ends_in_order(server: ApiServer, tmp_path: Path) -> None:
+    # Nothing listens on this port, which the operator reports.
     (nobody,) = free_ports(1)
     server.api.put(cluster_body(zookeeper={"connect": f"127.0.0.1:{nobody}"}))
     server.api.faults.status = 404
     server.api.faults.concerns = lambda asked: "odradek.dev" in asked.path
     async with running(server, tmp_path, "operator-0") as process:
-        await says(process, "/readyz", "waiting for the resources of odradek.dev/v1")
+        await reports(process, "/readyz", "waiting for the resources of odradek.dev/v1")
         assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is None
         server.api.faults.status = 0
 
@@ -113,7 +113,7 @@ async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> 
             return condition(found(server, Kind.CLUSTER, NAMESPACE, "demo"))[1]
 
         await until(lambda: reason() == "ZooKeeperUnreachable")
-        # Whether others have the ids of its brokers is not known.
+        # It is unknown whether other brokers have these ids.
         assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is None
         server.api.store.delete(server.api.place(Kind.SERVICE.path(NAMESPACE)).key("demo-kafka-brokers"), {})
         await until(lambda: found(server, Kind.SERVICE, NAMESPACE, "demo-kafka-brokers") is not None)
@@ -127,33 +127,35 @@ async def test_it_works_and_ends_in_order(server: ApiServer, tmp_path: Path) -> 
             assert f"\n{series}" in text, series
         assert f'odradek_operator_leader{{scope="{NAMESPACE}"}} 1.0' in text
         assert await process.end() == 0
-    assert holder(server) == holder(server, NAMESPACE, LEASE) == "", "given back at once"
+    assert holder(server) == holder(server, NAMESPACE, LEASE) == "", "released at once"
 
 
-async def test_a_second_one_stands_by_and_takes_over(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_second_operator_is_on_standby_and_takes_over(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with running(server, tmp_path / "a", "a") as first:
         await until(lambda: holder(server) == "odradek/a")
         async with running(server, tmp_path / "b", "b") as second:
             sentence = "standby: the scope of all namespaces is served by odradek/a"
-            assert await says(second, "/readyz", sentence) == 200
+            assert await reports(second, "/readyz", sentence) == 200
             status, text = await second.text("/leader")
             assert (status, sentence in text) == (503, True)
             assert 'odradek_operator_leader{scope="*"} 0.0' in (await second.text("/metrics"))[1]
             assert await first.end() == 0
             await until(lambda: holder(server) == "odradek/b")
-            assert await says(second, "/leader", "serving all namespaces") == 200
+            assert await reports(second, "/leader", "serving all namespaces") == 200
             assert await second.end() == 0
     assert holder(server) == ""
 
 
-async def test_a_namespace_that_was_taken_is_left_alone_until_it_is_free(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_namespace_whose_lease_another_holder_took_is_not_served_until_it_is_free(
+    server: ApiServer, tmp_path: Path
+) -> None:
     server.api.put(cluster_body())
     async with running(server, tmp_path, "a") as process:
         await until(lambda: holder(server, NAMESPACE, LEASE) == "odradek/a")
         key = server.api.place(Kind.LEASE.path(NAMESPACE)).key(LEASE)
         server.api.store.merge(key, {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 1}})
-        await says(process, "/readyz", f"standby: namespace {NAMESPACE} is served by thief")
+        await reports(process, "/readyz", f"standby: namespace {NAMESPACE} is served by thief")
         await until(lambda: holder(server, NAMESPACE, LEASE) == "odradek/a")
         assert await process.end() == 0

@@ -1,4 +1,4 @@
-"""The series that existing operator dashboards ask for are there from the start, and count what happened."""
+"""The series that existing operator dashboards query exist from the start, and count reconciliations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def value(registry: CollectorRegistry, name: str, kind: str = "Kafka", namespace
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_every_series_begins_with_0_for_every_tile(name: str) -> None:
+def test_every_series_of_the_dashboards_starts_with_0(name: str) -> None:
     registry, _ = begin()
     assert [value(registry, name, kind) for kind in TILES] == [0.0] * len(TILES)
     registry, _ = begin("one", "two")
@@ -78,7 +78,7 @@ def test_resources_are_counted_and_forgotten() -> None:
     assert value(registry, "strimzi_resources_paused", "KafkaTopic") == 0.0
 
 
-def test_the_longest_of_the_last_minutes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_reconciliation_of_the_last_minutes_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now)
     registry, found = begin()
@@ -102,7 +102,7 @@ def test_the_longest_of_the_last_minutes_is_told(monkeypatch: pytest.MonkeyPatch
     assert longest() == 0.0
 
 
-def test_pods_that_are_wanted_and_ready_until_their_cluster_is_gone() -> None:
+def test_desired_and_ready_pods_are_exported_until_their_cluster_is_deleted() -> None:
     registry, reconciliations = begin()
     labels = {"cluster_namespace": "a", "strimzi_io_cluster": "demo", "component": "kafka"}
     for cluster in ("demo", "other"):

@@ -1,4 +1,4 @@
-"""An operator that dies at any of its writes, again and again, comes to the same end as one that lives."""
+"""An operator that is killed before any of its writes, repeatedly, reaches the same state as one that is not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_made(world: World) -> bool:
 
 
 def changed(world: World) -> None:
-    """Grow, roll, change and delete at once."""
+    """Add a broker, restart all, change a topic and delete one at once."""
     world.change(
         Kind.CLUSTER,
         "demo",
@@ -53,19 +53,19 @@ def is_changed(world: World) -> bool:
 
 
 async def lived_through(world: World, done: Callable[[World], bool], lives: list[int]) -> None:
-    """Operators one after the other, each killed before a write of its own; the last one lives on."""
+    """Run one operator after the other. Each is killed before the write with its number; the last one is not killed."""
     for count in lives:
         async with Operator(world, lives=count).working() as operator:
-            await until(lambda op=operator: op.killed.is_set() or done(world), "it is killed or done")
+            await until(lambda op=operator: op.killed.is_set() or done(world), "the operator is killed or has finished")
         await asyncio.sleep(1)
     async with Operator(world).working():
-        await until(lambda: done(world), "the last one brings it about")
+        await until(lambda: done(world), "the last operator finishes")
         await asyncio.sleep(3 * IDLE_SECONDS)
         assert done(world)
 
 
 def essence(world: World) -> dict[str, Any]:
-    """What is there, without names of single objects that nobody chose, and without times."""
+    """Return the objects, without generated names and times."""
     found = {}
     for resource in RESOURCES:
         if resource.kind in ("Event", "Node"):
@@ -105,17 +105,17 @@ def writes_of(world: World) -> int:
     return sum(asked.query.get("fieldManager") is not None or asked.method == "DELETE" for asked in world.api.writes)
 
 
-def test_it_comes_to_the_same_end_whichever_write_it_dies_at(undisturbed: World) -> None:
+def test_the_final_state_is_the_same_whichever_write_the_operator_dies_before(undisturbed: World) -> None:
     expected = essence(undisturbed)
-    # Each process gets a little further than the one before: every write is at some time the one that is not made.
+    # Each process does one write more than the one before, so every write is once the one that does not happen.
     world = run_virtual(whole_life(list(range(60))))
     assert essence(world) == expected
 
 
 @settings(max_examples=6)
 @given(lives=st.lists(st.integers(0, 40), min_size=1, max_size=6))
-def test_it_comes_to_the_same_end_after_any_deaths(undisturbed: World, lives: list[int]) -> None:
+def test_the_final_state_is_the_same_after_any_sequence_of_deaths(undisturbed: World, lives: list[int]) -> None:
     world = run_virtual(whole_life(lives))
     assert essence(world) == essence(undisturbed)
-    # Nobody's pod is restarted more often than its template asks for.
+    # No pod restarts more often than its template requires.
     assert sorted(world.deleted_pods) == sorted(undisturbed.deleted_pods)

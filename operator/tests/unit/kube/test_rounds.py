@@ -46,7 +46,9 @@ def _events(world: World) -> Resource:
 def test_a_cluster_and_its_topics_become_ready() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("early", partitions=2))
-        await until(lambda: condition(world.find(Kind.TOPIC, "early")) == ("False", "NoCluster"), "it says so")
+        await until(
+            lambda: condition(world.find(Kind.TOPIC, "early")) == ("False", "NoCluster"), "the status reports it"
+        )
         await made(world, "orders")
         await until(lambda: world.ready(Kind.TOPIC, "early"), "the early one is ready, too")
         assert world.topics() == {"early", "orders"}
@@ -65,13 +67,13 @@ def test_nothing_is_written_when_nothing_changes() -> None:
         await asyncio.sleep(5 * IDLE_SECONDS)
         before = (world.api.store.version, world.tree.last_zxid)
         await asyncio.sleep(operator.settings.resync_seconds * 3)
-        # A resync applies anew, which changes nothing.
+        # A resync applies all objects again, which changes nothing.
         assert (world.api.store.version, world.tree.last_zxid) == before
 
     play(steps)
 
 
-def test_what_somebody_changed_or_deleted_comes_back() -> None:
+def test_objects_that_others_changed_or_deleted_are_restored() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world)
         service = names.bootstrap_service("demo")
@@ -79,12 +81,12 @@ def test_what_somebody_changed_or_deleted_comes_back() -> None:
         world.change(Kind.SERVICE, service, {"spec": {"ports": None}})
         await until(lambda: world.get(Kind.SERVICE, service)["spec"] == wanted, "it is set back", IDLE_SECONDS / 2)
         world.delete(Kind.SERVICE, service)
-        await until(lambda: world.find(Kind.SERVICE, service) is not None, "it is made anew", IDLE_SECONDS / 2)
+        await until(lambda: world.find(Kind.SERVICE, service) is not None, "it is created again", IDLE_SECONDS / 2)
 
     play(steps)
 
 
-def test_a_topic_that_may_go_goes_before_its_resource() -> None:
+def test_a_topic_with_deletion_delete_is_deleted_before_its_resource() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("loose", deletion="Delete"))
         await made(world, "kept")
@@ -108,8 +110,8 @@ def test_a_topic_that_may_go_goes_before_its_resource() -> None:
     play(steps)
 
 
-def test_a_topic_that_is_let_go_and_deleted_at_once_goes() -> None:
-    """The operator has not added its finalizer yet: what the watch says of the deleted resource counts."""
+def test_a_resource_that_is_set_to_delete_and_deleted_at_once_deletes_its_topic() -> None:
+    """The operator has not added its finalizer yet, so the watch event of the deletion decides."""
 
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("kept"))
@@ -117,18 +119,18 @@ def test_a_topic_that_is_let_go_and_deleted_at_once_goes() -> None:
         await until(lambda: world.ready(Kind.TOPIC, "kept"), "both are there")
         world.change(Kind.TOPIC, "orders", {"spec": {"deletion": "Delete"}})
         world.delete(Kind.TOPIC, "orders")
-        assert world.find(Kind.TOPIC, "orders") is None, "nothing held it"
+        assert world.find(Kind.TOPIC, "orders") is None, "it has no finalizer"
         await until(lambda: world.topics() == {"kept"}, "the topic is gone")
         world.api.put(topic_body("orders"))
         await until(lambda: world.ready(Kind.TOPIC, "orders"), "it is there again")
         await asyncio.sleep(3 * IDLE_SECONDS)
-        assert world.topics() == {"orders", "kept"}, "a new topic of that name is another one"
+        assert world.topics() == {"orders", "kept"}, "a new topic of that name is not deleted"
 
     play(steps)
 
 
-def test_a_topic_whose_finalizer_somebody_removes_stays() -> None:
-    """The documented way out while no operator works."""
+def test_a_topic_stays_when_a_user_removes_the_finalizer() -> None:
+    """The documented way to delete a resource while no operator runs."""
 
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("loose", deletion="Delete"))
@@ -141,7 +143,7 @@ def test_a_topic_whose_finalizer_somebody_removes_stays() -> None:
         assert world.find(Kind.TOPIC, "loose") is not None, "it waits"
         world.change(Kind.TOPIC, "loose", {"metadata": {"finalizers": None}})
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
-        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it goes on")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "reconciliation continues")
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert "loose" in world.topics()
 
@@ -152,7 +154,7 @@ def test_a_topic_whose_finalizer_somebody_removes_stays() -> None:
     "hold",
     [{"metadata": {"annotations": {names.PAUSED: "true"}}}, {"spec": {"brokers": {"config": {"broker.id": "7"}}}}],
 )
-def test_a_held_cluster_lets_go_of_a_topic_that_turns_to_protection(hold: dict[str, Any]) -> None:
+def test_a_paused_or_invalid_cluster_releases_a_topic_that_becomes_protected(hold: dict[str, Any]) -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("loose", deletion="Delete"))
         await made(world, "orders")
@@ -160,7 +162,7 @@ def test_a_held_cluster_lets_go_of_a_topic_that_turns_to_protection(hold: dict[s
         world.change(Kind.CLUSTER, "demo", hold)
         world.delete(Kind.TOPIC, "loose")
         world.change(Kind.TOPIC, "loose", {"spec": {"deletion": "Protect"}})
-        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it is let go")
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "its finalizer is removed")
         assert "loose" in world.topics()
 
     play(steps)
@@ -178,7 +180,7 @@ def test_a_paused_cluster_shows_how_many_brokers_are_ready() -> None:
     play(steps)
 
 
-def test_why_kubernetes_does_not_create_a_pod_stands_in_the_status() -> None:
+def test_the_status_says_why_kubernetes_does_not_create_a_pod() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world)
         head = "create Pod demo-kafka-3 in StatefulSet demo-kafka failed error: "
@@ -197,13 +199,15 @@ def test_why_kubernetes_does_not_create_a_pod_stands_in_the_status() -> None:
         world.makes_pods = False
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
         said = "Broker 3 is missing: It has no pod. Kubernetes does not create it: exceeded quota: pods=3."
-        await until(lambda: said in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"]), "it says so")
+        await until(
+            lambda: said in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"]), "the status reports it"
+        )
 
     play(steps)
 
 
 def said_of(world: World, topic: str) -> str:
-    """The sentence of a Topic's condition, empty while there is none."""
+    """Return the message of a Topic's condition; empty if there is none."""
     conditions = world.get(Kind.TOPIC, topic).get("status", {}).get("conditions") or [{"message": ""}]
     return str(conditions[0]["message"])
 
@@ -216,22 +220,22 @@ def test_a_topic_that_waits_for_its_deletion_says_why_and_how_to_keep_the_topic(
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
         world.delete(Kind.TOPIC, "loose")
         waits = ("False", "DeletionWaits")
-        await until(lambda: condition(world.get(Kind.TOPIC, "loose")) == waits, "it says so")
+        await until(lambda: condition(world.get(Kind.TOPIC, "loose")) == waits, "the status reports it")
         assert "Cluster demo is paused: remove its annotation odradek.dev/paused." in said_of(world, "loose")
         command = "kubectl patch topic.odradek.dev loose --namespace shop --type merge -p "
         assert command + """'{"spec":{"deletion":"Protect"}}'""" in said_of(world, "loose")
 
         await operator.lose_zookeeper(ConnectionLost("nobody answers"))
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
-        await until(lambda: "does not answer" in said_of(world, "loose"), "ZooKeeper is away")
+        await until(lambda: "does not answer" in said_of(world, "loose"), "ZooKeeper does not answer")
         operator.zookeeper_trouble = None
-        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it goes on")
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "reconciliation continues")
         assert world.topics() == {"orders"}
 
     play(steps)
 
 
-def test_a_resource_may_change_its_mind_about_deletion() -> None:
+def test_the_deletion_policy_of_a_resource_can_change() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         world.change(Kind.TOPIC, "orders", {"spec": {"deletion": "Delete"}})
@@ -242,25 +246,27 @@ def test_a_resource_may_change_its_mind_about_deletion() -> None:
     play(steps)
 
 
-def test_a_cluster_that_goes_lets_its_topics_go() -> None:
+def test_a_deleted_cluster_releases_its_topic_resources() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("loose", deletion="Delete"))
         await made(world)
         await until(lambda: world.ready(Kind.TOPIC, "loose"), "it is ready")
         world.delete(Kind.CLUSTER, "demo")
         world.delete(Kind.TOPIC, "loose")
-        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "nothing holds it")
+        await until(lambda: world.find(Kind.TOPIC, "loose") is None, "it has no finalizer")
         assert world.find(Kind.STATEFUL_SET, "demo-kafka") is None
         assert world.find(Kind.CLAIM, "data-demo-kafka-0") is not None
 
     play(steps)
 
 
-def test_a_paused_cluster_is_left_alone() -> None:
+def test_a_paused_cluster_is_not_changed() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: "true"}}})
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("Unknown", "Paused"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("Unknown", "Paused"), "the status reports it"
+        )
         world.delete(Kind.SERVICE, names.bootstrap_service("demo"))
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
         world.api.put(topic_body("late"))
@@ -269,36 +275,44 @@ def test_a_paused_cluster_is_left_alone() -> None:
         assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 3
         assert world.topics() == {"orders"}
         world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {names.PAUSED: None}}})
-        await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "late"), "it goes on")
+        await until(
+            lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "late"), "reconciliation continues"
+        )
         assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 4
 
     play(steps)
 
 
-def test_a_paused_topic_is_left_alone() -> None:
+def test_a_paused_topic_is_not_changed() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         world.change(Kind.TOPIC, "orders", {"metadata": {"annotations": {names.PAUSED: "true"}}})
         world.change(Kind.TOPIC, "orders", {"spec": {"partitions": 4}})
-        await until(lambda: condition(world.get(Kind.TOPIC, "orders")) == ("Unknown", "Paused"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.TOPIC, "orders")) == ("Unknown", "Paused"), "the status reports it"
+        )
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert world.get(Kind.TOPIC, "orders")["status"]["partitions"] == 1
         world.change(Kind.TOPIC, "orders", {"metadata": {"annotations": {names.PAUSED: None}}})
-        await until(lambda: world.ready(Kind.TOPIC, "orders"), "it goes on")
+        await until(lambda: world.ready(Kind.TOPIC, "orders"), "reconciliation continues")
         assert world.get(Kind.TOPIC, "orders")["status"]["partitions"] == 4
 
     play(steps)
 
 
-def test_what_cannot_be_read_is_told_and_spoils_nothing() -> None:
+def test_an_invalid_topic_is_reported_and_others_are_reconciled() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         world.api.put(topic_body("wrong", partitions=0))
         world.api.put(topic_body("right"))
         await until(lambda: world.ready(Kind.TOPIC, "right"), "the other one is ready")
-        await until(lambda: condition(world.get(Kind.TOPIC, "wrong")) == ("False", "InvalidSpec"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.TOPIC, "wrong")) == ("False", "InvalidSpec"), "the status reports it"
+        )
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 0}}})
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("False", "InvalidSpec"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("False", "InvalidSpec"), "the status reports it"
+        )
         assert world.get(Kind.STATEFUL_SET, "demo-kafka")["spec"]["replicas"] == 3
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
@@ -306,7 +320,7 @@ def test_what_cannot_be_read_is_told_and_spoils_nothing() -> None:
     play(steps)
 
 
-def test_the_api_server_may_be_away() -> None:
+def test_an_outage_of_the_api_server_is_survived() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         for fault in ("refuses", "status", "loses_answers"):
@@ -316,23 +330,23 @@ def test_the_api_server_may_be_away() -> None:
             await asyncio.sleep(4 * IDLE_SECONDS)
             setattr(world.api.faults, fault, 0 if fault == "status" else False)
             topic = f"during-{fault.replace('_', '-')}"
-            await until(lambda name=topic: world.ready(Kind.TOPIC, name), "it is caught up", 4 * IDLE_SECONDS)
+            await until(lambda name=topic: world.ready(Kind.TOPIC, name), "the change is carried out", 4 * IDLE_SECONDS)
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "the cluster is ready")
 
     play(steps)
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
-def test_an_object_that_is_refused_is_told_of_and_topics_go_on(status: int) -> None:
+def test_a_refused_object_is_reported_and_topics_are_still_reconciled(status: int) -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         world.api.faults.concerns = lambda asked: asked.method == "PATCH" and "/configmaps/" in asked.path
         world.api.faults.status = status
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"num.partitions": "9"}}}})
         reason = ("False", "KubernetesRefuses")
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the status reports it")
         world.api.put(topic_body("late"))
-        await until(lambda: world.ready(Kind.TOPIC, "late"), "topics go on")
+        await until(lambda: world.ready(Kind.TOPIC, "late"), "topics are reconciled")
         await asyncio.sleep(4 * IDLE_SECONDS)
         events = [body["reason"] for body in world.api.store.all(_events(world), None)]
         assert events.count("KubernetesRefuses") == 1
@@ -343,18 +357,22 @@ def test_an_object_that_is_refused_is_told_of_and_topics_go_on(status: int) -> N
     play(steps)
 
 
-def test_zookeeper_may_be_away() -> None:
+def test_an_outage_of_zookeeper_is_survived() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         await operator.lose_zookeeper(ConnectionLost("nobody answers"))
         world.change(Kind.SERVICE, names.bootstrap_service("demo"), {"spec": {"ports": None}})
         reason = ("False", "ZooKeeperUnreachable")
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the cluster says so")
-        await until(lambda: condition(world.get(Kind.TOPIC, "orders"))[0] == "Unknown", "the topic says so")
+        await until(
+            lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the status of the cluster reports it"
+        )
+        await until(
+            lambda: condition(world.get(Kind.TOPIC, "orders"))[0] == "Unknown", "the status of the topic reports it"
+        )
         assert world.get(Kind.CLUSTER, "demo")["status"]["clusterId"] == "the-id"
         assert world.get(Kind.SERVICE, names.bootstrap_service("demo"))["spec"]["ports"]
         operator.zookeeper_trouble = None
-        await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "orders"), "all is well")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "orders"), "all is ready")
         assert world.deleted_pods == []
 
     play(steps)
@@ -373,12 +391,14 @@ def test_a_roll_restarts_each_broker_once_the_controller_last() -> None:
     play(steps)
 
 
-def test_a_broker_is_drained_before_it_goes_and_its_set_is_not_made_anew_meanwhile() -> None:
+def test_a_broker_is_drained_before_its_removal_and_its_set_is_not_recreated_meanwhile() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("wide", partitions=8, replicas=2))
         await made(world)
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
-        await until(lambda: world.ready(Kind.CLUSTER, "demo") and 3 in world.replicas("wide"), "the fourth has a share")
+        await until(
+            lambda: world.ready(Kind.CLUSTER, "demo") and 3 in world.replicas("wide"), "the fourth broker has replicas"
+        )
         before = world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"]
         volumes = [{"id": 0, "size": "2Gi", "storageClass": "disks"}]
         brokers = {"replicas": 3, "storage": {"volumes": volumes}}
@@ -396,7 +416,7 @@ def test_a_broker_is_drained_before_it_goes_and_its_set_is_not_made_anew_meanwhi
 
         await until(shrunk, "the set shrinks")
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
-        await until(lambda: world.deleted_pods == ["demo-kafka-3"], "its pod goes, and no other")
+        await until(lambda: world.deleted_pods == ["demo-kafka-3"], "only its pod is deleted")
 
     play(steps)
 
@@ -427,7 +447,7 @@ def volumes_of(size: str) -> dict[str, object]:
     return {"storage": {"volumes": [{"id": 0, "size": size, "storageClass": "disks"}]}}
 
 
-def test_a_class_that_cannot_expand_holds_nothing_else_up_and_the_size_can_be_set_back() -> None:
+def test_a_storage_class_without_expansion_blocks_nothing_else_and_the_size_can_be_set_back() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         before = world.get(Kind.STATEFUL_SET, "demo-kafka")["metadata"]["uid"]
@@ -437,7 +457,7 @@ def test_a_class_that_cannot_expand_holds_nothing_else_up_and_the_size_can_be_se
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": brokers}})
         reason = ("False", "ClaimCannotGrow")
         await until(lambda: len(world.deleted_pods) == 3, "the rest of the change is rolled out")
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the status reports it")
         present = world.get(Kind.STATEFUL_SET, "demo-kafka")
         assert present["metadata"]["uid"] == before
         assert template_sizes(present) == {"data": "1Gi"}
@@ -448,13 +468,13 @@ def test_a_class_that_cannot_expand_holds_nothing_else_up_and_the_size_can_be_se
     play(steps)
 
 
-def test_a_volume_cannot_shrink_and_brokers_join_all_the_same() -> None:
+def test_a_volume_cannot_shrink_and_brokers_are_still_added() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world)
         brokers = {"replicas": 4, **volumes_of("512Mi")}
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": brokers}})
         reason = ("False", "ClaimCannotShrink")
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == reason, "the status reports it")
         await until(lambda: world.find(Kind.POD, "demo-kafka-3") is not None, "the fourth broker is there")
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": volumes_of("1Gi")}})
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is set back")
@@ -467,7 +487,7 @@ def place(world: World, node: str, *brokers: int) -> None:
         world.change(Kind.POD, f"demo-kafka-{broker}", {"spec": {"nodeName": node}})
 
 
-def test_a_node_that_runs_two_brokers_stands_in_the_status_and_restarts_nothing() -> None:
+def test_the_status_names_a_node_that_runs_two_brokers_and_nothing_restarts() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world)
 
@@ -483,12 +503,12 @@ def test_a_node_that_runs_two_brokers_stands_in_the_status_and_restarts_nothing(
         assert warnings() == []
         place(world, "node-5", 0, 1)
         sentence = "Brokers 0 and 1 run on node node-5: its loss takes both."
-        await until(lambda: warnings() == [sentence], "it says so")
+        await until(lambda: warnings() == [sentence], "the status reports it")
         assert world.ready(Kind.CLUSTER, "demo")
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"spread": "Preferred"}}})
-        await until(lambda: rules() == [], "the scheduler only tries")
+        await until(lambda: rules() == [], "spreading is not mandatory")
         place(world, "node-0", 0)
-        await until(lambda: warnings() == [], "it is well again")
+        await until(lambda: warnings() == [], "the warning is gone")
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
         assert world.deleted_pods == []
 

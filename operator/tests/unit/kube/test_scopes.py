@@ -1,4 +1,4 @@
-"""Two operators on one Kubernetes: at most one of them works on a namespace, whatever their lists and fates are."""
+"""Two operators on one Kubernetes: at most one serves a namespace, whatever their namespaces and failures are."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LONG_SECONDS = 20 * TIMES.duration
 
 
 def place(asked: Asked) -> str:
-    """The namespace that a request is about."""
+    """Return the namespace of a request."""
     parts = asked.path.split("/")
     return parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
 
 
 def places(operator: Operator) -> set[str]:
-    """Namespaces that an operator has written to, its Leases apart."""
+    """Return the namespaces that an operator has written to, except for its Leases."""
     return {place(asked) for _, asked in operator.client.landed}
 
 
@@ -53,7 +53,7 @@ def standby(operator: Operator) -> dict[str, str]:
     return dict(operator.leases.standing().standby)
 
 
-def test_a_second_operator_of_all_namespaces_stands_by_and_says_so() -> None:
+def test_a_second_operator_of_all_namespaces_is_on_standby_and_reports_it() -> None:
     async def run() -> None:
         world = World()
         async with world.living(), Operator(world, leases="a").working() as first:
@@ -88,7 +88,7 @@ def test_lists_that_overlap_exclude_each_other_in_each_namespace() -> None:
     run_virtual(run())
 
 
-def test_an_operator_of_all_namespaces_leaves_those_of_others_alone() -> None:
+def test_an_operator_of_all_namespaces_does_not_write_to_namespaces_of_others() -> None:
     async def run() -> None:
         world = World()
         for namespace in ("orders", "billing"):
@@ -102,29 +102,29 @@ def test_an_operator_of_all_namespaces_leaves_those_of_others_alone() -> None:
                 assert str(second.leases.standing()) == (  # type: ignore[union-attr]
                     "serving all namespaces: orders\nstandby: namespace billing is served by default/a"
                 )
-            # The other way round: who comes later to a namespace that is served waits.
+            # In the other order, too, the operator that comes later waits for a namespace that is served.
             assert holder(world, "orders") == ""
 
     run_virtual(run())
 
 
-def test_a_namespace_is_taken_when_its_first_resource_comes_and_given_back_after_its_last() -> None:
+def test_a_namespace_is_served_from_its_first_resource_until_its_last() -> None:
     async def run() -> None:
         world = World()
         async with Operator(world, leases="a").working() as operator:
-            await until(lambda: serving(operator) == {ALL}, "it serves all, of which there is nothing")
+            await until(lambda: serving(operator) == {ALL}, "it serves all namespaces, and none has resources")
             world.api.put(cluster_body(namespace="orders"))
-            await until(lambda: serving(operator) == {ALL, "orders"}, "it is taken", 5.0)
+            await until(lambda: serving(operator) == {ALL, "orders"}, "it is acquired", 5.0)
             world.api.store.delete(world.api.place(Kind.CLUSTER.path("orders")).key("demo"), {})
-            await until(lambda: holder(world, "orders") == "", "it is given back")
+            await until(lambda: holder(world, "orders") == "", "it is released")
             assert serving(operator) == {ALL}
             world.api.put(cluster_body(namespace="orders"))
-            await until(lambda: holder(world, "orders") == "default/a", "it is taken again", 5.0)
+            await until(lambda: holder(world, "orders") == "default/a", "it is acquired again", 5.0)
 
     run_virtual(run())
 
 
-def test_who_stands_by_takes_over_when_the_first_ends_in_order() -> None:
+def test_a_standby_takes_over_when_the_first_operator_ends_in_order() -> None:
     async def run() -> None:
         world, now = World(), asyncio.get_running_loop().time
         world.api.put(cluster_body())
@@ -142,7 +142,7 @@ def test_who_stands_by_takes_over_when_the_first_ends_in_order() -> None:
     run_virtual(run())
 
 
-def test_who_stands_by_takes_over_after_the_death_of_the_first() -> None:
+def test_a_standby_takes_over_after_the_first_operator_died() -> None:
     async def run() -> None:
         world, now = World(), asyncio.get_running_loop().time
         world.api.put(cluster_body())
@@ -153,15 +153,15 @@ def test_who_stands_by_takes_over_after_the_death_of_the_first() -> None:
                 began = now()
                 first.client.line.cut = first.lease_client.line.cut = True
                 await until(lambda: NAMESPACE in serving(second), "the second serves it")
-                # The Leases of namespaces need not be waited for once more: they ended with that of all of them.
+                # It does not wait for the Leases of namespaces: they ended with the Lease of all namespaces.
                 assert TIMES.duration - TIMES.renew <= now() - began <= TIMES.duration + 2 * RETRY_SECONDS + 1
                 assert serving(first) == set()
 
     run_virtual(run())
 
 
-def test_a_write_of_a_deposed_operator_does_not_land() -> None:
-    """Its Leases cannot be renewed. It sends a write each second, and each is under way for some time."""
+def test_a_write_of_a_replaced_operator_is_not_carried_out() -> None:
+    """Its Leases cannot be renewed. It sends a write each second, and each takes some time to arrive."""
 
     async def run(delay: float) -> None:
         world, now = World(), asyncio.get_running_loop().time
@@ -194,7 +194,7 @@ def config_map(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}}
 
 
-def test_a_lost_namespace_is_served_again_when_it_is_free_and_others_are_served_all_along() -> None:
+def test_a_lost_namespace_is_served_again_once_it_is_free_while_others_stay_served() -> None:
     async def run() -> None:
         world = World()
         for namespace in ("orders", "billing"):
@@ -214,7 +214,7 @@ def test_a_lost_namespace_is_served_again_when_it_is_free_and_others_are_served_
     run_virtual(run())
 
 
-def test_slow_and_paced_writes_delay_no_renewal() -> None:
+def test_slow_and_limited_writes_delay_no_renewal() -> None:
     async def run() -> None:
         world = World()
         world.api.put(cluster_body())
@@ -229,8 +229,8 @@ def test_slow_and_paced_writes_delay_no_renewal() -> None:
     run_virtual(run())
 
 
-def test_topics_of_a_namespace_that_is_being_deleted_are_let_go() -> None:
-    """Kubernetes removes the Lease with all the rest, and lets nobody make another one."""
+def test_topics_of_a_namespace_that_is_being_deleted_lose_their_finalizers() -> None:
+    """Kubernetes deletes the Lease with the namespace, and accepts no new one."""
 
     async def run() -> None:
         world = World()
@@ -239,13 +239,13 @@ def test_topics_of_a_namespace_that_is_being_deleted_are_let_go() -> None:
         body["metadata"]["finalizers"] = [FINALIZER]
         world.api.put(body)
         async with Operator(world, leases="a").working() as operator:
-            # Only while the namespace is not served any more are topics let go without a look at ZooKeeper.
+            # Finalizers are removed without a look at ZooKeeper only once the namespace is not served any more.
             operator.zookeeper_trouble = ConnectionLost("nobody answers")
             await until(lambda: NAMESPACE in serving(operator), "it is served")
             world.api.before_write = refuse_leases
             for kind, name in ((Kind.LEASE, LEASE), (Kind.TOPIC, "orders")):
                 world.delete(kind, name)
-            await until(lambda: world.find(Kind.TOPIC, "orders") is None, "it is let go")
+            await until(lambda: world.find(Kind.TOPIC, "orders") is None, "its finalizer is removed")
             assert serving(operator) == {ALL}
 
     run_virtual(run())
@@ -257,7 +257,7 @@ def refuse_leases(asked: Asked) -> None:
         raise ApiError(HTTPStatus.FORBIDDEN, "Forbidden", message)
 
 
-def test_an_operator_that_may_not_take_leases_says_so_and_writes_nothing() -> None:
+def test_an_operator_without_the_right_to_leases_reports_it_and_writes_nothing() -> None:
     async def run() -> None:
         world = World()
         world.api.put(cluster_body())
@@ -271,7 +271,7 @@ def test_an_operator_that_may_not_take_leases_says_so_and_writes_nothing() -> No
     run_virtual(run())
 
 
-def test_all_leases_are_given_back_at_the_end() -> None:
+def test_all_leases_are_released_at_the_end() -> None:
     async def run() -> None:
         world = World()
         for namespace in ("orders", "billing"):

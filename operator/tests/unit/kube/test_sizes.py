@@ -1,4 +1,4 @@
-"""Sizes outlive StatefulSets and the Cluster resource: what is deleted too early comes back as it was."""
+"""Sizes outlive StatefulSets and the Cluster resource: a set that is deleted too early gets its size back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def with_brokers(body: Object, count: int) -> Object:
 
 
 async def drains(world: World) -> None:
-    """Four brokers of which one shall leave, and cannot yet: a topic has four replicas."""
+    """Create four brokers, and remove one that cannot be drained yet, because a topic has four replicas."""
     world.api.put(with_brokers(cluster_body(), 4))
     world.api.put(topic_body("wide", partitions=2, replicas=4))
     await until(lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "wide"), "all is ready")
@@ -62,17 +62,17 @@ async def drains(world: World) -> None:
 
 async def drained(world: World) -> None:
     world.change(Kind.TOPIC, "wide", {"spec": {"replicas": 3}})
-    await until(lambda: replicas(world) == 3 and world.ready(Kind.CLUSTER, "demo"), "the fourth has left")
+    await until(lambda: replicas(world) == 3 and world.ready(Kind.CLUSTER, "demo"), "the fourth broker is removed")
     assert 3 not in world.replicas("wide")
     assert record(world)["brokers"] == "3"
     assert world.find(Kind.CLAIM, "data-demo-kafka-3") is not None
 
 
-def test_a_set_that_is_deleted_during_a_drain_comes_back_with_its_size() -> None:
+def test_a_set_that_is_deleted_during_a_drain_is_created_again_with_its_size() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await drains(world)
         world.delete(Kind.STATEFUL_SET, "demo-kafka")
-        await until(lambda: replicas(world) is not None, "it is made anew")
+        await until(lambda: replicas(world) is not None, "it is created again")
         assert replicas(world) == 4
         await until(lambda: world.find(Kind.POD, "demo-kafka-3") is not None, "the fourth broker is back")
         await drained(world)
@@ -80,7 +80,7 @@ def test_a_set_that_is_deleted_during_a_drain_comes_back_with_its_size() -> None
     play(steps)
 
 
-def test_a_set_that_somebody_scaled_down_gets_its_undrained_brokers_back() -> None:
+def test_a_set_that_a_user_scaled_down_gets_its_undrained_brokers_back() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await drains(world)
         world.change(Kind.STATEFUL_SET, "demo-kafka", {"spec": {"replicas": 3}})
@@ -91,7 +91,7 @@ def test_a_set_that_somebody_scaled_down_gets_its_undrained_brokers_back() -> No
 
 
 @pytest.mark.parametrize("orphan", [False, True])
-def test_a_cluster_made_again_with_fewer_brokers_drains_the_others_first(orphan: bool) -> None:
+def test_a_cluster_created_again_with_fewer_brokers_drains_the_others_first(orphan: bool) -> None:
     async def steps(world: World, operator: Operator) -> None:
         await drains(world)
         if orphan:
@@ -107,7 +107,7 @@ def test_a_cluster_made_again_with_fewer_brokers_drains_the_others_first(orphan:
     play(steps)
 
 
-def test_a_cluster_of_which_nothing_is_left_begins_anew() -> None:
+def test_a_cluster_of_which_nothing_is_left_starts_without_a_record() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(with_brokers(own_ensemble(1), 2))
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
@@ -124,7 +124,7 @@ def test_a_cluster_of_which_nothing_is_left_begins_anew() -> None:
     play(steps)
 
 
-def test_an_ensemble_keeps_its_size_when_the_cluster_is_made_again() -> None:
+def test_an_ensemble_keeps_its_size_when_the_cluster_is_created_again() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(own_ensemble(1))
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
@@ -138,7 +138,7 @@ def test_an_ensemble_keeps_its_size_when_the_cluster_is_made_again() -> None:
             seen.add(replicas(world, "demo-zookeeper") or 1)
             return condition(world.get(Kind.CLUSTER, "demo")) == ("False", "EnsembleSizeCannotChange")
 
-        await until(refused, "it says so")
+        await until(refused, "the status reports it")
         await until(lambda: replicas(world) == 3, "the brokers are back")
         assert seen == {1}
         state = world.get(Kind.CONFIG_MAP, names.zookeeper_config("demo"))["data"][names.ENSEMBLE_STATE]
@@ -158,14 +158,14 @@ def test_without_a_record_claims_of_another_ensemble_keep_zookeeper_from_startin
         world.delete(Kind.CONFIG_MAP, RECORD)
         world.api.put(own_ensemble(3))
         unknown = ("False", "EnsembleSizeUnknown")
-        await until(lambda: _said(world, unknown[1]), "it says so")
+        await until(lambda: _said(world, unknown[1]), "the status reports it")
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert replicas(world, "demo-zookeeper") is None
         if instead == "the size is set back":
             world.change(Kind.CLUSTER, "demo", {"spec": {"zookeeper": {"replicas": 1}}})
         else:
             world.delete(Kind.CLAIM, "data-demo-zookeeper-0")
-        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it goes on")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "reconciliation continues")
         assert replicas(world, "demo-zookeeper") == (1 if instead == "the size is set back" else 3)
 
     play(steps)
@@ -192,7 +192,7 @@ def test_a_new_ensemble_forms_once() -> None:
     play(steps)
 
 
-def test_the_metadata_of_another_cluster_is_left_alone() -> None:
+def test_the_metadata_of_another_cluster_is_not_changed() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(cluster_body())
         world.api.put(topic_body("orders", replicas=2))
@@ -201,16 +201,16 @@ def test_the_metadata_of_another_cluster_is_left_alone() -> None:
         await world.set_cluster_id("another")
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 2}}})
         world.api.put(topic_body("late"))
-        await until(lambda: _said(world, "ClusterIdChanged"), "it says so")
+        await until(lambda: _said(world, "ClusterIdChanged"), "the status reports it")
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert (world.topics(), replicas(world)) == ({"orders"}, 3)
         await world.set_cluster_id("the-id")
-        await until(lambda: replicas(world) == 2 and world.ready(Kind.TOPIC, "late"), "it goes on")
+        await until(lambda: replicas(world) == 2 and world.ready(Kind.TOPIC, "late"), "reconciliation continues")
 
     play(steps)
 
 
-def test_the_record_goes_with_the_cluster_only_when_all_claims_do() -> None:
+def test_the_record_is_deleted_with_the_cluster_only_if_all_claims_are() -> None:
     async def steps(world: World, operator: Operator) -> None:
         body = cluster_body()
         world.api.put(body)
@@ -225,7 +225,7 @@ def test_the_record_goes_with_the_cluster_only_when_all_claims_do() -> None:
     play(steps)
 
 
-def test_a_record_that_cannot_be_written_lets_nothing_grow() -> None:
+def test_nothing_grows_while_the_record_cannot_be_written() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(cluster_body())
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
@@ -233,7 +233,7 @@ def test_a_record_that_cannot_be_written_lets_nothing_grow() -> None:
         world.api.faults.status = 403
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
         reason = ("False", "KubernetesRefuses")
-        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[0] == "False", "it says so")
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[0] == "False", "the status reports it")
         await asyncio.sleep(2 * IDLE_SECONDS)
         assert replicas(world) == 3
         assert _said(world, reason[1])
@@ -244,15 +244,15 @@ def test_a_record_that_cannot_be_written_lets_nothing_grow() -> None:
 
 
 def former(world: World, kind: Kind, body: Object) -> None:
-    """An object of a Cluster of the same name that was just deleted."""
+    """Create an object of a deleted Cluster of the same name."""
     owner = {"apiVersion": "odradek.dev/v1", "kind": "Cluster", "name": "demo", "uid": "former", "controller": True}
     labels = names.labels("demo", names.Component.KAFKA)
     metadata = {**body.pop("metadata"), "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]}
     world.api.put({"apiVersion": kind.api_version, "kind": kind.word, "metadata": metadata, **body})
 
 
-def test_a_cluster_that_goes_with_all_its_claims_leaves_nothing_to_the_next_one() -> None:
-    """Kubernetes deletes what is owned only after a while; the next Cluster may be there before."""
+def test_a_cluster_deleted_with_all_its_claims_leaves_nothing_to_the_next_one() -> None:
+    """Kubernetes deletes owned objects after a while; the next Cluster may exist before."""
 
     async def steps(world: World, operator: Operator) -> None:
         data = {
@@ -279,7 +279,7 @@ def test_a_cluster_that_goes_with_all_its_claims_leaves_nothing_to_the_next_one(
 
 
 def _said(world: World, reason: str) -> bool:
-    """Whether the operator has told it in an Event."""
+    """Whether the operator has written an Event with this reason."""
     resource = world.api.place("/api/v1/events").resource
     return any(body["reason"] == reason for body in world.api.store.all(resource, None))
 
@@ -289,7 +289,7 @@ def _reference(kind: Kind, name: str) -> Reference:
 
 
 @pytest.mark.parametrize("lives", [1, 3, 6, 10, 15])
-def test_whenever_operator_and_set_die_during_a_scale_in_no_broker_goes_undrained(lives: int) -> None:
+def test_no_broker_is_removed_undrained_whenever_operator_and_set_are_lost_during_a_scale_in(lives: int) -> None:
     """Each operator is killed before one of its writes, and the brokers' set is deleted before the next one starts."""
 
     async def run() -> None:
@@ -313,13 +313,14 @@ def test_whenever_operator_and_set_die_during_a_scale_in_no_broker_goes_undraine
             for count in range(lives):
                 async with Operator(world, lives=count).working() as operator:
                     await until(
-                        lambda op=operator: op.killed.is_set() or world.ready(Kind.CLUSTER, "demo"), "killed or done"
+                        lambda op=operator: op.killed.is_set() or world.ready(Kind.CLUSTER, "demo"),
+                        "the operator is killed or has finished",
                     )
                 if world.find(Kind.STATEFUL_SET, "demo-kafka") is not None:
                     world.delete(Kind.STATEFUL_SET, "demo-kafka")
             async with Operator(world).working():
                 await until(lambda: replicas(world) == 3 and world.ready(Kind.CLUSTER, "demo"), "three brokers")
-                await until(lambda: record(world)["brokers"] == "3", "and that is recorded")
+                await until(lambda: record(world)["brokers"] == "3", "the size is recorded")
         assert too_small == [], "the fourth broker went before it was drained"
 
     run_virtual(run())

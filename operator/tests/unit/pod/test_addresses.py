@@ -1,4 +1,4 @@
-"""What a broker advertises: tables of nodes and Services as the API server tells them."""
+"""Advertised addresses, from nodes and Services of the API server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def service(*ports: dict[str, int], ingress: list[dict[str, str]] | None = None)
     return {"metadata": {"name": "s"}, "spec": {"ports": list(ports)}, "status": status}
 
 
-def test_inside_it_is_the_pods_own_name() -> None:
+def test_an_internal_listener_advertises_the_name_of_the_pod() -> None:
     expected = Address("demo-kafka-1.demo-kafka-brokers.events.svc", 9092)
     assert advertised(POD, INSIDE, None, None) == expected
     assert service_name(POD, INSIDE) is None
@@ -56,7 +56,7 @@ def test_the_nodes_address(addresses: list[tuple[str, str]], expected: str) -> N
 
 
 @pytest.mark.parametrize("what", [node(), node(("Hostname", "a")), {}, {"status": {"addresses": None}}])
-def test_a_node_without_address_is_told(what: dict[str, Any]) -> None:
+def test_a_node_without_an_address_is_an_error(what: dict[str, Any]) -> None:
     with pytest.raises(PodError, match="no address of type ExternalIP or InternalIP"):
         node_address(what)
 
@@ -72,7 +72,9 @@ def test_a_node_without_address_is_told(what: dict[str, Any]) -> None:
         (service(), "Service s has no node port"),
     ],
 )
-def test_node_ports(what: dict[str, Any], expected: Address | str) -> None:
+def test_a_node_port_listener_advertises_the_node_and_the_port_of_the_service(
+    what: dict[str, Any], expected: Address | str
+) -> None:
     found = advertised(POD, NODE_PORT, node(("InternalIP", "10.0.0.1")), what)
     if isinstance(found, AddressPending):
         assert isinstance(expected, str)
@@ -89,12 +91,14 @@ def test_node_ports(what: dict[str, Any], expected: Address | str) -> None:
         ([{}, {"hostname": "second.example"}], "second.example"),
     ],
 )
-def test_load_balancers(ingress: list[dict[str, str]], expected: str) -> None:
+def test_a_load_balancer_listener_advertises_the_address_of_the_service(
+    ingress: list[dict[str, str]], expected: str
+) -> None:
     assert advertised(POD, BALANCED, None, service(ingress=ingress)) == Address(expected, 9095)
 
 
 @pytest.mark.parametrize("ingress", [None, [], [{"hostname": ""}]])
-def test_a_load_balancer_may_still_come(ingress: list[dict[str, str]] | None) -> None:
+def test_an_address_that_a_load_balancer_has_not_assigned_is_pending(ingress: list[dict[str, str]] | None) -> None:
     found = advertised(POD, BALANCED, None, service(ingress=ingress))
     assert isinstance(found, AddressPending)
     assert "load balancer" in found.reason
@@ -122,7 +126,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["spec", "status", "metadata"]), JSON))
-def test_whatever_a_service_holds_it_gives_an_address_or_a_reason(what: dict[str, Any]) -> None:
+def test_any_service_gives_an_address_or_a_reason(what: dict[str, Any]) -> None:
     found = advertised(POD, BALANCED, None, what)
     assert isinstance(found, AddressPending) or found.host
     found = advertised(POD, NODE_PORT, node(("InternalIP", "10.0.0.1")), what)

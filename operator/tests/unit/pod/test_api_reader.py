@@ -1,4 +1,4 @@
-"""Reading the API server: a real HTTP server that answers well, badly, late, too much, or not at all."""
+"""Reads from a real HTTP server that answers correctly, wrongly, late, too much, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_operator.pod.api_reader import ApiReader, ApiReadError, read_patien
 
 
 class Server(ThreadingHTTPServer):
-    """Answers every GET with the same, and keeps what it was asked."""
+    """Answers every GET in the same way, and records the requests."""
 
     daemon_threads = True
 
@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(self.server.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-        """Tests have no use for it."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def server() -> Iterator[Server]:
     made.server_close()
 
 
-def test_objects_are_read_with_the_accounts_token(server: Server, tmp_path: Path) -> None:
+def test_objects_are_read_with_the_token_of_the_service_account(server: Server, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret\n")
     reader = ApiReader(server.url, token=token)
@@ -81,7 +81,7 @@ def test_objects_are_read_with_the_accounts_token(server: Server, tmp_path: Path
         (200, b"\xff", "not JSON"),
     ],
 )
-def test_what_is_no_object_is_told(server: Server, status: int, body: bytes, said: str) -> None:
+def test_an_answer_that_is_not_an_object_is_an_error(server: Server, status: int, body: bytes, said: str) -> None:
     server.status, server.body = status, body
     with pytest.raises(ApiReadError, match=said):
         ApiReader(server.url).node("a")
@@ -94,18 +94,18 @@ def test_an_endless_answer_is_cut_off(server: Server, monkeypatch: pytest.Monkey
         ApiReader(server.url).node("a")
 
 
-def test_nobody_there_is_told() -> None:
+def test_an_unreachable_server_is_an_error() -> None:
     (port,) = free_ports(1)
     with pytest.raises(ApiReadError, match="cannot be reached"):
         ApiReader(f"http://127.0.0.1:{port}").node("a")
 
 
-def test_a_missing_token_is_told(server: Server, tmp_path: Path) -> None:
+def test_a_missing_token_is_an_error(server: Server, tmp_path: Path) -> None:
     with pytest.raises(ApiReadError, match="token"):
         ApiReader(server.url, token=tmp_path / "token").node("a")
 
 
-def test_a_pod_without_account_is_told(tmp_path: Path) -> None:
+def test_a_pod_without_a_service_account_is_an_error(tmp_path: Path) -> None:
     variables = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(PodError, match="automountServiceAccountToken"):
         ApiReader.in_pod(variables, tmp_path)
@@ -114,7 +114,7 @@ def test_a_pod_without_account_is_told(tmp_path: Path) -> None:
 
 
 class Time:
-    """A clock that only pauses advance."""
+    """A clock that only advances by pauses."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -128,7 +128,7 @@ class Time:
         return self.now
 
 
-def test_patience_grows_and_is_rewarded() -> None:
+def test_reads_are_retried_with_growing_pauses() -> None:
     time, failures = Time(), iter(range(6))
 
     def read() -> Json:
@@ -140,7 +140,7 @@ def test_patience_grows_and_is_rewarded() -> None:
     assert time.pauses == [0.5, 1, 2, 4, 8, 8]
 
 
-def test_patience_ends_with_the_last_reason() -> None:
+def test_retries_end_with_the_last_error() -> None:
     time = Time()
 
     def read() -> Json:

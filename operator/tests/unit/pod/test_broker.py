@@ -1,4 +1,4 @@
-"""A broker's start: what is read, what is waited for, and what the exec gets."""
+"""The start of a broker: what it reads, what it waits for, and the arguments of the exec."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pod(*listeners: PodListener, rack_key: str | None = None) -> BrokerPod:
 
 
 class Api:
-    """Tells one node, and of each Service one answer after the other; an exception is raised."""
+    """Returns one node, and for each Service one answer after the other. Exceptions are raised."""
 
     def __init__(self, **services: list[Json | ApiReadError]) -> None:
         self.services: dict[str, Iterator[Json | ApiReadError]] = {
@@ -63,7 +63,7 @@ class Api:
 
 
 class Time:
-    """A clock that only pauses advance."""
+    """A clock that only advances by pauses."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -76,7 +76,7 @@ class Time:
 
 
 class Refusing:
-    """An API server that answers everything in the same way."""
+    """An API server that answers every request in the same way."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -89,7 +89,7 @@ class Refusing:
 
 
 def no_pause(_: float) -> None:
-    """Waiting costs nothing here."""
+    """Make pauses end at once."""
 
 
 def no_api() -> Api:
@@ -102,7 +102,7 @@ def test_internal_listeners_need_no_api() -> None:
     assert "broker.rack" not in pairs
 
 
-def test_rack_and_node_port_come_from_node_and_service() -> None:
+def test_rack_and_node_port_are_read_from_node_and_service() -> None:
     service = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
     api = Api(demo_kafka_out_0=[ApiReadError("it does not exist"), service])
     text = broker_properties("", pod(INSIDE, NODE_PORT, rack_key="zone"), lambda: api, pause=no_pause)
@@ -120,7 +120,7 @@ def test_a_load_balancer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None
     assert parse_properties(text)["advertised.listeners"].endswith(",LB://lb.example:9095")
     assert len(pauses) == 40
     told = [record for record in caplog.records if "load balancer" in record.getMessage()]
-    assert len(told) == 2, "told at once, and once a minute"
+    assert len(told) == 2, "logged at once, and then once a minute"
 
 
 SERVICE: dict[str, Any] = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
@@ -134,7 +134,7 @@ def volume(tmp_path: Path) -> Path:
 
 
 def start(volume: Path, which: BrokerPod, api: Any, seconds: float = 20.0) -> tuple[dict[str, str], float]:
-    """One start of a broker: its own properties, and the seconds that it waited."""
+    """Start a broker. Return its final properties and the seconds that it waited."""
     time = Time()
     volume.mkdir(exist_ok=True)
     text = broker_properties(
@@ -161,7 +161,7 @@ def test_a_restart_that_the_api_server_refuses_uses_the_last_answers(
     assert reason in said[0] and '"zone": "z1"' in said[0] and "saved at 20" in said[0]
 
 
-def test_a_first_start_that_the_api_server_refuses_says_so_and_saves_nothing(volume: Path) -> None:
+def test_a_first_start_that_the_api_server_refuses_fails_and_saves_nothing(volume: Path) -> None:
     with pytest.raises(
         PodError, match="node a could not be read from the API server for 120 s: it answers 403 Forbidden"
     ):
@@ -178,7 +178,7 @@ def test_rack_and_address_of_another_node_are_not_used(volume: Path, caplog: pyt
         start(volume, replace(which, node="b"), Refusing("it answers 403 Forbidden"))
     assert "are those of node a, but this pod runs on b" in caplog.text
     assert (volume / FILE).read_bytes() == saved
-    # What does not depend on the node is used on each.
+    # Answers that do not depend on the node are used on every node.
     properties, _ = start(volume, replace(which, node="b", rack_key=None), Refusing("it answers 403 Forbidden"))
     assert properties["advertised.listeners"].endswith(",LB://lb.example:9095")
 
@@ -206,7 +206,7 @@ def test_answers_of_another_pod_and_broken_files_are_not_used(volume: Path, capl
     assert "cannot be read and is not used" in caplog.text
 
 
-def test_answers_are_kept_beside_the_log_directories_of_all_volumes(tmp_path: Path) -> None:
+def test_answers_are_saved_beside_the_log_directories_of_all_volumes(tmp_path: Path) -> None:
     roots = [tmp_path / "data-0", tmp_path / "data-1"]
     for root in roots:
         root.mkdir()
@@ -220,7 +220,7 @@ def test_answers_are_kept_beside_the_log_directories_of_all_volumes(tmp_path: Pa
     assert "OUT://10.0.0.1:31000" in found, "one volume is enough"
 
 
-def test_nothing_is_saved_for_a_look(volume: Path) -> None:
+def test_printing_the_properties_saves_nothing(volume: Path) -> None:
     volume.mkdir()
     text = f"log.dirs={volume}/kafka-log\n"
     broker_properties(text, pod(NODE_PORT), lambda: Api(demo_kafka_out_0=[SERVICE]), remembers=False)
@@ -232,7 +232,7 @@ def test_a_node_without_the_label_is_an_error() -> None:
         broker_properties("", pod(INSIDE, rack_key="other"), Api, pause=no_pause)
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     with pytest.raises(PodError, match="cannot be read: No such file"):
         read_text(path)
@@ -264,7 +264,7 @@ print(sys.argv[1:], os.environ["GREETING"], blocked)
 
 
 @pytest.mark.parametrize(("text", "blocked"), [("", ["SIGINT", "SIGTERM"]), ("process.supervision.enable=false\n", [])])
-def test_it_becomes_the_broker_and_loses_no_signal_on_the_way(tmp_path: Path, text: str, blocked: list[str]) -> None:
+def test_the_exec_of_the_broker_loses_no_signal(tmp_path: Path, text: str, blocked: list[str]) -> None:
     command = tmp_path / "odradek"
     command.write_text(FAKE_BROKER)
     command.chmod(0o755)

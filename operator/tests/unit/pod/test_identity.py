@@ -1,4 +1,4 @@
-"""Who a pod is: the environment of the operator's StatefulSets, and what is said of each mistake in it."""
+"""The identity of a pod: the environment of the operator's StatefulSets, and the errors about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MEMBER = {
 }
 
 
-def test_a_broker() -> None:
+def test_the_environment_of_a_broker() -> None:
     assert broker_pod(BROKER) == BrokerPod(
         cluster="demo",
         name="demo-kafka-12",
@@ -46,7 +46,7 @@ def test_a_broker() -> None:
     )
 
 
-def test_a_broker_looks_at_its_node_for_rack_or_node_port() -> None:
+def test_a_broker_reads_its_node_for_a_rack_or_a_node_port() -> None:
     assert not broker_pod(BROKER).reads_node
     assert broker_pod({**BROKER, "RACK_TOPOLOGY_KEY": "zone"}).reads_node
     node_port = json.dumps([{"name": "out", "port": 9094, "type": "nodeport"}])
@@ -55,7 +55,7 @@ def test_a_broker_looks_at_its_node_for_rack_or_node_port() -> None:
     assert not broker_pod({**BROKER, "LISTENERS": balanced}).reads_node
 
 
-def test_a_member() -> None:
+def test_the_environment_of_a_member() -> None:
     found = member_pod(MEMBER)
     assert found == MemberPod(cluster="demo", namespace="events", ordinal=2, members=3)
     assert found.server_id == 3
@@ -100,7 +100,7 @@ def test_a_name_without_a_number_is_refused(name: str) -> None:
         ('[{"name": "a", "port": 1, "type": "ingress"}]', "an entry must have"),
     ],
 )
-def test_listeners_that_are_none_are_refused(text: str, said: str) -> None:
+def test_invalid_listeners_are_refused(text: str, said: str) -> None:
     with pytest.raises(PodError, match=said):
         pod_listeners(text)
 

@@ -37,7 +37,7 @@ def test_members_are_named_by_the_headless_service() -> None:
     assert pairs["tickTime"] == "2000"
 
 
-def test_folder_and_port_are_read() -> None:
+def test_data_directory_and_port_are_read() -> None:
     assert data_folder(TEXT) == Path("/var/lib/odradek/data")
     assert client_port(TEXT) == 2181
     with pytest.raises(PodError, match="no dataDir"):
@@ -47,12 +47,12 @@ def test_folder_and_port_are_read() -> None:
 
 
 @pytest.mark.parametrize("noted", [None, "2", "2\n"])
-def test_a_folder_that_is_new_or_its_own_is_taken(noted: str | None) -> None:
+def test_a_data_directory_that_is_new_or_its_own_is_accepted(noted: str | None) -> None:
     check_member(noted, POD)
 
 
 @pytest.mark.parametrize("noted", ["1", "", "22"])
-def test_a_folder_of_another_member_is_refused(noted: str) -> None:
+def test_a_data_directory_of_another_member_is_refused(noted: str) -> None:
     with pytest.raises(PodError, match="this pod is member 2"):
         check_member(noted, POD)
 
@@ -68,12 +68,14 @@ def test_a_folder_of_another_member_is_refused(noted: str) -> None:
         ("", 2 * GIB, 1024),
     ],
 )
-def test_the_heap(wanted: str | None, limit: int | None, expected: int) -> None:
+def test_the_heap_follows_from_the_setting_or_the_memory_limit(
+    wanted: str | None, limit: int | None, expected: int
+) -> None:
     assert heap_mib(wanted, limit) == expected
 
 
 @pytest.mark.parametrize("wanted", ["1g", "0", "95", "-1"])
-def test_a_heap_that_is_none_is_refused(wanted: str) -> None:
+def test_an_invalid_heap_is_refused(wanted: str) -> None:
     with pytest.raises(PodError, match="ZOOKEEPER_HEAP_MIB"):
         heap_mib(wanted, None)
 
@@ -81,11 +83,11 @@ def test_a_heap_that_is_none_is_refused(wanted: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("max\n", None), ("9223372036854771712\n", None), ("1073741824\n", GIB), ("", None)]
 )
-def test_the_containers_limit(text: str, expected: int | None) -> None:
+def test_the_memory_limit_of_the_container(text: str, expected: int | None) -> None:
     assert memory_limit(text) == expected
 
 
-def test_small_heaps_have_the_simple_collector() -> None:
+def test_small_heaps_use_the_serial_collector() -> None:
     assert "-XX:+UseSerialGC" in java_options(512, Path("/l"))
     assert "-XX:+UseG1GC" in java_options(1024, Path("/l"))
     assert "-Xmx1024m" in java_options(1024, Path("/l"))

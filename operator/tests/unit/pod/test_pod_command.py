@@ -1,4 +1,4 @@
-"""`odradek-pod`: its help, lazy imports, and the sentences for what does not work."""
+"""`odradek-pod`: its help, lazy imports, and error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BROKER = {
 }
 
 
-def test_help_lists_all_and_imports_none() -> None:
+def test_help_lists_all_commands_and_imports_none() -> None:
     program = (
         "import sys\nfrom odradek_operator.pod.pod_command import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
@@ -34,8 +34,8 @@ def test_help_lists_all_and_imports_none() -> None:
 
 
 @pytest.mark.parametrize("module", ["zookeeper_pod", "broker", "api_reader"])
-def test_commands_need_little(module: str) -> None:
-    """The ZooKeeper image has click and prometheus-client only, and a broker's start shall be quick."""
+def test_commands_import_few_packages(module: str) -> None:
+    """The ZooKeeper image has only click and prometheus-client, and a broker must start quickly."""
     program = (
         f"import sys\nimport odradek_operator.pod.{module}\n"
         "print(sorted({name.split('.')[0] for name in sys.modules} & "
@@ -49,7 +49,7 @@ def test_the_exporter_is_found() -> None:
     assert CliRunner().invoke(main, ["exporter", "--help"]).exit_code == 0
 
 
-def test_properties_can_be_looked_at(tmp_path: Path) -> None:
+def test_properties_can_be_printed(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("zookeeper.connect=zk:2181\n")
     result = CliRunner().invoke(main, ["broker", "--properties", str(path), "--print"], env=BROKER)
@@ -64,7 +64,7 @@ def test_properties_can_be_looked_at(tmp_path: Path) -> None:
         (["zookeeper", "--properties", "/nowhere/zookeeper.properties"], "ENSEMBLE_REPLICAS is not set"),
     ],
 )
-def test_what_cannot_work_is_an_error_without_a_trace(arguments: list[str], said: str) -> None:
+def test_errors_are_printed_without_a_traceback(arguments: list[str], said: str) -> None:
     program = [sys.executable, "-c", "from odradek_operator.pod.pod_command import main; main()", *arguments]
     answer = subprocess.run(program, capture_output=True, text=True, env=BROKER, check=False, timeout=60)
     assert answer.returncode == 1

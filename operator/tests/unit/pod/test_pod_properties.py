@@ -1,4 +1,4 @@
-"""A broker's final properties, read the way the broker reads them."""
+"""The final properties of a broker, read as the broker reads them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOUNTED = render(
 )
 
 
-def test_the_broker_understands_them() -> None:
+def test_the_broker_reads_the_final_properties() -> None:
     config, warnings = BrokerConfig.parse(parse_properties(final_properties(MOUNTED, POD, FOUND, "zone-a")))
     assert [warning for warning in warnings if "odd" not in warning] == []
     assert config.broker_id == 7
@@ -85,7 +85,7 @@ def test_a_rack_that_a_file_cannot_hold_is_refused(rack: str) -> None:
         ("process.supervision.enable=false\nprocess.supervision.enable=true\n", True),
     ],
 )
-def test_whether_a_parent_process_watches(text: str, expected: bool) -> None:
+def test_whether_the_broker_runs_under_a_parent_process(text: str, expected: bool) -> None:
     assert supervised(text) is expected
 
 
@@ -101,7 +101,7 @@ def test_plain_values_are_read_as_the_broker_reads_them(pairs: dict[str, str]) -
     assert {key: value_of(text, key) for key in pairs} == parse_properties(text)
 
 
-def test_passwords_from_secrets_stand_below_the_mounted_text_and_above_the_pods_own() -> None:
+def test_properties_from_secrets_come_after_the_mounted_text_and_before_those_of_the_pod() -> None:
     text = with_secrets("password=old\nbroker.id=7\n", {"password": "a\\b= #", "broker.id": "9"})
     final = parse_properties(final_properties(text, POD, FOUND, None))
     assert final["password"] == "a\\b= #"

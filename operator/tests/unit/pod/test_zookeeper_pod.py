@@ -1,4 +1,4 @@
-"""When a member of an ensemble may begin without data: the files that ZooKeeper finds at its start."""
+"""When an ensemble member may start without data: the files that ZooKeeper finds at its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_operator.pod.member_files import EPOCHS, INITIALIZE, SNAPSHOTS
 from odradek_operator.pod.zookeeper_pod import MemberOptions, prepare
 
 pytestmark = pytest.mark.java
-"""The command needs to know Java's version."""
+"""Set the version of Java, which the command depends on."""
 
 ENVIRONMENT = {
     "CLUSTER": "demo",
@@ -24,7 +24,7 @@ GUARD = "db.autocreate=false"
 
 
 def prepared(folder: Path, state: str | None) -> tuple[bool, bool]:
-    """Whether it may begin without data, and whether members without data are kept from voting."""
+    """Return whether it may start without data, and whether members without data must not vote."""
     data = folder / "data"
     properties = render({"dataDir": str(data), "clientPort": "2181"}, header="test")
     (folder / names.ZOOKEEPER_PROPERTIES).write_text(properties)
@@ -37,17 +37,17 @@ def prepared(folder: Path, state: str | None) -> tuple[bool, bool]:
     return (data / INITIALIZE).exists(), GUARD in (folder / "zoo.cfg").read_text().splitlines()
 
 
-def test_a_member_of_a_new_ensemble_begins_without_data(tmp_path: Path) -> None:
+def test_a_member_of_a_new_ensemble_starts_without_data(tmp_path: Path) -> None:
     assert prepared(tmp_path, names.FORMING) == (True, True)
 
 
 @pytest.mark.parametrize("state", [names.FORMED, "", "nonsense"])
-def test_a_member_of_an_ensemble_that_has_held_data_does_not(tmp_path: Path, state: str) -> None:
+def test_a_member_of_an_ensemble_that_has_served_does_not_start_without_data(tmp_path: Path, state: str) -> None:
     assert prepared(tmp_path, state) == (False, True)
 
 
 @pytest.mark.parametrize("file", ["snapshot.0", "log.100000001"])
-def test_a_member_with_data_needs_no_leave(tmp_path: Path, file: str) -> None:
+def test_a_member_with_data_needs_no_permission(tmp_path: Path, file: str) -> None:
     folder = tmp_path / "data" / SNAPSHOTS
     folder.mkdir(parents=True)
     for name in (file, *EPOCHS):
@@ -56,12 +56,12 @@ def test_a_member_with_data_needs_no_leave(tmp_path: Path, file: str) -> None:
     assert {path.name for path in folder.iterdir()} == {file, *EPOCHS}
 
 
-def test_leave_that_was_not_used_is_withdrawn(tmp_path: Path) -> None:
+def test_a_permission_that_was_not_used_is_withdrawn(tmp_path: Path) -> None:
     prepared(tmp_path, names.FORMING)
     assert prepared(tmp_path, names.FORMED) == (False, True)
 
 
-def test_what_an_attempt_to_join_left_is_removed_when_the_ensemble_is_new_after_all(tmp_path: Path) -> None:
+def test_files_of_an_attempt_to_join_are_removed_if_the_ensemble_is_new(tmp_path: Path) -> None:
     folder = tmp_path / "data" / SNAPSHOTS
     folder.mkdir(parents=True)
     for name in EPOCHS:
@@ -70,5 +70,5 @@ def test_what_an_attempt_to_join_left_is_removed_when_the_ensemble_is_new_after_
     assert list(folder.iterdir()) == []
 
 
-def test_under_an_operator_that_says_nothing_of_it_all_is_as_before(tmp_path: Path) -> None:
+def test_an_operator_of_an_earlier_version_restricts_no_member(tmp_path: Path) -> None:
     assert prepared(tmp_path, None) == (False, False)

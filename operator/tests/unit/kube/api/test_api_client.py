@@ -1,4 +1,4 @@
-"""Whatever stands at the other end, requests end in an object or in an error that says what was asked and why not."""
+"""Whatever answers, a request returns an object or raises an error with the request and the reason."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def server() -> AsyncIterator[ApiServer]:
         yield found
 
 
-async def test_a_server_that_fails_says_so(server: ApiServer) -> None:
+async def test_a_failure_of_the_server_is_an_error_with_its_status(server: ApiServer) -> None:
     async with asking(server.url) as client:
         for status in (401, 403, 429, 500, 503):
             server.api.faults.status = status
@@ -74,7 +74,7 @@ async def test_no_answer_is_an_error_without_a_status(server: ApiServer) -> None
         assert await client.get(Kind.CLUSTER, NAMESPACE, "demo") is not None
 
 
-async def test_a_write_whose_answer_is_lost_was_made(server: ApiServer) -> None:
+async def test_a_write_whose_answer_is_lost_was_carried_out(server: ApiServer) -> None:
     async with asking(server.url) as client:
         server.api.faults.loses_answers = True
         with pytest.raises(KubernetesError):
@@ -94,7 +94,7 @@ async def test_a_write_whose_answer_is_lost_was_made(server: ApiServer) -> None:
         (b"nonsense\r\n\r\n", 0, "no answer"),
     ],
 )
-async def test_a_stranger_in_the_servers_place(answer: bytes, status: int, words: str) -> None:
+async def test_answers_of_something_other_than_an_api_server_are_errors(answer: bytes, status: int, words: str) -> None:
     async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -123,7 +123,7 @@ async def test_the_configuration_is_the_one_of_kubeconfig(
         client.close()
 
 
-def test_without_a_configuration_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_configuration_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(KubernetesError, match="KUBECONFIG"):
@@ -141,7 +141,7 @@ async def test_a_write_without_enough_time_is_not_sent(server: ApiServer) -> Non
 
 
 async def test_a_write_ends_before_its_fence(server: ApiServer) -> None:
-    """On both sides: the server is told how long it may take."""
+    """On both sides: the request contains the timeout of the server."""
     async with asking(server.url) as client:
         fenced = client.fenced(lambda: 1.5)
         await fenced.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})
@@ -164,7 +164,7 @@ async def test_a_write_that_waited_too_long_for_a_thread_is_not_sent(server: Api
         assert server.api.writes == []
 
 
-async def test_what_changed_since_it_was_read_is_not_deleted(server: ApiServer) -> None:
+async def test_an_object_that_changed_since_it_was_read_is_not_deleted(server: ApiServer) -> None:
     async with asking(server.url) as client:
         body = await client.get(Kind.CLUSTER, NAMESPACE, "demo")
         assert body is not None

@@ -1,4 +1,4 @@
-"""What is wanted is applied when it differs or was touched, and what is wanted no longer goes."""
+"""Objects are applied when they differ or others changed them, and deleted when they are no longer desired."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_only_what_differs_is_applied() -> None:
     run_virtual(run())
 
 
-def test_what_somebody_touched_is_applied_anew() -> None:
+def test_an_object_that_others_changed_is_applied_again() -> None:
     async def run() -> None:
         _, client, applier = begin()
         await applier.apply(wanted())
@@ -75,7 +75,7 @@ def test_what_somebody_touched_is_applied_anew() -> None:
     run_virtual(run())
 
 
-def test_a_status_is_nobodys_meddling() -> None:
+def test_a_new_status_is_not_a_change_by_others() -> None:
     async def run() -> None:
         _, client, applier = begin()
         await applier.apply(wanted())
@@ -88,7 +88,7 @@ def test_a_status_is_nobodys_meddling() -> None:
     run_virtual(run())
 
 
-def test_what_was_deleted_is_made_anew() -> None:
+def test_a_deleted_object_is_created_again() -> None:
     async def run() -> None:
         _, client, applier = begin()
         await applier.apply(wanted())
@@ -102,7 +102,7 @@ def test_what_was_deleted_is_made_anew() -> None:
     run_virtual(run())
 
 
-def test_what_is_forgotten_is_applied_and_changes_nothing() -> None:
+def test_forgotten_objects_are_applied_again_without_effect() -> None:
     async def run() -> None:
         api, _, applier = begin()
         await applier.apply(wanted())
@@ -114,7 +114,7 @@ def test_what_is_forgotten_is_applied_and_changes_nothing() -> None:
     run_virtual(run())
 
 
-def test_an_object_that_fails_is_tried_again_and_the_others_are_not() -> None:
+def test_only_the_object_that_failed_is_applied_again() -> None:
     async def run() -> None:
         api, _, applier = begin()
         api.faults.status = 500
@@ -129,7 +129,7 @@ def test_an_object_that_fails_is_tried_again_and_the_others_are_not() -> None:
     run_virtual(run())
 
 
-def test_what_is_wanted_no_longer_goes() -> None:
+def test_objects_that_are_no_longer_desired_are_deleted() -> None:
     async def run() -> None:
         api, client, applier = begin()
         await applier.apply(wanted())
@@ -151,7 +151,7 @@ def test_what_is_wanted_no_longer_goes() -> None:
     run_virtual(run())
 
 
-def test_kinds_that_are_not_installed_have_nothing_to_prune() -> None:
+def test_nothing_is_pruned_of_kinds_that_are_not_installed() -> None:
     async def run() -> None:
         api, _, applier = begin()
         api.faults.status = 404
@@ -161,7 +161,7 @@ def test_kinds_that_are_not_installed_have_nothing_to_prune() -> None:
     run_virtual(run())
 
 
-def test_kinds_that_are_not_installed_are_warned_of_and_stop_nothing() -> None:
+def test_kinds_that_are_not_installed_cause_a_warning_and_stop_nothing() -> None:
     async def run() -> None:
         api, _, applier = begin()
         api.faults.status = 404
@@ -199,7 +199,7 @@ STRIMZI = {
 }
 
 
-def test_an_object_of_another_owner_is_refused_by_name_and_all_others_are_applied() -> None:
+def test_an_object_of_another_owner_is_reported_and_all_others_are_applied() -> None:
     async def run() -> None:
         api, client, applier = begin()
         api.put(copy.deepcopy(STRIMZI))
@@ -214,12 +214,12 @@ def test_an_object_of_another_owner_is_refused_by_name_and_all_others_are_applie
             "Service shop/demo-kafka-bootstrap belongs to Kafka demo (kafka.strimzi.io/v1beta2) and is not changed"
         )
         await prune(applier, ())
-        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before, "nor is it pruned"
+        assert await client.get(Kind.SERVICE, "shop", "demo-kafka-bootstrap") == before, "it is not pruned either"
 
     run_virtual(run())
 
 
-def test_pods_do_not_restart_without_a_config_map_that_somebody_else_owns() -> None:
+def test_pods_do_not_restart_while_another_owner_has_their_config_map() -> None:
     async def run() -> None:
         api, client, applier = begin()
         theirs = {
@@ -270,14 +270,14 @@ def test_objects_of_an_earlier_cluster_of_the_name_are_waited_for() -> None:
         ),
     ],
 )
-def test_an_owner_is_named_by_what_the_object_says(labels: dict[str, str], owner: str) -> None:
+def test_the_owner_is_named_from_fields_of_the_object(labels: dict[str, str], owner: str) -> None:
     (service, *_) = (item.body for item in wanted() if item.kind == "Service")
     fields = [{"manager": "helm", "operation": "Update"}]
     present = {"metadata": {"name": "x", "labels": labels, "managedFields": fields}}
     assert owner_of(present, service) == owner
 
 
-def test_what_nobody_owns_is_ours_by_its_labels() -> None:
-    """As after `kubectl delete cluster --cascade=orphan`, and for what belongs to no namespace."""
+def test_an_object_without_an_owner_belongs_to_the_cluster_in_its_labels() -> None:
+    """As after `kubectl delete cluster --cascade=orphan`, and for cluster-scoped objects."""
     (service, *_) = (item.body for item in wanted() if item.kind == "Service")
     assert owner_of({"metadata": {"labels": service["metadata"]["labels"]}}, service) is None

@@ -1,4 +1,4 @@
-"""Volumes grow where Kubernetes lets them; sets follow when all claims have grown, and never during a drain."""
+"""Claims grow if Kubernetes permits it; StatefulSets follow when all claims have grown, and never during a drain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def grow(shop: Shop, size: str) -> Growth:
     return await grow_claims(shop.client, cluster(size), shop.claims(), shop.sets(), broker_count=2)
 
 
-def test_claims_that_are_too_small_grow_and_no_other_is_touched() -> None:
+def test_only_claims_that_are_too_small_grow() -> None:
     async def run() -> None:
         shop = Shop(claim(0, "1Gi"), claim(1, "3Gi"), claim(2, "1Gi"))
         larger = Growth(
@@ -99,7 +99,7 @@ def test_a_claim_without_a_volume_grows_later_and_its_set_waits_for_it() -> None
 
 
 @pytest.mark.parametrize("status", [403, 422])
-def test_what_kubernetes_refuses_is_for_a_person_and_is_asked_once_a_volume(status: int) -> None:
+def test_a_refused_expansion_needs_a_person_and_costs_one_request_per_volume(status: int) -> None:
     async def run() -> None:
         shop = Shop(claim(0, "1Gi"), claim(1, "1Gi"))
         shop.api.faults.status = status
@@ -145,7 +145,7 @@ def test_a_size_below_that_of_a_claim_is_refused_and_can_be_set_back() -> None:
     run_virtual(run())
 
 
-def test_other_failures_are_not_passed_over() -> None:
+def test_other_failures_are_raised() -> None:
     async def run() -> None:
         shop = Shop(claim(0, "1Gi"))
         shop.api.faults.status = 500
@@ -175,12 +175,12 @@ async def present(size: str) -> Shop:
 
 
 async def remake(shop: Shop, size: str, *, kept: frozenset[str] = frozenset(), settled: bool = True) -> list[str]:
-    """The sizes of the sets that can be applied now."""
+    """Return the sizes of the StatefulSets that can be applied now."""
     ready = await remake_sets(shop.client, wanted(size), shop.sets(), kept=kept, settled_size=settled)
     return [found for item in ready for found in template_sizes(item.body).values()]
 
 
-def test_a_set_is_made_anew_around_its_pods() -> None:
+def test_a_set_is_recreated_around_its_pods() -> None:
     async def run() -> None:
         shop = await present("1Gi")
         assert await remake(shop, "1Gi") == ["1Gi"]
@@ -206,7 +206,7 @@ def test_a_set_keeps_its_sizes_until_all_claims_have_grown_and_while_brokers_are
     run_virtual(run())
 
 
-def test_a_set_that_goes_slowly_is_not_applied_yet() -> None:
+def test_a_set_whose_deletion_takes_long_is_not_applied_yet() -> None:
     async def run() -> None:
         shop = await present("1Gi")
         body = shop.sets()["demo-kafka"]

@@ -1,4 +1,4 @@
-"""Writes come at a bounded rate, in the order in which they were asked for."""
+"""Writes are sent at a limited rate, in the order of their requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek_operator.kube.api.api_client import BURST_SECONDS, Pace
 from odradek_testkit.loop import run_virtual
 
 
-def test_turns_come_at_the_rate_and_in_order() -> None:
+def test_writes_are_admitted_at_the_rate_and_in_order() -> None:
     async def run() -> None:
         pace, loop = Pace(10), asyncio.get_running_loop()
         began, order = loop.time(), list[tuple[int, float]]()
@@ -29,7 +29,7 @@ def test_turns_come_at_the_rate_and_in_order() -> None:
     run_virtual(run())
 
 
-def test_a_rest_is_not_saved_up_beyond_the_burst() -> None:
+def test_a_pause_allows_no_more_than_the_burst() -> None:
     async def run() -> None:
         pace, loop = Pace(10), asyncio.get_running_loop()
         await pace.take()
@@ -43,6 +43,6 @@ def test_a_rest_is_not_saved_up_beyond_the_burst() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -1])
-def test_a_rate_must_let_somebody_through(rate: float) -> None:
+def test_a_rate_must_be_positive(rate: float) -> None:
     with pytest.raises(ValueError, match="not a valid rate"):
         Pace(rate)

@@ -1,4 +1,4 @@
-"""Members of an ensemble are asked for their part; who does not answer is missing."""
+"""Members of an ensemble are asked for their role; members that do not answer are missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FOLLOWING = answer("follower")
 
 @asynccontextmanager
 async def members(*answers: str | None) -> AsyncIterator[tuple[dict[int, str], int]]:
-    """Each on a loopback address of its own, all on one port; None is silent."""
+    """Serve each answer on its own loopback address, all on one port. None means no answer."""
     ended = asyncio.Event()
     port = 0
     listening: list[asyncio.Server] = []
@@ -55,22 +55,22 @@ async def members(*answers: str | None) -> AsyncIterator[tuple[dict[int, str], i
             await server.wait_closed()
 
 
-async def test_each_says_its_mode_and_the_leader_how_many_follow() -> None:
+async def test_members_report_their_mode_and_the_leader_its_followers() -> None:
     async with members(LEADING, FOLLOWING, NOT_SERVING) as (hosts, port):
         assert await ask_members(hosts, port=port) == Quorum(modes={0: "leader", 1: "follower"}, followers=1)
 
 
-async def test_who_is_not_there_or_silent_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_that_are_absent_or_silent_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper_session, "TIMEOUT_SECONDS", 0.2)
     async with members(None, answer("standalone")) as (hosts, port):
         asked = {**hosts, 2: "127.0.0.77"}
         assert await ask_members(asked, port=port) == Quorum(modes={1: "standalone"}, followers=None)
 
 
-async def test_two_that_lead_are_no_leader() -> None:
+async def test_two_leaders_count_as_no_leader() -> None:
     async with members(LEADING, LEADING) as (hosts, port):
         assert await ask_members(hosts, port=port) == Quorum(modes={0: "leader", 1: "leader"}, followers=None)
 
 
-async def test_nobody_is_asked_for_nothing() -> None:
+async def test_without_members_nothing_is_asked() -> None:
     assert await ask_members({}) == Quorum()

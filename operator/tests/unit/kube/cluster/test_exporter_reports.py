@@ -1,4 +1,4 @@
-"""Sizes and lag come from the exporter, without anybody waiting for it."""
+"""Sizes and lag come from the exporter, and no round waits for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = Report(topics={f"topic-{number:05}": TopicReport(partitions=3, size_bytes
 
 
 class Exporter:
-    """Answers as it is told, in small pieces."""
+    """Sends a given answer in small pieces."""
 
     def __init__(self) -> None:
         self.report: Report | None = MANY
@@ -61,13 +61,13 @@ def questions() -> list[asyncio.Task[object]]:
 
 
 async def told(found: Reports) -> Report | None:
-    """What is known after the question that is asked now."""
+    """Return the report after the query in progress."""
     await found.of(CLUSTER)
     await asyncio.gather(*questions())
     return await found.of(CLUSTER)
 
 
-async def test_a_report_is_there_the_next_time() -> None:
+async def test_a_report_is_available_in_the_next_round() -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
         assert await found.of(CLUSTER) is None
@@ -75,7 +75,7 @@ async def test_a_report_is_there_the_next_time() -> None:
         assert exporter.asked == 1
 
 
-async def test_the_exporter_is_asked_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_exporter_is_queried_only_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
         for _ in range(10):
@@ -86,7 +86,7 @@ async def test_the_exporter_is_asked_now_and_then_only(monkeypatch: pytest.Monke
         assert await told(found) == Report()
 
 
-async def test_an_old_report_is_told_for_a_while_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_report_is_used_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
         assert await told(found) == MANY
@@ -97,7 +97,7 @@ async def test_an_old_report_is_told_for_a_while_and_then_no_more(monkeypatch: p
         assert await told(found) is None
 
 
-async def test_without_an_exporter_nobody_is_asked() -> None:
+async def test_without_an_exporter_nothing_is_queried() -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
         silent = Cluster(name="demo", namespace="shop", uid="1", monitoring=Monitoring(exporter=False))
@@ -105,7 +105,7 @@ async def test_without_an_exporter_nobody_is_asked() -> None:
         assert exporter.asked == 0
 
 
-async def test_closing_ends_a_question_that_is_under_way() -> None:
+async def test_closing_cancels_a_query_in_progress() -> None:
     arrived, gone = asyncio.Event(), asyncio.Event()
 
     class Silent(Exporter):
@@ -122,5 +122,5 @@ async def test_closing_ends_a_question_that_is_under_way() -> None:
         gone.set()
 
 
-def test_where_an_exporter_is() -> None:
+def test_the_url_of_an_exporter() -> None:
     assert exporter_url(CLUSTER) == "http://demo-kafka-exporter.shop.svc:9404/topics"

@@ -1,4 +1,4 @@
-"""Events say what happened, once, and never stand in anybody's way."""
+"""Events report what happened, once, and a failure to write them stops nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_event_is_about_its_object() -> None:
     run_virtual(run())
 
 
-def test_what_lasts_is_told_once_and_what_is_done_each_time() -> None:
+def test_a_lasting_state_is_written_once_and_an_action_each_time() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         for _ in range(3):
@@ -47,7 +47,7 @@ def test_what_lasts_is_told_once_and_what_is_done_each_time() -> None:
     run_virtual(run())
 
 
-def test_only_so_much_is_remembered() -> None:
+def test_the_number_of_remembered_messages_is_limited() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         for number in range(REMEMBERED + 1):
@@ -60,7 +60,7 @@ def test_only_so_much_is_remembered() -> None:
     run_virtual(run())
 
 
-def test_long_sentences_are_cut_and_long_names_fit() -> None:
+def test_long_messages_are_cut_and_long_names_fit() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         cluster["metadata"]["name"] = "n" * 253
@@ -72,7 +72,7 @@ def test_long_sentences_are_cut_and_long_names_fit() -> None:
     run_virtual(run())
 
 
-def test_an_event_that_cannot_be_told_is_no_trouble() -> None:
+def test_an_event_that_cannot_be_written_is_only_logged() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         api.faults.refuses = True

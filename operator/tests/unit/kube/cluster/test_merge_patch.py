@@ -1,4 +1,4 @@
-"""A merge patch makes of one value the other."""
+"""A merge patch turns one value into the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
 
 
 @given(OBJECTS, OBJECTS)
-def test_the_patch_gives_the_target(before: dict[str, object], after: dict[str, object]) -> None:
+def test_the_patch_turns_one_value_into_the_other(before: dict[str, object], after: dict[str, object]) -> None:
     assert merge(before, merge_patch(before, after)) == after
 
 
 @given(OBJECTS)
-def test_what_is_equal_needs_no_patch(value: dict[str, object]) -> None:
+def test_equal_values_need_no_patch(value: dict[str, object]) -> None:
     assert merge_patch(value, value) == {}

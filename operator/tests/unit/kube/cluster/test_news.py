@@ -1,4 +1,4 @@
-"""Many topics at once are one piece of news; a few are told of one by one."""
+"""A change of many topics is one Event of the cluster; a change of a few is one Event for each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_testkit.loop import run_virtual
 
 
 def told(done: Iterable[Done], topics: int) -> list[Object]:
-    """The Events of a round in a cluster with as many Topic resources, `topic-000` and so on."""
+    """Return the Events of a round in a cluster with `count` Topic resources, `topic-000` and so on."""
 
     async def run() -> list[Object]:
         api = KubernetesApi()
@@ -54,7 +54,7 @@ def test_many_topics_are_one_event_of_the_cluster() -> None:
     assert event["message"] == "200 topics: topic-000, topic-001, topic-002, topic-003, topic-004 and 195 more"
 
 
-def test_other_news_of_the_same_round_is_not_swallowed_by_the_many() -> None:
+def test_a_summary_does_not_replace_other_events_of_the_same_round() -> None:
     changed = Done(topic=name_of(7), what="SetTopicConfig", reason="retention.ms is set to 1")
 
     events = told([*created(50), changed], 50)
@@ -65,6 +65,6 @@ def test_other_news_of_the_same_round_is_not_swallowed_by_the_many() -> None:
     ]
 
 
-def test_a_topic_whose_resource_is_gone_is_not_told_of() -> None:
+def test_a_topic_without_a_resource_gets_no_event() -> None:
     assert told(created(3), 1)[0]["involvedObject"]["name"] == name_of(0)
     assert len(told(created(3), 1)) == 1

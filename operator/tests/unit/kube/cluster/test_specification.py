@@ -1,4 +1,4 @@
-"""A mistake in a resource stops nothing: the last valid specification stays in force, and the status says so."""
+"""An invalid specification stops nothing: the last valid one stays in force, and the status reports it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def made(world: World, *topics: str) -> None:
 
 
 async def refused(world: World) -> dict[str, Any]:
-    """The Cluster's status once it says that the specification is invalid."""
-    await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("False", "InvalidSpec"), "it says so")
+    """Wait until the status reports an invalid specification, and return it."""
+    await until(lambda: condition(world.get(Kind.CLUSTER, "demo")) == ("False", "InvalidSpec"), "the status reports it")
     status: dict[str, Any] = world.get(Kind.CLUSTER, "demo")["status"]
     return status
 
@@ -48,7 +48,7 @@ def message(status: dict[str, Any]) -> str:
     return str(status["conditions"][0]["message"])
 
 
-def test_work_goes_on_with_the_last_valid_specification() -> None:
+def test_the_last_valid_specification_stays_in_force() -> None:
     async def steps(world: World, operator: Operator) -> None:
         await made(world, "orders")
         valid = world.get(Kind.CLUSTER, "demo")["metadata"]["generation"]
@@ -59,16 +59,18 @@ def test_work_goes_on_with_the_last_valid_specification() -> None:
         assert f"The last valid specification, of generation {valid}, stays in force." in message(status)
         assert (status["observedGeneration"], status["brokersReady"]) == (valid, "3/3")
         world.api.put(topic_body("later"))
-        await until(lambda: world.ready(Kind.TOPIC, "later"), "a new topic is made")
+        await until(lambda: world.ready(Kind.TOPIC, "later"), "a new topic is created")
         service = names.bootstrap_service("demo")
         world.delete(Kind.SERVICE, service)
-        await until(lambda: world.find(Kind.SERVICE, service) is not None, "a Service is made again")
+        await until(lambda: world.find(Kind.SERVICE, service) is not None, "a Service is created again")
         (warning,) = world.get(Kind.TOPIC, "later")["status"]["warnings"]
         assert warning.startswith("The specification of Cluster demo is invalid.")
 
         world.change(Kind.CLUSTER, "demo", RIGHT)
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is corrected")
-        await until(lambda: "warnings" not in world.get(Kind.TOPIC, "later")["status"], "Topics are told")
+        await until(
+            lambda: "warnings" not in world.get(Kind.TOPIC, "later")["status"], "the statuses of Topics are written"
+        )
 
     run_virtual(scenario(steps)())
 
@@ -85,20 +87,22 @@ def test_another_operator_knows_the_last_valid_specification() -> None:
             world.delete(Kind.SERVICE, service)
             async with Operator(world).working():
                 await refused(world)
-                await until(lambda: world.find(Kind.SERVICE, service) is not None, "it is made again")
+                await until(lambda: world.find(Kind.SERVICE, service) is not None, "it is created again")
                 assert [one["port"] for one in world.get(Kind.SERVICE, service)["spec"]["ports"]] == [9999]
 
     run_virtual(run())
 
 
-def test_topics_of_a_cluster_that_was_never_valid_are_told_to_wait() -> None:
+def test_topics_of_a_cluster_that_was_never_valid_have_the_reason() -> None:
     async def steps(world: World, operator: Operator) -> None:
         body = cluster_body()
         body["spec"] |= WRONG["spec"]
         world.api.put(body)
         world.api.put(topic_body("orders"))
         assert "stays in force" not in message(await refused(world))
-        await until(lambda: condition(world.get(Kind.TOPIC, "orders")) == ("Unknown", "ClusterInvalid"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.TOPIC, "orders")) == ("Unknown", "ClusterInvalid"), "the status reports it"
+        )
         assert world.find(Kind.STATEFUL_SET, "demo-kafka") is None
 
     run_virtual(scenario(steps)())
@@ -137,7 +141,9 @@ def test_an_invalid_topic_can_be_deleted(deletion: str, left: set[str]) -> None:
         await made(world)
         await until(lambda: world.get(Kind.TOPIC, "wrong")["metadata"].get("finalizers"), "it has the finalizer")
         world.change(Kind.TOPIC, "wrong", {"spec": {"partitions": 0, "deletion": deletion}})
-        await until(lambda: condition(world.get(Kind.TOPIC, "wrong")) == ("False", "InvalidSpec"), "it says so")
+        await until(
+            lambda: condition(world.get(Kind.TOPIC, "wrong")) == ("False", "InvalidSpec"), "the status reports it"
+        )
         assert world.topics() == {"wrong"}, "its topic stays as it is"
         world.delete(Kind.TOPIC, "wrong")
         await until(lambda: world.find(Kind.TOPIC, "wrong") is None, "the resource is gone")
@@ -195,7 +201,7 @@ def test_the_record_keeps_a_specification_of_the_same_resource_only() -> None:
     assert in_force(record, state, uid="2").brokers == 3
 
 
-def test_an_invalid_topic_that_leaves_counts_as_one_that_can_be_read() -> None:
+def test_an_invalid_topic_that_is_being_deleted_counts_as_valid() -> None:
     body = topic_body("wrong", partitions=0, deletion="Delete")
     body["metadata"] |= {"uid": "1"}
     assert read_topics({"wrong": body})[1].keys() == {"wrong"}

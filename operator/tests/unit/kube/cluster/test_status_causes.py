@@ -1,4 +1,4 @@
-"""The status names the cause: what needs a person first, then what is missing, and never what is not so any more."""
+"""The status names the cause: first what needs a person, then what is missing, and nothing that is over."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_claims_that_wait_for_a_volume_are_named_before_zookeeper() -> None:
     assert "unbound immediate PersistentVolumeClaims" in message
 
 
-def test_why_no_member_of_the_ensemble_is_ready_is_said() -> None:
+def test_the_status_says_why_no_member_of_the_ensemble_is_ready() -> None:
     member = pod(0, "zookeeper", ready=False, trouble="Container zookeeper waits (ImagePullBackOff).")
     found = view(snapshot=None, trouble="No member is ready yet.", state=KubernetesState(ensemble={0: member}))
     _, reason, message = ready_of(cluster_of(found))
@@ -69,7 +69,7 @@ def test_a_broker_on_a_lost_node_is_lost_and_does_not_start(nodes: dict[str, Nod
     assert "Broker 1 is lost: Its node node-1" in ready_of(document)[2]
 
 
-def test_a_broker_that_a_roll_restarts_is_no_missing_broker() -> None:
+def test_a_broker_that_a_roll_restarts_does_not_count_as_missing() -> None:
     decision = ClusterDecision(broker_count=3, outdated=frozenset({1, 2}))
     restarting = view(snapshot=snapshot(0, 2), state=pods(ready=False, terminating=True), decision=decision)
     assert ready_of(cluster_of(restarting))[1] == "Rolling"
@@ -82,7 +82,7 @@ def test_a_broker_that_a_roll_restarts_is_no_missing_broker() -> None:
 
 
 def test_a_roll_lasts_until_its_last_broker_runs() -> None:
-    """No pod is outdated any more while that one starts."""
+    """No pod is outdated any more while the last broker starts."""
     last = view(snapshot=snapshot(0, 2), state=pods(ready=False))
     document = cluster_of(last, roll={"waitingFor": "Broker 1 restarts."})
     assert ready_of(document)[1] == "Rolling"
@@ -100,7 +100,7 @@ def event(message: str, at: str) -> dict[str, object]:
     return {"message": message, "reason": "FailedCreate", "lastTimestamp": at}
 
 
-def test_a_pod_that_kubernetes_refuses_says_why() -> None:
+def test_a_pod_that_kubernetes_refuses_has_the_reason() -> None:
     head = 'create Pod demo-kafka-1 in StatefulSet demo-kafka failed error: pods "demo-kafka-1" is forbidden: '
     claim_of = "create Claim data-demo-kafka-2 for Pod demo-kafka-2 in StatefulSet demo-kafka failed error: no claims"
     refusals = parse_refusals(
@@ -122,7 +122,7 @@ def test_a_pod_that_kubernetes_refuses_says_why() -> None:
     assert "exceeded quota" in message
 
 
-def test_members_of_the_ensemble_that_kubernetes_refuses_say_why() -> None:
+def test_members_of_the_ensemble_that_kubernetes_refuses_have_the_reason() -> None:
     refusals = {"demo-zookeeper-0": "Kubernetes does not create it: exceeded quota."}
     found = view(snapshot=None, trouble="No member is ready yet.", state=KubernetesState(refusals=refusals))
     assert (
@@ -136,7 +136,9 @@ def test_the_version_is_that_of_the_brokers_that_run() -> None:
     assert cluster_of(view(state=running))["version"] == "0.1.0"
     rolling = KubernetesState(brokers={0: pod(0, version="0.2.0"), 1: pod(1, version="0.1.0")})
     assert cluster_of(view(state=rolling))["version"] == "0.1.0, 0.2.0"
-    assert cluster_of(view(state=KubernetesState()))["version"] == "0.1.0", "the wanted one before there are any"
+    assert cluster_of(view(state=KubernetesState()))["version"] == "0.1.0", (
+        "the specified version before there are brokers"
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,14 +155,14 @@ def test_the_version_of_a_pod_is_the_tag_of_its_image(image: str, tag: str) -> N
     assert parse_pod(body).version == tag
 
 
-def test_what_kubernetes_refuses_comes_before_the_pods_that_are_missing_because_of_it() -> None:
+def test_a_refusal_by_kubernetes_is_reported_before_the_pods_that_it_prevents() -> None:
     decision = ClusterDecision(broker_count=3, waiting=(REFUSED,))
     nothing = view(snapshot=snapshot(), state=KubernetesState(), decision=decision)
     assert ready_of(cluster_of(nothing))[1:] == ("KubernetesRefuses", REFUSED.sentence)
     assert ready_of(cluster_of(dataclasses.replace(nothing, snapshot=None)))[1] == "KubernetesRefuses"
 
 
-def test_a_container_that_ended_tells_its_own_reason() -> None:
+def test_a_container_that_ended_has_the_reason_from_its_termination_message() -> None:
     ended = {"exitCode": 1, "reason": "Error", "message": "The broker cannot start: node.id is taken"}
     status = {"name": "kafka", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}}
     body = {"metadata": {"name": "demo-kafka-0"}, "status": {"containerStatuses": [status]}}
@@ -168,7 +170,7 @@ def test_a_container_that_ended_tells_its_own_reason() -> None:
     assert parse_pod(body).trouble == expected
 
 
-def test_a_topic_without_a_cluster_keeps_no_figures() -> None:
+def test_the_status_of_a_topic_without_a_cluster_has_no_figures() -> None:
     previous = {"partitions": 3, "size": "1Gi", "conditions": []}
     document = told_document(no_cluster("gone"), 2, previous=previous, now=NOW, keep_figures=False)
     assert document.keys() == {"observedGeneration", "conditions"}

@@ -1,4 +1,4 @@
-"""Statuses of Kubernetes objects: what stands in them when, and that the CRDs know every field."""
+"""Statuses of resources: their content, and that the CRDs have every field."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def view(**more: object) -> ClusterView:
 
 
 def pods(**more: object) -> KubernetesState:
-    """All well but broker 1."""
+    """Return a view in which only broker 1 has a problem."""
     return KubernetesState(brokers={0: pod(0), 1: pod(1, **more), 2: pod(2)})
 
 
 def members(**more: object) -> KubernetesState:
-    """All well but member 1 of the ensemble."""
+    """Return a view in which only member 1 of the ensemble has a problem."""
     found = {number: pod(number, "zookeeper") for number in range(3)}
     return dataclasses.replace(view().state, ensemble={**found, 1: pod(1, "zookeeper", **more)})
 
@@ -107,7 +107,7 @@ def ready_of(document: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def check(document: object, plural: str) -> None:
-    """That the API server would take it as it is: every field is known and of its type."""
+    """Check that the API server accepts it unchanged: every field is in the schema and has its type."""
     (version,) = definitions()[plural]["spec"]["versions"]
     conforms(document, version["schema"]["openAPIV3Schema"]["properties"]["status"])
 
@@ -194,7 +194,7 @@ def test_a_broker_that_is_not_running(
 
 
 def test_brokers_beyond_the_specified_ones() -> None:
-    """One that is being drained, and one of another cluster on the same ensemble."""
+    """One broker that is being drained, and one of another cluster in the same ensemble."""
     state = KubernetesState(brokers={number: pod(number) for number in range(4)})
     document = cluster_of(view(state=state, snapshot=snapshot(0, 1, 2, 3, 100)))
     assert [(one["id"], one["state"], one.get("pod")) for one in document["brokers"][3:]] == [
@@ -264,7 +264,7 @@ def test_why_a_cluster_is_not_ready(more: dict[str, Any], expected: tuple[str, s
     assert ready_of(cluster_of(view(**more))) == expected
 
 
-def test_a_partition_that_lost_its_leader_is_told() -> None:
+def test_a_partition_that_lost_its_leader_is_reported() -> None:
     assignment = TopicAssignment(topic="t", partitions={n: ReplicaAssignment(replicas=(0,)) for n in range(3)})
     states = {
         0: PartitionState(leader=-1, leader_epoch=0, isr=(0,), controller_epoch=1),
@@ -277,7 +277,7 @@ def test_a_partition_that_lost_its_leader_is_told() -> None:
     assert ready_of(cluster_of(view(snapshot=leaving)))[0] == "True"
 
 
-def test_what_is_under_way() -> None:
+def test_work_in_progress_is_reported() -> None:
     decision = ClusterDecision(
         broker_count=3, waiting=(waiting("release"), waiting("roll")), progress=PROGRESS, outdated=frozenset({1})
     )
@@ -289,21 +289,21 @@ def test_what_is_under_way() -> None:
     assert cluster_of(view(decision=rolling))["roll"] == {}
 
 
-def test_without_zookeeper_a_cluster_keeps_its_name_and_pods_speak_for_brokers() -> None:
+def test_without_zookeeper_the_cluster_id_stays_and_the_states_of_brokers_come_from_pods() -> None:
     document = cluster_of(view(snapshot=None, trouble="why."), clusterId="the-id", controllerId=2)
     assert document["clusterId"] == "the-id"
     assert "controllerId" not in document
     assert document["brokersReady"] == "3/3"
 
 
-def test_another_ensemble_is_none_of_ours_and_unknown_addresses_are_left_out() -> None:
+def test_an_ensemble_of_others_has_no_members_and_unknown_addresses_are_omitted() -> None:
     joined = dataclasses.replace(CLUSTER, zookeeper=ZooKeeper(connect="a:1"))
     document = cluster_of(view(bootstrap={}), joined)
     assert "zookeeper" not in document
     assert document["listeners"] == [{"name": "plain", "type": "internal"}]
 
 
-def test_warnings_are_what_has_no_effect_and_what_cannot_be_understood() -> None:
+def test_warnings_name_fields_without_effect_and_unreadable_znodes() -> None:
     seen = snapshot(0, 1, 2, damaged=("A znode cannot be understood.",))
     document = cluster_of(view(snapshot=seen, notices=("It has no effect.",)))
     assert document["warnings"] == ["It has no effect.", "A znode cannot be understood."]
@@ -365,7 +365,7 @@ def test_a_topic_that_is_as_specified() -> None:
     }
 
 
-def test_a_topic_whose_size_nobody_knows() -> None:
+def test_a_topic_whose_size_is_unknown() -> None:
     document = topic_of(seen_topic(), Decision(topic="orders"), TopicReport(partitions=2))
     assert not {"size", "sizeBytes", "groups"} & set(document)
 
@@ -381,7 +381,7 @@ def test_a_topic_with_adopted_changes_and_one_that_moves() -> None:
     )
 
 
-def test_a_topic_that_is_not_there() -> None:
+def test_a_topic_that_does_not_exist() -> None:
     refusal = Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence="too few.")
     document = topic_of(snapshot(), Decision(topic="orders", refusals=(refusal,)))
     assert set(document) == {"observedGeneration", "conditions"}
@@ -398,7 +398,7 @@ def test_a_topic_that_is_not_there() -> None:
         (zookeeper_unreachable("It does not answer."), "Unknown", "ZooKeeperUnreachable"),
     ],
 )
-def test_when_only_a_condition_can_be_told_the_rest_stays(condition: Any, truth: str, reason: str) -> None:
+def test_the_rest_of_the_status_stays_when_only_a_condition_is_known(condition: Any, truth: str, reason: str) -> None:
     previous = topic_of(seen_topic(), Decision(topic="orders"))
     document = told_document(condition, 9, previous=previous, now=NOW + 60)
     check(document, "topics")
@@ -410,7 +410,7 @@ def test_when_only_a_condition_can_be_told_the_rest_stays(condition: Any, truth:
 
 
 def test_a_condition_has_the_time_at_which_its_status_changed() -> None:
-    """Not that of another reason, and not that of another look."""
+    """Not the time of another reason, and not the time of another round."""
     first = told_document(invalid("one."), 1, previous={}, now=NOW)
     second = told_document(no_cluster("demo"), 2, previous=first, now=NOW + 60)
     third = told_document(paused(), 3, previous=second, now=NOW + 120)
@@ -419,12 +419,12 @@ def test_a_condition_has_the_time_at_which_its_status_changed() -> None:
     assert told_document(paused(), 3, previous=third, now=NOW + 999) == third
 
 
-def test_a_status_that_somebody_spoiled_is_written_anew() -> None:
+def test_a_damaged_status_is_written_again() -> None:
     spoiled = {"conditions": ["nonsense", {"type": "Ready", "status": "True"}], "observedGeneration": "x"}
     assert cluster_document(CLUSTER, view(), previous=spoiled, now=NOW) == cluster_of(view())
 
 
-def test_a_message_without_end_is_cut() -> None:
+def test_a_very_long_message_is_cut() -> None:
     document = told_document(invalid("x" * 99_999), 1, previous={}, now=NOW)
     assert len(document["conditions"][0]["message"]) == MAX_MESSAGE
 

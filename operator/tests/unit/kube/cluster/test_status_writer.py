@@ -1,4 +1,4 @@
-"""Statuses are written when they change, in bounds that thousands of topics need."""
+"""Statuses are written when they change, with the limits that thousands of topics need."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _owned(name: str) -> ObservedOwnership:
 
 
 class Round:
-    """What rounds find, and what they tell."""
+    """The input of rounds, and the statuses that they write."""
 
     def __init__(self, *topics: str) -> None:
         self.api = KubernetesApi()
         self.statuses = Statuses(MemoryClient(self.api, writes_per_second=100_000))
         self.there: set[str] = set()
-        """Topics that are in ZooKeeper."""
+        """Topics in ZooKeeper."""
         self.report: Report | None = None
         self.trouble = ""
         self.invalid: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Round:
         return {body["metadata"]["name"]: body for body in self.api.store.all(resource, None)}
 
     async def write(self) -> list[str]:
-        """Names of the resources that were written."""
+        """Run a round and return the names of the resources whose status was written."""
         topics = {
             name: Topic(name=name, cluster="demo", replicas=1) for name in self.bodies() if name not in self.invalid
         }
@@ -102,7 +102,7 @@ def _observed(name: str) -> ObservedTopic:
     )
 
 
-def test_what_did_not_change_is_not_written() -> None:
+def test_an_unchanged_status_is_not_written() -> None:
     async def run() -> None:
         found = Round("orders")
         found.there = {"orders"}
@@ -114,7 +114,7 @@ def test_what_did_not_change_is_not_written() -> None:
     run_virtual(run())
 
 
-def test_a_new_topic_is_told_of_when_it_is_ready_or_after_a_while() -> None:
+def test_the_status_of_a_new_topic_is_written_when_it_is_ready_or_after_a_delay() -> None:
     async def run() -> None:
         found = Round("orders", "slow")
         assert await found.write() == ["demo"]
@@ -129,7 +129,7 @@ def test_a_new_topic_is_told_of_when_it_is_ready_or_after_a_while() -> None:
     run_virtual(run())
 
 
-def test_a_topic_that_is_no_longer_ready_is_told_at_once() -> None:
+def test_a_topic_that_is_no_longer_ready_is_written_at_once() -> None:
     async def run() -> None:
         found = Round("orders")
         found.there = {"orders"}
@@ -141,7 +141,7 @@ def test_a_topic_that_is_no_longer_ready_is_told_at_once() -> None:
     run_virtual(run())
 
 
-def test_figures_alone_are_told_now_and_then() -> None:
+def test_changes_of_figures_alone_are_written_periodically() -> None:
     async def run() -> None:
         found = Round("orders")
         found.there = {"orders"}
@@ -151,16 +151,16 @@ def test_figures_alone_are_told_now_and_then() -> None:
             found.report = Report(topics={"orders": TopicReport(partitions=1, size_bytes=size)})
             told.append(await found.write() == ["orders"])
             await asyncio.sleep(FIGURES_SECONDS / 10)
-        assert told[0], "what was never told is told at once"
+        assert told[0], "figures that the status does not have are written at once"
         assert 5 <= sum(told) <= 7
         found.there = set()
         found.report = Report(topics={"orders": TopicReport(partitions=1, size_bytes=99)})
-        assert await found.write() == ["orders"], "together with something else they are told at once"
+        assert await found.write() == ["orders"], "figures are written at once together with another change"
 
     run_virtual(run())
 
 
-def test_a_round_writes_only_so_many_and_the_next_ones_the_rest() -> None:
+def test_a_round_writes_a_limited_number_and_the_next_rounds_the_rest() -> None:
     async def run() -> None:
         names = [f"topic-{number:03}" for number in range(2 * TOPICS_A_ROUND + 3)]
         found = Round(*names)
@@ -176,7 +176,7 @@ def test_a_round_writes_only_so_many_and_the_next_ones_the_rest() -> None:
     run_virtual(run())
 
 
-def test_what_is_invalid_or_unknown_is_told() -> None:
+def test_invalid_topics_and_an_unreachable_zookeeper_are_reported() -> None:
     async def run() -> None:
         found = Round("orders", "wrong")
         found.there = {"orders"}
@@ -189,12 +189,12 @@ def test_what_is_invalid_or_unknown_is_told() -> None:
         await found.write()
         orders = found.bodies()["orders"]
         assert condition(orders) == ("Unknown", "ZooKeeperUnreachable")
-        assert orders["status"]["partitions"] == 1, "what was known is kept"
+        assert orders["status"]["partitions"] == 1, "known figures are kept"
 
     run_virtual(run())
 
 
-def test_a_topic_that_is_made_anew_is_new() -> None:
+def test_a_topic_that_is_created_again_counts_as_new() -> None:
     async def run() -> None:
         found = Round("orders")
         await found.write()

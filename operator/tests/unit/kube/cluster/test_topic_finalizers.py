@@ -1,4 +1,4 @@
-"""Only what must hold a deletion holds it, and what others hold stays held."""
+"""The finalizer is set only where it is needed, and finalizers of others stay."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resource(api: KubernetesApi, *finalizers: str, leaving: bool = False) -> Obj
 
 
 async def keep(api: KubernetesApi, body: Object, deletion: Deletion, seen: Outcome) -> list[str] | None:
-    """The finalizers afterwards; None where the resource is gone."""
+    """Return the finalizers afterwards; None if the resource is deleted."""
     topic = Topic(name="orders", cluster="demo", deletion=deletion)
     await keep_finalizers(MemoryClient(api), {"orders": body}, {"orders": topic}, seen)
     found = api.store.find(key_of(body))
@@ -49,7 +49,7 @@ async def keep(api: KubernetesApi, body: Object, deletion: Deletion, seen: Outco
 
 @pytest.mark.parametrize("deletion", Deletion)
 @pytest.mark.parametrize("before", [(), (FINALIZER,), (OTHER,), (OTHER, FINALIZER)])
-def test_a_resource_that_stays(deletion: Deletion, before: tuple[str, ...]) -> None:
+def test_finalizers_of_a_resource_that_is_not_deleted(deletion: Deletion, before: tuple[str, ...]) -> None:
     async def run() -> None:
         api = KubernetesApi()
         ours = [FINALIZER] if deletion is Deletion.DELETE else []
@@ -59,7 +59,7 @@ def test_a_resource_that_stays(deletion: Deletion, before: tuple[str, ...]) -> N
     run_virtual(run())
 
 
-def test_a_resource_that_goes_waits_for_its_topic() -> None:
+def test_a_resource_that_is_being_deleted_waits_for_its_topic() -> None:
     async def run() -> None:
         api = KubernetesApi()
         body = resource(api, FINALIZER, leaving=True)
@@ -70,7 +70,7 @@ def test_a_resource_that_goes_waits_for_its_topic() -> None:
     run_virtual(run())
 
 
-def test_a_protected_topic_holds_nothing() -> None:
+def test_a_protected_topic_does_not_hold_its_resource() -> None:
     async def run() -> None:
         api = KubernetesApi()
         body = resource(api, FINALIZER, OTHER, leaving=True)
@@ -79,7 +79,7 @@ def test_a_protected_topic_holds_nothing() -> None:
     run_virtual(run())
 
 
-def test_no_finalizer_is_added_to_what_goes() -> None:
+def test_no_finalizer_is_added_to_a_resource_that_is_being_deleted() -> None:
     async def run() -> None:
         api = KubernetesApi()
         body = resource(api, OTHER, leaving=True)
@@ -90,7 +90,7 @@ def test_no_finalizer_is_added_to_what_goes() -> None:
     run_virtual(run())
 
 
-def test_what_changed_meanwhile_is_left_for_the_next_round() -> None:
+def test_a_resource_that_changed_meanwhile_is_left_for_the_next_round() -> None:
     async def run() -> None:
         api = KubernetesApi()
         body = resource(api)
@@ -102,7 +102,7 @@ def test_what_changed_meanwhile_is_left_for_the_next_round() -> None:
     run_virtual(run())
 
 
-def test_resources_without_a_cluster_are_let_go() -> None:
+def test_resources_without_a_cluster_lose_the_finalizer() -> None:
     async def run() -> None:
         api = KubernetesApi()
         body = resource(api, FINALIZER, leaving=True)
@@ -125,19 +125,19 @@ def test_a_list_that_was_read_before_a_deletion_does_not_hide_it() -> None:
     vanished.add(gone("1"))
     assert vanished.missing_in({"orders": gone("1")}) == {}
     assert vanished.missing_in({}).keys() == {"orders"}
-    assert vanished.missing_in({}).keys() == {"orders"}, "until its topic is gone"
+    assert vanished.missing_in({}).keys() == {"orders"}, "it is remembered until its topic is deleted"
     vanished.settle("orders")
     assert vanished.missing_in({}) == {}
 
 
-def test_another_resource_of_the_name_takes_its_place() -> None:
+def test_a_new_resource_of_the_name_replaces_the_deleted_one() -> None:
     vanished = Vanished()
     vanished.add(gone("1"))
     assert vanished.missing_in({"orders": gone("2")}) == {}
     assert vanished.missing_in({}) == {}
 
 
-def test_a_resource_that_protects_its_topic_or_was_let_go_is_not_remembered() -> None:
+def test_a_deleted_resource_that_protected_its_topic_or_was_released_is_not_remembered() -> None:
     vanished = Vanished()
     vanished.add(gone("1", deletion="Protect"))
     body = gone("1")

@@ -1,4 +1,4 @@
-"""One session for each ensemble, made when it is needed, and made anew when it has ended or another one is named."""
+"""One session, opened when it is needed, and again when it has ended or the ensemble has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_testkit.loop import run_virtual
 
 
 class Ensemble:
-    """Opens sessions, and counts them and the wakings."""
+    """Opens sessions, and counts sessions and calls of `wake`."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -48,7 +48,7 @@ def test_a_session_is_kept() -> None:
     run_virtual(run())
 
 
-def test_it_is_made_anew_when_it_ended_or_another_ensemble_is_named() -> None:
+def test_it_is_opened_again_when_it_ended_or_the_ensemble_changed() -> None:
     async def run() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
@@ -64,7 +64,7 @@ def test_it_is_made_anew_when_it_ended_or_another_ensemble_is_named() -> None:
     run_virtual(run())
 
 
-def test_what_fails_is_tried_again() -> None:
+def test_a_failed_opening_is_tried_again() -> None:
     async def run() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
@@ -88,7 +88,7 @@ def test_what_fails_is_tried_again() -> None:
         layout.REASSIGN_PARTITIONS,
     ],
 )
-def test_what_comes_and_goes_there_wakes(path: str) -> None:
+def test_changes_in_zookeeper_wake_the_loop(path: str) -> None:
     async def run() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
