@@ -16,7 +16,7 @@ from odradek_operator.kube.manager import Manager
 from odradek_operator.objects.names import CLUSTER_LABEL
 
 
-class Listener(Protocol):
+class EventListener(Protocol):
     """Gets the events of one kind."""
 
     def __call__(self, body: Object, *, deleted: bool) -> None:
@@ -64,7 +64,7 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
     return table
 
 
-def _watch(table: kopf.OperatorRegistry, manager: Manager, kind: Kind, listener: Listener) -> None:
+def _watch(table: kopf.OperatorRegistry, manager: Manager, kind: Kind, listener: EventListener) -> None:
     """Pass the events of a kind to the cache, then to `listener`."""
 
     async def on_event(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
-from odradek_operator.kube.api.object_cache import FreshReadNeededError, Query
+from odradek_operator.kube.api.object_cache import FreshReadNeededError, ListQuery
 from odradek_operator.kube.api.object_kinds import Kind, Object, kind_of
 from odradek_operator.kube.api.unowned import Key, key_of, present_unowned, remove
 from odradek_operator.kube.cluster.cluster_loop import ClusterLoop, Shared
@@ -223,7 +223,7 @@ class Manager:
 
     async def _all(self, kind: Kind, *, max_age: float) -> list[Object]:
         watched = self._shared.settings.namespaces or (None,)
-        queries = [Query(kind=kind, namespace=namespace) for namespace in watched]
+        queries = [ListQuery(kind=kind, namespace=namespace) for namespace in watched]
         return [body for query in queries for body in await self._shared.cache.list(query, max_age=max_age)]
 
     def _count(self, word: str, bodies: list[Object]) -> None:

@@ -21,7 +21,7 @@ class FreshReadNeededError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class ListQuery:
     """A list: a kind in one namespace or in all, with at most one label or one name."""
 
     kind: Kind
@@ -82,10 +82,10 @@ class ObjectCache:
     def __init__(self, client: KubernetesClient) -> None:
         """`client` sends the lists. The answers to its writes, and to those of its copies, update the cache."""
         self._client = client
-        self._answers: defaultdict[Kind, dict[Query, _Answer]] = defaultdict(dict)
+        self._answers: defaultdict[Kind, dict[ListQuery, _Answer]] = defaultdict(dict)
         client.on_answer(self._wrote)
 
-    async def list(self, query: Query, *, max_age: float) -> list[Object]:
+    async def list(self, query: ListQuery, *, max_age: float) -> list[Object]:
         """Return the objects of a query, with their kind. The caller must not change them.
 
         `max_age`: seconds after which a list is requested again even though events keep it up to date; 0 for a fresh
@@ -104,7 +104,7 @@ class ObjectCache:
             answer.read_at = now
         return answer.objects()
 
-    async def find(self, query: Query, *, max_age: float) -> Object | None:
+    async def find(self, query: ListQuery, *, max_age: float) -> Object | None:
         """Return the object of a query with a name; None if it does not exist."""
         return next(iter(await self.list(query, max_age=max_age)), None)
 
@@ -119,7 +119,7 @@ class ObjectCache:
         for answer in self._answers[kind].values():
             answer.read_at = float("-inf")
 
-    def forget(self, *queries: Query) -> None:
+    def forget(self, *queries: ListQuery) -> None:
         """Drop lists that are no longer used."""
         for query in queries:
             self._answers[query.kind].pop(query, None)

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final
 
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
-from odradek_operator.kube.api.object_cache import ObjectCache, Query
+from odradek_operator.kube.api.object_cache import ListQuery, ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.lifecycle.cluster_record import in_force, read_record
 from odradek_operator.lifecycle.observed_cluster import KubernetesState, Pod, Record, observe, parse_refusals
@@ -22,8 +22,8 @@ from odradek_operator.objects.names import record as record_name
 
 OBSERVED: Final = (Kind.POD, Kind.STATEFUL_SET, Kind.CLAIM, Kind.SERVICE)
 """The kinds that are read by the label of the cluster."""
-NODES: Final = Query(kind=Kind.NODE)
-VOLUMES: Final = Query(kind=Kind.VOLUME)
+NODES: Final = ListQuery(kind=Kind.NODE)
+VOLUMES: Final = ListQuery(kind=Kind.VOLUME)
 EVENTS_SECONDS: Final = 10.0
 """How long Events that were read are used."""
 
@@ -88,10 +88,10 @@ class ViewReader:
         self._cache = cache
         self._namespace = namespace
         self._name = name
-        self._cluster = Query(kind=Kind.CLUSTER, namespace=namespace, name=name)
-        self._record = Query(kind=Kind.CONFIG_MAP, namespace=namespace, name=record_name(name))
-        self._topics = Query(kind=Kind.TOPIC, namespace=namespace)
-        self._labelled = [Query(kind=kind, namespace=namespace, label=label) for kind in OBSERVED]
+        self._cluster = ListQuery(kind=Kind.CLUSTER, namespace=namespace, name=name)
+        self._record = ListQuery(kind=Kind.CONFIG_MAP, namespace=namespace, name=record_name(name))
+        self._topics = ListQuery(kind=Kind.TOPIC, namespace=namespace)
+        self._labelled = [ListQuery(kind=kind, namespace=namespace, label=label) for kind in OBSERVED]
         self._events: list[Object] = []
         self._events_read_at = float("-inf")
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek_operator.kube.api.object_cache import ObjectCache, Query
+from odradek_operator.kube.api.object_cache import ListQuery, ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator_testkit.api import KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
@@ -15,8 +15,8 @@ from odradek_operator_testkit.store import key_of
 from odradek_testkit.loop import run_virtual
 
 LABEL = ("odradek.dev/test", "demo")
-QUERY = Query(kind=Kind.CONFIG_MAP, namespace="shop", label=LABEL)
-NAMED = Query(kind=Kind.CONFIG_MAP, namespace="shop", name="one")
+QUERY = ListQuery(kind=Kind.CONFIG_MAP, namespace="shop", label=LABEL)
+NAMED = ListQuery(kind=Kind.CONFIG_MAP, namespace="shop", name="one")
 LONG = 1_000_000.0
 
 
@@ -46,7 +46,7 @@ class Server:
         assert gone is not None
         return gone
 
-    async def values(self, query: Query = QUERY, *, max_age: float = LONG) -> dict[str, str]:
+    async def values(self, query: ListQuery = QUERY, *, max_age: float = LONG) -> dict[str, str]:
         found = await self.cache.list(query, max_age=max_age)
         return {body["metadata"]["name"]: body["data"]["value"] for body in found}
 
@@ -208,7 +208,7 @@ def test_what_is_large_and_unused_is_not_kept() -> None:
     async def steps(server: Server) -> None:
         status = {"images": [{"names": ["large"]}], "conditions": [{"type": "Ready", "status": "True"}]}
         server.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}, "status": status})
-        (node,) = await server.cache.list(Query(kind=Kind.NODE), max_age=LONG)
+        (node,) = await server.cache.list(ListQuery(kind=Kind.NODE), max_age=LONG)
         assert node["status"] == {"conditions": status["conditions"]}
 
     play(steps)
