@@ -48,4 +48,4 @@ def test_a_ledger_keeps_what_was_acknowledged_and_tells_what_failed(tmp_path: Pa
     assert [entry[:3] for entry in read_acks(path.read_bytes()).tolist()] == [(3, 7, 70), (3, 8, -1)]
     summary = told(ledger, Pace(1.0), range(2))
     assert (summary["acknowledged"], summary["failed"]) == (2, 1)
-    assert summary["failures"] == ["partition 4: record 8 was given up: no luck"]
+    assert summary["failures"] == ["partition 4: record 8 failed: no luck"]

@@ -1,1 +1,1 @@
-"""Clients that run as processes of their own, so that their work is in no broker's and not in the runner's way."""
+"""Clients that run in separate processes, so that they do not slow down the brokers or the runner."""

@@ -1,7 +1,7 @@
-"""Many connections that all produce small batches, each with a few requests under way.
+"""Many connections that produce small batches at the same time, each with a few requests in flight.
 
-In: address, topic, partitions, connections, requests in all, window, record size. Out: requests per second and the
-latency of single requests. Sent and heard on one uvloop; what it costs itself is the same for both systems.
+Options: address, topic, partitions, connections, total number of requests, window, record size. Figures: requests per
+second and the latency of single requests. One uvloop sends and receives, so its cost is the same for both systems.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PREFIX_BYTES: Final = 4
 
 
 class BusyConnection(asyncio.Protocol):
-    """Sends the same frame until its budget is used up, never more than `window` before their answers."""
+    """Sends the same frame `budget` times, with at most `window` requests in flight."""
 
     def __init__(self, frame: bytes, topic: str, budget: int, window: int) -> None:
         self._frame = frame
@@ -37,11 +37,11 @@ class BusyConnection(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
+        # The transports of uvloop are not subclasses of those of asyncio.
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def begin(self) -> None:
-        """Fill the window."""
+        """Send the first `window` requests."""
         for _ in range(min(self._window, self._to_send)):
             self._send()
 
@@ -64,7 +64,7 @@ class BusyConnection(asyncio.Protocol):
         self.milliseconds.append((time.perf_counter() - self._sent.popleft()) * 1000)
         self._to_hear -= 1
         if code:
-            self._finish(RuntimeError(f"a produce request was answered with error {code}"))
+            self._finish(RuntimeError(f"a produce request failed with error {code}"))
         elif self._to_send:
             self._send()
         elif not self._to_hear:
@@ -83,7 +83,7 @@ class BusyConnection(asyncio.Protocol):
 
 
 async def main() -> None:
-    """Connect all, begin at once, tell the figures."""
+    """Open all connections, start them together, and return the figures."""
     wanted = options()
     loop = asyncio.get_running_loop()
     records = batch(filler(wanted["record_bytes"]), 1, timestamp_ms=int(time.time() * 1000))

@@ -1,6 +1,6 @@
-"""How a client process is started, told what to do, and heard: one JSON object on its command line, one on its output.
+"""Starts client processes. Options are a JSON object on the command line, figures a JSON object on standard output.
 
-The runner calls `run` or `started`; the client's module calls `options` and `answer`.
+The runner calls `run` or `started`. The module of the client calls `options` and `answer`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _END_SECONDS: Final = 30.0
 
 
 class ClientError(RuntimeError):
-    """A client process failed; the message has the end of what it said."""
+    """A client process failed. The message has the end of its standard error."""
 
 
 def run(module: str, wanted: Mapping[str, Any], *, timeout: float) -> dict[str, float]:
-    """Run a client of this package to its end and return its figures."""
+    """Run a client of this package until it exits, and return its figures."""
     result = subprocess.run(
         _command(module, wanted), capture_output=True, text=True, env=_environment(), timeout=timeout, check=False
     )
@@ -31,30 +31,30 @@ def run(module: str, wanted: Mapping[str, Any], *, timeout: float) -> dict[str, 
 
 
 class Started:
-    """A client that runs beside something else and listens to lines on its input."""
+    """A client that runs in the background and reads lines from its standard input."""
 
     def __init__(self, module: str, process: subprocess.Popen[str]) -> None:
         self._module = module
         self._process = process
 
     def tell(self, word: str) -> None:
-        """Send a line."""
-        assert self._process.stdin is not None, "made with a pipe"
+        """Send a line to its standard input."""
+        assert self._process.stdin is not None, "the process has a pipe"
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
 
     def end(self) -> dict[str, float]:
-        """Close its input and return its figures."""
+        """Close its standard input, wait until it exits, and return its figures."""
         try:
             told, complaints = self._process.communicate(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise ClientError(f"{self._module} did not end") from error
+            raise ClientError(f"client {self._module} did not exit within {_END_SECONDS:g} s") from error
         return _figures(self._module, self._process.returncode, told, complaints)
 
 
 @contextmanager
 def started(module: str, wanted: Mapping[str, Any]) -> Iterator[Started]:
-    """A client that runs; killed when it has not ended by then."""
+    """Start a client. Kill it at the end of the block if it still runs."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         _command(module, wanted), stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=_environment()
@@ -68,13 +68,13 @@ def started(module: str, wanted: Mapping[str, Any]) -> Iterator[Started]:
 
 
 def options() -> dict[str, Any]:
-    """What the runner wants of this process."""
+    """Return the options from the runner."""
     wanted: dict[str, Any] = json.loads(sys.argv[1])
     return wanted
 
 
 def answer(figures: Mapping[str, float]) -> None:
-    """Tell the runner."""
+    """Return the figures to the runner."""
     sys.stdout.write(json.dumps(figures))
 
 
@@ -89,5 +89,5 @@ def _environment() -> dict[str, str]:
 
 def _figures(module: str, code: int, told: str, complaints: str) -> dict[str, float]:
     if code != 0:
-        raise ClientError(f"{module} ended with {code}: {complaints[-2000:]}")
+        raise ClientError(f"client {module} exited with code {code}: {complaints[-2000:]}")
     return {str(name): float(value) for name, value in json.loads(told).items()}

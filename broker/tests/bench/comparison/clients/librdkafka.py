@@ -1,6 +1,7 @@
-"""Reads a topic from its beginning with librdkafka, without a group. Out: records and megabytes per second.
+"""Reads a topic from its beginning with librdkafka, without a group.
 
-In: bootstrap, topic, partitions, records. The clock runs from the assignment to the last record.
+Options: bootstrap, topic, partitions, records. Figures: records and megabytes per second, from the assignment to the
+last record.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from comparison.clients.calling import answer, options
 _AT_ONCE: Final = 10_000
 _SILENCE_SECONDS: Final = 60.0
 _QUEUE_BACKOFF_MS: Final = 10
-"""By default a partition whose queue is full is left alone for a second: what would be measured is how often."""
+"""By default, librdkafka waits a second when the queue of a partition is full. That pause would dominate the result."""
 
 
 def main() -> None:
-    """Consume and count."""
+    """Read all records and return the figures."""
     wanted = options()
     consumer = Consumer(
         {
@@ -35,7 +36,7 @@ def main() -> None:
     while records < wanted["records"]:
         messages = consumer.consume(_AT_ONCE, _SILENCE_SECONDS)
         if not messages:
-            raise RuntimeError(f"nothing came for {_SILENCE_SECONDS:g} s after {records} records")
+            raise RuntimeError(f"no record arrived within {_SILENCE_SECONDS:g} s after {records} records")
         for message in messages:
             if message.error() is not None:
                 raise RuntimeError(str(message.error()))

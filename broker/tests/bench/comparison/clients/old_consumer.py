@@ -1,7 +1,7 @@
-"""Reads a topic from its beginning as a client of Kafka 0.10 does: Fetch 3, answered in format 1.
+"""Reads a topic from its beginning like a client of Kafka 0.10: Fetch version 3 with record format 1.
 
-In: address, topic, partitions, records. Out: records and megabytes per second. One connection, one request at a time
-over all partitions. It counts messages and checks that no offset is left out, and does not look into them.
+Options: address, topic, partitions, records. Figures: records and megabytes per second. It uses one connection, and one
+request at a time for all partitions. It counts messages and checks that no offset is missing, without decoding them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTITION_BYTES: Final = 1 << 20
 
 
 def main() -> None:
-    """Fetch until all are there."""
+    """Fetch all records and return the figures."""
     wanted = options()
     following = dict.fromkeys(range(wanted["partitions"]), 0)
     records = size = 0
@@ -28,16 +28,18 @@ def main() -> None:
             before = records
             for partition, code, _, fetched in old_fetched(connection.call(frame)):
                 if code:
-                    raise RuntimeError(f"partition {partition} was answered with error {code}")
+                    raise RuntimeError(f"a fetch of partition {partition} failed with error {code}")
                 count, after = count_messages(fetched)
                 if count:
                     if after - count != following[partition]:
-                        raise RuntimeError(f"partition {partition}: {count} messages end at {after}, a gap")
+                        raise RuntimeError(
+                            f"partition {partition}: offsets are missing: {count} messages from {following[partition]} end at {after}"
+                        )
                     following[partition] = after
                 records += count
                 size += len(fetched)
             if records == before:
-                raise RuntimeError(f"nothing came after {records} of {wanted['records']} records")
+                raise RuntimeError(f"a fetch returned no records after {records} of {wanted['records']}")
         seconds = time.perf_counter() - began
     answer({"records_per_s": records / seconds, "megabytes_per_s": size / seconds / (1 << 20)})
 

@@ -1,6 +1,7 @@
-"""Writes to a topic as a client of Kafka 0.10 does: Produce 2 with message sets of format 1, a few requests under way.
+"""Writes to a topic like a client of Kafka 0.10: Produce version 2 with record format 1, a few requests in flight.
 
-In: address, topic, partitions, records, record size, records in a request. Out: records and megabytes per second.
+Options: address, topic, partitions, records, record size, records per request. Figures: records and megabytes per
+second.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from comparison.clients.calling import answer, options
 from comparison.wire import Address, Connection, old_produce_frame, produce_result
 from odradek.base.types import TopicPartition
 
-_UNDER_WAY: Final = 5
+_IN_FLIGHT: Final = 5
 
 
 def main() -> None:
-    """Send all, hear all."""
+    """Send all records, wait for all responses, and return the figures."""
     wanted = options()
     messages = message_set(
         filler(wanted["record_bytes"]), wanted["records_per_request"], timestamp_ms=int(time.time() * 1000)
@@ -27,11 +28,11 @@ def main() -> None:
     requests = wanted["records"] // wanted["records_per_request"]
     with Connection(Address(wanted["host"], wanted["port"])) as connection:
         began = time.perf_counter()
-        for number in range(requests + _UNDER_WAY):
-            if number >= _UNDER_WAY:
+        for number in range(requests + _IN_FLIGHT):
+            if number >= _IN_FLIGHT:
                 code, _ = produce_result(connection.receive(), topic)
                 if code:
-                    raise RuntimeError(f"a produce request was answered with error {code}")
+                    raise RuntimeError(f"a produce request failed with error {code}")
             if number < requests:
                 connection.send(frames[number % len(frames)])
         seconds = time.perf_counter() - began

@@ -1,9 +1,9 @@
-"""A producer at a fixed rate and a consumer of the same partition, in phases that the runner marks.
+"""A producer with a fixed rate and a consumer of the same partition, in phases that the runner names.
 
-In: address, topic, rate, record size; then lines on standard input, each the name of the phase that begins, until its
-end. Out: for each phase the percentiles of acknowledgement and of the way to the consumer, `produce_<phase>_p99_ms`.
-Times count from when a record was due, so that a stall is felt by every record that it kept waiting. The topic has one
-partition and is empty at first: the n-th record sent has offset n.
+Options: address, topic, rate, record size. Each line on standard input starts a phase with that name, until the input
+is closed. Figures: for each phase, percentiles of the latency until the acknowledgement (`produce_<phase>_p99_ms`) and
+until the consumer has the record. Latency counts from the time when a record was due, so a stall affects every record
+that it delays. The topic has one partition and is empty at first, so record n has offset n.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TICK_SECONDS: Final = 0.001
 
 
 class Steady:
-    """Both ends and what they measured."""
+    """The producer, the consumer and their measurements."""
 
     def __init__(self, topic: str, rate: float, record_bytes: int) -> None:
         self._topic = topic
@@ -46,11 +46,11 @@ class Steady:
         self._consumed: defaultdict[str, list[float]] = defaultdict(list)
 
     def stop(self) -> None:
-        """Send no more; both ends return when everything has come back."""
+        """Stop sending. `hear` and `consume` return when they have received every record."""
         self._stopped = True
 
     def figures(self) -> dict[str, float]:
-        """Of every phase that had a name."""
+        """Return the figures of every phase with a name."""
         found: dict[str, float] = {}
         for kind, phases in (("produce", self._acknowledged), ("consume", self._consumed)):
             for phase, times in phases.items():
@@ -59,7 +59,9 @@ class Steady:
         return found
 
     async def send(self, writer: asyncio.StreamWriter) -> None:
-        """Send what is due, every millisecond; when stopped one more, so that whoever waits for an answer gets one."""
+        """Send the records that are due, every millisecond. Send one more at the end, so that pending requests
+        complete.
+        """
         began = time.perf_counter()
         while not self._stopped:
             now = time.perf_counter()
@@ -72,17 +74,17 @@ class Steady:
         self._all_sent = True
 
     async def hear(self, reader: asyncio.StreamReader) -> None:
-        """Note when each record is acknowledged."""
+        """Record the latency of each acknowledgement."""
         heard = 0
         while not self._all_sent or heard < len(self._due):
             code, offset = produce_result(await _response(reader), self._topic)
             if code or offset != heard:
-                raise RuntimeError(f"record {heard} was answered with error {code} and offset {offset}")
+                raise RuntimeError(f"the response for record {heard} has error {code} and offset {offset}")
             self._acknowledged[self.phase].append((time.perf_counter() - self._due[heard]) * 1000)
             heard += 1
 
     async def consume(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Fetch one response after the other, and note when each record came."""
+        """Fetch continuously, and record the latency of each record."""
         following = 0
         while not self._all_sent or following < len(self._due):
             entry = FetchEntry(self._topic, None, 0, -1, following, -1, -1, 1 << 20)
@@ -91,7 +93,7 @@ class Steady:
             now = time.perf_counter()
             for row in fetched.partitions:
                 if row.error_code:
-                    raise RuntimeError(f"a fetch was answered with error {row.error_code}")
+                    raise RuntimeError(f"a fetch failed with error {row.error_code}")
                 for _, header in iterate(row.records):
                     self._consumed[self.phase].append((now - self._due[header.base_offset]) * 1000)
                     following = header.next_offset
@@ -112,7 +114,7 @@ async def _follow_phases(steady: Steady) -> None:
 
 
 async def main() -> None:
-    """Run until standard input ends."""
+    """Run until standard input is closed."""
     wanted = options()
     steady = Steady(wanted["topic"], wanted["rate"], wanted["record_bytes"])
     produced = await asyncio.open_connection(wanted["host"], wanted["port"])

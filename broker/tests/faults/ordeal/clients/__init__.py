@@ -1,1 +1,1 @@
-"""Processes that load and read the cluster of a fault run."""
+"""Processes that write to and read from the cluster during a fault run."""

@@ -1,7 +1,7 @@
-"""Reads along while the cluster is hurt, with Odradek's own consumer: what it has seen stays where it was.
+"""Reads during the faults with the consumer of Odradek, and checks that offsets and order are correct.
 
-In: bootstrap, topic, partitions, request_timeout_ms. Out: how many records were read, and sentences about what was out
-of place. After SIGTERM it reads on to the ends of all partitions.
+Options: bootstrap, topic, partitions, request_timeout_ms. Result: the number of records, and a message for each
+violation. After SIGTERM it reads to the ends of all partitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AT_ONCE: Final = 5_000
 
 
 class Follower:
-    """One consumer of all partitions."""
+    """A consumer of all partitions that checks every record."""
 
     def __init__(self, wanted: dict[str, Any], consumer: Consumer) -> None:
         self._consumer = consumer
@@ -34,7 +34,7 @@ class Follower:
         self.records = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Read until told to stop, then to the ends."""
+        """Read until `stop` is set, then to the ends of all partitions."""
         self._consumer.assign(self._partitions)
         for partition in self._partitions:
             self._consumer.seek(partition, 0)
@@ -56,7 +56,7 @@ class Follower:
 
 
 async def main() -> None:
-    """Read until SIGTERM and the ends."""
+    """Read until SIGTERM, then to the ends, and write the result."""
     wanted = options()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -1,7 +1,7 @@
-"""The file in which a writer keeps what was acknowledged, and the pace at which it writes.
+"""The file in which a writer stores its acknowledged records, and the rate at which it writes records.
 
-Entries are gathered and written many at once; whoever reads the file meanwhile sees whole entries and perhaps a part of
-the last. A record that failed for good is counted and told: with idempotence and this much time none should.
+Entries are written in groups. A concurrent reader sees complete entries and perhaps a part of the last one. A record
+that failed is counted and reported: with idempotence and a long delivery timeout, no record should fail.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _MOST_FAILURES: Final = 10
 
 
 class Ledger:
-    """What became of the records of one writer."""
+    """The results of all records of one writer."""
 
     def __init__(self, path: Path) -> None:
-        """The file is made anew."""
+        """Create or truncate the file."""
         self._file: Final = path.open("wb", buffering=0)
         self._waiting = bytearray()
         self._flushed_at = 0.0
@@ -31,35 +31,35 @@ class Ledger:
         self.failed = 0
 
     def __enter__(self) -> Self:
-        """The ledger itself."""
+        """Return the ledger."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what is left."""
+        """Write the remaining entries and close the file."""
         self.flush()
         self._file.close()
 
     def note(self, partition: int, number: int, offset: int) -> None:
-        """A record was acknowledged just now."""
+        """Store that a record was acknowledged now."""
         self._waiting += entry_of(partition, number, offset, time.monotonic())
         self.acknowledged += 1
 
     def fail(self, partition: int, number: int, reason: str) -> None:
-        """A record was given up."""
+        """Store that a record failed."""
         self.failed += 1
         if len(self.failures) < _MOST_FAILURES:
-            self.failures.append(f"partition {partition}: record {number} was given up: {reason}")
+            self.failures.append(f"partition {partition}: record {number} failed: {reason}")
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write all buffered entries."""
         if self._waiting:
             self._file.write(self._waiting)
             self._waiting.clear()
 
     def flush_if_due(self) -> None:
-        """Write what waits, if some waits for long enough."""
+        """Write all buffered entries if the last write was at least `_FLUSH_SECONDS` ago."""
         now = time.monotonic()
         if now - self._flushed_at >= _FLUSH_SECONDS:
             self._flushed_at = now
@@ -67,23 +67,23 @@ class Ledger:
 
 
 class Pace:
-    """When the next round of records is due; rounds that were slept through are left out, and counted."""
+    """The schedule of rounds of records. Rounds that were missed are skipped."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """`rate`: rounds per second; `clock` is for tests, in seconds."""
+        """`rate` is in rounds per second. `clock` returns seconds and is for tests."""
         self._interval: Final = 1 / rate
         self._clock: Final = clock
         self._due = clock()
         self.rounds = 0
         self.worst_ms = 0.0
-        """The longest time by which this process itself was late."""
+        """The longest delay of a round, caused by this process."""
 
     def wait_s(self) -> float:
-        """Seconds until the next round; 0 when it is due."""
+        """Return the seconds until the next round; 0 if it is due."""
         return max(0.0, self._due - self._clock())
 
     def begin(self) -> int:
-        """Begin the round that is due; its number."""
+        """Begin the round that is due, and return its number."""
         late = self._clock() - self._due
         self.worst_ms = max(self.worst_ms, late * 1000)
         self._due += self._interval * (1 + int(late / self._interval))
@@ -92,7 +92,7 @@ class Pace:
 
 
 def told(ledger: Ledger, pace: Pace, partitions: Iterable[int]) -> dict[str, Any]:
-    """What a writer tells at its end."""
+    """Return the result of a writer."""
     return {
         "partitions": list(partitions),
         "sent": pace.rounds,

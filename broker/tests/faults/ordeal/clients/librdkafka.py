@@ -1,7 +1,7 @@
-"""Load by librdkafka: acks=all, idempotent, one record for each partition in each round.
+"""Writes with librdkafka: acks=all, idempotent, one record for each partition in each round.
 
-In and out as with `ours`. Settings differ from librdkafka's defaults where its defaults differ from Kafka's own
-clients: the pause before a connection is opened again grows to a second, not to ten.
+Options and result are those of `ours`. Where the defaults of librdkafka differ from those of Kafka's clients, the
+settings are Kafka's: the pause before a reconnect grows to one second instead of ten.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _settle(ledger: Ledger, partition: int, number: int, error: KafkaError | Non
 
 
 class Load:
-    """Rounds until it is told to stop."""
+    """Writes rounds of records until `stop`."""
 
     def __init__(self, wanted: dict[str, Any], ledger: Ledger) -> None:
         self._wanted = wanted
@@ -57,11 +57,11 @@ class Load:
         self.pace = Pace(wanted["rate"])
 
     def stop(self) -> None:
-        """Begin no further round."""
+        """Stop after the current round."""
         self._stopped = True
 
     def run(self) -> None:
-        """Write until told to stop, then wait for what is under way."""
+        """Write until `stop` is called, then wait for the pending records."""
         while not self._stopped:
             while (wait := self.pace.wait_s()) > 0:
                 self._producer.poll(wait)
@@ -76,7 +76,7 @@ class Load:
 
 
 def main() -> None:
-    """Write until SIGTERM."""
+    """Write until SIGTERM, then write the result."""
     wanted = options()
     with Ledger(Path(wanted["ledger"])) as ledger:
         load = Load(wanted, ledger)

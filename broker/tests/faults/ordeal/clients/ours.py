@@ -1,6 +1,7 @@
-"""Load by Odradek's own producer: acks=all, idempotent, one record for each partition in each round.
+"""Writes with the producer of Odradek: acks=all, idempotent, one record for each partition in each round.
 
-In: bootstrap, topic, partitions, rate, request_timeout_ms, ledger. Out: the ledger, and what `ledger.told` says.
+Options: bootstrap, topic, partitions, rate, request_timeout_ms, ledger. Result: the ledger, and the summary of
+`ledger.told`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ordeal.clients.ledger import Ledger, Pace, told
 from ordeal.records import value_of
 
 DELIVERY_TIMEOUT_MS: Final = 600_000
-"""Beyond anything that a run does: no record may be given up."""
+"""Longer than any fault of a run, so no record may fail."""
 
 
 def _settings(wanted: dict[str, Any]) -> ClientSettings:
@@ -43,7 +44,7 @@ def _settle(ledger: Ledger, partition: int, number: int, sent: asyncio.Future[Re
 
 
 async def main() -> None:
-    """Write until SIGTERM, then wait for what is under way."""
+    """Write until SIGTERM, wait for the pending records, and write the result."""
     wanted = options()
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

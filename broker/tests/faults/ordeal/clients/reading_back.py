@@ -1,7 +1,7 @@
-"""Reads everything back with librdkafka when the load is over, and holds it against what was acknowledged.
+"""Reads all records with librdkafka after the run, and compares them with the acknowledged ones.
 
-In: bootstrap, topic, partitions, ledgers. Out: how many records were read, how many were acknowledged, and sentences
-about what is lost, doubled, moved or out of order.
+Options: bootstrap, topic, partitions, ledgers. Result: the numbers of records read and acknowledged, and a message for
+each record that is lost, duplicated, at another offset or out of order.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ def _read(wanted: dict[str, Any]) -> Reading:
         while left:
             messages = consumer.consume(_AT_ONCE, _SILENCE_SECONDS)
             if not messages:
-                raise RuntimeError(f"nothing came for {_SILENCE_SECONDS:g} s, partitions {sorted(left)} are not read")
+                raise RuntimeError(
+                    f"no record arrived within {_SILENCE_SECONDS:g} s: partitions {sorted(left)} are not read to the end"
+                )
             for message in messages:
                 error, partition, offset = message.error(), message.partition(), message.offset()
-                assert partition is not None, "of an assigned partition"
-                assert offset is not None, "of an assigned partition"
+                assert partition is not None, "the record is from an assigned partition"
+                assert offset is not None, "the record is from an assigned partition"
                 if error is None:
                     reading.see(partition, offset, message.value())
                 elif error.code() == KafkaError._PARTITION_EOF:
@@ -54,7 +56,7 @@ def _read(wanted: dict[str, Any]) -> Reading:
 
 
 def main() -> None:
-    """Read, compare, tell."""
+    """Read all records, compare them, and write the result."""
     wanted = options()
     reading = _read(wanted)
     acks = np.concatenate([read_acks(Path(path).read_bytes()) for path in wanted["ledgers"]])
