@@ -32,7 +32,8 @@ class BlockingAdmin:
     Any thread can use it. It shares the connections of its `BlockingClient`.
 
     Every method retries retriable errors for up to `default_api_timeout_ms`. Then it raises the last error, or
-    `RequestTimedOutError`. A method with several items changes as many as it can before it raises the error of one.
+    `RequestTimedOutError`. `create_topics`, `delete_topics` and `create_partitions` change as many topics as they
+    can before they raise the error of one.
 
     If the response to a change of topics is lost, the change is sent again. Then "already exists" counts as success
     of a creation, "unknown" of a deletion, and the requested number of partitions of an increase. So a topic that

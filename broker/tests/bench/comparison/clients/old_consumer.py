@@ -32,8 +32,9 @@ def main() -> None:
                 count, after = count_messages(fetched)
                 if count:
                     if after - count != following[partition]:
+                        start = following[partition]
                         raise RuntimeError(
-                            f"partition {partition}: offsets are missing: {count} messages from {following[partition]} end at {after}"
+                            f"partition {partition}: {count} messages from offset {start} end at {after}"
                         )
                     following[partition] = after
                 records += count

@@ -38,7 +38,7 @@ def _read(wanted: dict[str, Any]) -> Reading:
             messages = consumer.consume(_AT_ONCE, _SILENCE_SECONDS)
             if not messages:
                 raise RuntimeError(
-                    f"no record arrived within {_SILENCE_SECONDS:g} s: partitions {sorted(left)} are not read to the end"
+                    f"no record arrived within {_SILENCE_SECONDS:g} s: partitions {sorted(left)} are incomplete"
                 )
             for message in messages:
                 error, partition, offset = message.error(), message.partition(), message.offset()
