@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from odradek.testing.ports import RANGE_VARIABLE, range_of
+from odradek.testing.free_ports import RANGE_VARIABLE, range_of
 
 REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""

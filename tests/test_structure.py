@@ -92,12 +92,18 @@ def test_references_to_modules_exist() -> None:
                     assert exists, f"{path.relative_to(ROOT)} refers to {reference}, which does not exist"
 
 
-def test_names_in_the_operator_are_unique() -> None:
-    """Two modules or two public classes of one name make a reader look in the wrong place."""
+GENERATED = "odradek.protocol.messages."
+"""Exception: generated classes have the names of Kafka's messages, the modules have the names of their subjects
+(0012)."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_names_in_a_package_are_unique(package: str) -> None:
+    """Readers look in the wrong place if two modules or two public classes of a package have the same name."""
     named: defaultdict[str, list[str]] = defaultdict(list)
     classes: defaultdict[str, list[str]] = defaultdict(list)
     for name, path in modules().items():
-        if not name.startswith("odradek_operator."):
+        if not name.startswith(f"{package}.") or name.startswith(GENERATED):
             continue
         if path.name != "__init__.py":
             named[path.stem].append(name)
@@ -105,4 +111,4 @@ def test_names_in_the_operator_are_unique() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(name)
     assert {stem: places for stem, places in named.items() if len(places) > 1} == {}
-    assert {stem: places for stem, places in classes.items() if len(places) > 1} == {}
+    assert {name: places for name, places in classes.items() if len(places) > 1} == {}

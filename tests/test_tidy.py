@@ -28,22 +28,21 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 
 PURE = """
 base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors base/types
-base/ports base/config base/broker_fields base/settings base/settings_catalogue base/topics cluster
+base/ports base/config base/broker_fields base/setting_definitions base/settings_catalogue base/topic_rules cluster
 compression protocol/* records/* timer/* zk/layout zk/ownership zk/node zk/port zk/acl zk/security zk/security_digest
-log/producers/producer_state log/epoch_cache log/retention log/segments/transaction_index log/compaction/decisions
-log/compaction/offset_map log/compaction/filtering log/compaction/record_groups replication/partition replication/isr
-replication/requests replication/sessions/fetch_session replication/sessions/follower_session
-replication/leader/selector replication/quota replication/sessions/resting replication/leader/awaited
-controller/context controller/elections/election_rules controller/machines
-controller/plans controller/isr_rules controller/broker_requests/request_batch controller/broker_requests/answers
-controller/reassignment/decisions controller/elections/candidates controller/features
-controller/broker_requests/coalescing controller/broker_requests/old_versions coordinator/ports
-coordinator/log_records coordinator/partitioning coordinator/requests coordinator/group_offsets
-coordinator/group_settings coordinator/classic_member coordinator/classic_group coordinator/delayed
-coordinator/rebalancing coordinator/membership coordinator/offsets coordinator/replay coordinator/shard
-coordinator/groups client/settings client/models client/metadata client/producer/partitioning
-client/producer/accumulator client/producer/batch_builder client/producer/sequences
-client/consumer/fetched client/consumer/fetch_state client/consumer/assignors client/consumer/group_protocol
+log/producers/producer_state log/epoch_cache log/retention log/segments/transaction_index
+log/compaction/cleaning_decisions log/compaction/offset_map log/compaction/filtering log/compaction/record_groups
+replication/partition replication/isr replication/replica_requests replication/sessions/fetch_session
+replication/sessions/follower_session replication/quota replication/sessions/resting replication/leader/awaited
+controller/context controller/elections/election_rules controller/machines controller/plans controller/isr_rules
+controller/broker_requests/request_batch controller/reassignment/reassignment_decisions controller/elections/candidates
+controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
+coordinator/coordinator_ports coordinator/log_records coordinator/group_requests coordinator/group_offsets
+coordinator/classic_member coordinator/classic_group coordinator/delayed_rebalances coordinator/rebalancing
+coordinator/membership coordinator/offset_commits coordinator/replay coordinator/shard coordinator/groups
+client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
+client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
+client/consumer/assignors client/consumer/group_protocol
 """.split()
 """Modules without I/O, clock, task or randomness of their own (HOUSE: the starred ones)."""
 

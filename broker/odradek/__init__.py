@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from odradek.base import version
+from odradek.base import VERSION
 
 if TYPE_CHECKING:
     from odradek.base.errors import ConfigError, OdradekError, ProtocolError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
 
 
-__version__ = version.VERSION
+__version__ = VERSION
 
 __all__ = [
     "Admin",

@@ -19,7 +19,7 @@ LEADER_DURING_DELETE: Final = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class AnnouncedBroker:
     """A live broker, as in the controller's last UpdateMetadata request."""
 
     broker_id: int
@@ -35,7 +35,7 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
+class PartitionMetadata:
     """Leader, ISR and assignment of one partition."""
 
     leader: int
@@ -54,7 +54,7 @@ class Topic:
 
     name: str
     topic_id: UUID
-    partitions: Mapping[int, PartitionState]
+    partitions: Mapping[int, PartitionMetadata]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class ClusterImage:
     """One consistent view of brokers, topics and controller."""
 
     controller_id: int = NO_BROKER
-    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    brokers: Mapping[int, AnnouncedBroker] = field(default_factory=dict)
     topics: Mapping[str, Topic] = field(default_factory=dict)
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     announced: Mapping[UUID, str] = field(default_factory=dict)
@@ -86,11 +86,11 @@ class ClusterImage:
         self,
         *,
         controller_id: int,
-        brokers: Iterable[Broker],
-        partitions: Iterable[tuple[TopicPartition, UUID, PartitionState]],
+        brokers: Iterable[AnnouncedBroker],
+        partitions: Iterable[tuple[TopicPartition, UUID, PartitionMetadata]],
     ) -> ClusterImage:
         """Return the next image. It replaces all brokers and the given partitions, and drops those being deleted."""
-        changed: dict[str, dict[int, PartitionState]] = {}
+        changed: dict[str, dict[int, PartitionMetadata]] = {}
         ids: dict[str, UUID] = {}
         for (name, number), topic_id, state in partitions:
             if name not in changed:
@@ -105,7 +105,9 @@ class ClusterImage:
         image = replace(self, controller_id=controller_id, brokers={broker.broker_id: broker for broker in brokers})
         return image._with_topics(changed, ids) if changed else image
 
-    def _with_topics(self, changed: Mapping[str, dict[int, PartitionState]], ids: Mapping[str, UUID]) -> ClusterImage:
+    def _with_topics(
+        self, changed: Mapping[str, dict[int, PartitionMetadata]], ids: Mapping[str, UUID]
+    ) -> ClusterImage:
         topics, names = dict(self.topics), dict(self.topic_names)
         for name, states in changed.items():
             old = topics.pop(name, None)
@@ -119,7 +121,7 @@ class ClusterImage:
         announced = {topic_id: name for topic_id, name in self.announced.items() if name not in changed}
         return replace(self, topics=topics, topic_names=names, announced=announced)
 
-    def partition(self, topic_partition: TopicPartition) -> PartitionState | None:
+    def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
         """Return the state of one partition; None if it is unknown."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
@@ -139,7 +141,7 @@ class ClusterImage:
         return ZERO_UUID if topic is None else topic.topic_id
 
 
-class ClusterView:
+class MetadataCache:
     """A reference to the current image. One owner replaces `image`; all others only read it."""
 
     __slots__ = ("image",)

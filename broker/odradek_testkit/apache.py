@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.base.errors import OdradekError
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 
 SLF4J_VERSION: Final = "1.7.36"
 OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl,slf4j-log4j12"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from odradek.base.ports import Clock, Files
+from odradek.log.compaction.cleaning_decisions import CleaningRequest, CleaningResult, LastRecord
 from odradek.log.compaction.compaction_pass import clean_log
-from odradek.log.compaction.decisions import CleaningRequest, CleaningResult, LastRecord
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap
 from odradek.records.formats import iterate_entries, iterate_records

@@ -14,10 +14,10 @@ from odradek.base.errors import (
     ProtocolError,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint, TopicPartition
-from odradek.cluster import Broker, ClusterImage, ClusterView, PartitionState
+from odradek.cluster import AnnouncedBroker, ClusterImage, MetadataCache, PartitionMetadata
+from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
@@ -31,7 +31,7 @@ from odradek_testkit.loop import VirtualClock, run_virtual
 
 METADATA = RANGE[0][1]
 OFFSETS_PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2)]
-STATE = PartitionState(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
+STATE = PartitionMetadata(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
 FULL_RANGE = {key: range(row.min_version, row.max_version + 1) for key, row in API_TABLE.items()}
 
 
@@ -39,7 +39,7 @@ def image(*topic_partitions: TopicPartition) -> ClusterImage:
     endpoints = (Endpoint("INTERNAL", "inside", 9091), Endpoint("PLAINTEXT", "outside", 9092))
     return ClusterImage().updated(
         controller_id=1,
-        brokers=[Broker(broker_id=1, endpoints=endpoints)],
+        brokers=[AnnouncedBroker(broker_id=1, endpoints=endpoints)],
         partitions=[(topic_partition, ZERO_UUID, STATE) for topic_partition in topic_partitions],
     )
 
@@ -54,7 +54,7 @@ class Server:
         self.clock = VirtualClock()
         self.zk = MemoryZk()
         self.partition = MemoryPartition()
-        self.view = ClusterView()
+        self.view = MetadataCache()
         self.view.image = image(*EVENTS, *OFFSETS_PARTITIONS)
         self.ensured: list[str] = []
         self.refusal: ProtocolError | None = None

@@ -14,12 +14,12 @@ from typing import Any, Final, Generic, TypeVar
 from odradek.base.errors import ProtocolError
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.classic_group import ClassicGroup
-from odradek.coordinator.delayed import DelayedHeartbeat, DelayedRebalance
-from odradek.coordinator.group_settings import GroupSettings
-from odradek.coordinator.ports import KeyValue
-from odradek.coordinator.requests import (
+from odradek.coordinator.coordinator_ports import KeyValue
+from odradek.coordinator.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.group_requests import (
     CommitRequest,
     FetchedOffset,
+    GroupSettings,
     JoinRequest,
     JoinResult,
     LeaveResult,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from odradek.base.ports import Buffer
 from odradek.base.types import Endpoint
-from odradek.controller.runtime import ControllerRuntime
+from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.server.admin.elections import ElectionHandlers

@@ -23,11 +23,11 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Clock, FileRegion
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import EARLIEST_TIMESTAMP, TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.compression import Codec
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.protocol.codec import decode_header
 from odradek.protocol.hotpath import (
     FetchedPartition,
@@ -40,11 +40,11 @@ from odradek.protocol.hotpath import (
 )
 from odradek.records.v2.batch import BatchBuilder
 from odradek.replication.follower.fetch_loop import LeaderChannel
-from odradek.replication.manager import ReplicaManager
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState
-from odradek.replication.requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
+from odradek.replication.partition_table import HostedPartition
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
-from odradek.replication.table import HostedPartition
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class MemoryBroker:
         self.clock = clock
         self.cluster = cluster
         self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
-        self.view = ClusterView()
+        self.view = MetadataCache()
         """What the broker knows of the others; nothing, unless a test says more."""
         self.replicas = ReplicaManager(
             self.logs,

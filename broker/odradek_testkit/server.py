@@ -17,37 +17,37 @@ from uuid import UUID
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import CoordinatorNotAvailableError, NetworkError, NotControllerError, ProtocolError
 from odradek.base.ports import Buffer, Clock, Workers
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.controller import features
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassignment.reassigner import Targets
-from odradek.log.manager import LogManager
-from odradek.metrics.requests import RequestStats
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.log.log_manager import LogManager
+from odradek.metrics.request_stats import RequestStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Connection
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.replication.follower.fetch_loop import LeaderChannel
-from odradek.replication.manager import ReplicaManager
-from odradek.replication.requests import CommittedIsr
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.admin.elections import ElectionHandlers
-from odradek.server.admin.features import FeatureHandlers
-from odradek.server.admin.log_dirs import LogDirHandlers
+from odradek.server.admin.feature_handlers import FeatureHandlers
+from odradek.server.admin.log_dir_handlers import LogDirHandlers
 from odradek.server.admin.reassignments import ReassignmentHandlers
 from odradek.server.admin.topic_handlers import TopicHandlers
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_handlers import ConfigHandlers
 from odradek.server.configs.config_store import ConfigStore
 from odradek.server.control import ControlHandlers
-from odradek.server.data.delete_records import RecordHandlers
 from odradek.server.data.describe_producers import ProducerHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
+from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
-from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.layout import ReplicaAssignment
@@ -238,7 +238,7 @@ class MemoryServer:
         self.config = BrokerConfig.parse(properties)[0]
         self.clock = clock
         self.zk = MemoryZk()
-        self.view = ClusterView()
+        self.view = MetadataCache()
         self.controller = MemoryController()
         self.topic_stats = BrokerTopicStats()
         self.request_stats = RequestStats()
@@ -274,7 +274,7 @@ class MemoryServer:
         self.dispatcher = self._dispatcher(replace or {})
 
     def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
-        identity = Identity(
+        identity = BrokerIdentity(
             broker_id=BROKER_ID, cluster_id=CLUSTER_ID, auto_create_topics=self.config.auto_create_topics_enable
         )
         metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)

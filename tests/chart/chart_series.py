@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from odradek.metrics.series import SERIES as BROKER_SERIES
-from odradek.metrics.series import Kind
+from odradek.metrics.series import SeriesType
 from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
 from odradek_operator.kube.operator_metrics import Reconciliations
@@ -33,7 +33,7 @@ KUBERNETES: Final = frozenset(
 def _broker() -> frozenset[str]:
     names = set(BROKER_SERIES)
     for name, series in BROKER_SERIES.items():
-        if series.kind is Kind.SUMMARY:
+        if series.kind is SeriesType.SUMMARY:
             names |= {f"{name}_count", f"{name}_sum"}
     return frozenset(names)
 

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from chart_promql import grouping_of, selections_of, series_of
 from chart_series import KUBERNETES
 from odradek.metrics.series import SERIES
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_operator.dashboards.files import DASHBOARDS
 from odradek_operator.dashboards.grafana import model

@@ -25,45 +25,45 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
-from odradek.cluster import ClusterView
-from odradek.controller.runtime import ControllerRuntime
-from odradek.coordinator.group_settings import GroupSettings
+from odradek.cluster import MetadataCache
+from odradek.controller.controller_runtime import ControllerRuntime
+from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.group_requests import GroupSettings
 from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.runtime import CoordinatorRuntime
 from odradek.coordinator.shard import GroupShard
 from odradek.log.compaction.cleaner import LogCleaner
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.metrics.process import ProcessTreeCollector
 from odradek.metrics.quantiles import Quantiles
-from odradek.metrics.requests import RequestStats
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.request_stats import RequestStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.release_versions import has_alter_partition
 from odradek.replication.follower.leader_channel import LeaderConnector
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
-from odradek.replication.manager import ReplicaManager
-from odradek.replication.requests import IsrWriter
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_requests import IsrWriter
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.admin.elections import ElectionHandlers
-from odradek.server.admin.features import FeatureHandlers, FinalizedFeatures
-from odradek.server.admin.log_dirs import LogDirHandlers
+from odradek.server.admin.feature_handlers import FeatureHandlers, FinalizedFeatures
+from odradek.server.admin.log_dir_handlers import LogDirHandlers
 from odradek.server.admin.reassignments import ReassignmentHandlers
 from odradek.server.admin.topic_handlers import TopicHandlers
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_handlers import ConfigHandlers
 from odradek.server.configs.config_store import ConfigStore, persist
 from odradek.server.control import ControlHandlers
-from odradek.server.data.delete_records import RecordHandlers
 from odradek.server.data.describe_producers import ProducerHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
+from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
-from odradek.server.metadata import Identity, MetadataHandlers
+from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
 from odradek.zk.port import SessionEvent
@@ -106,7 +106,7 @@ class Broker:
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._epoch = NO_EPOCH
         self._registered = asyncio.Event()
-        self._view = ClusterView()
+        self._view = MetadataCache()
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
@@ -400,7 +400,7 @@ class Broker:
         )
         self._closers.push_async_callback(data.close)
         metadata = MetadataHandlers(
-            identity=Identity(
+            identity=BrokerIdentity(
                 broker_id=config.broker_id, cluster_id=cluster_id, auto_create_topics=config.auto_create_topics_enable
             ),
             view=view,

@@ -22,7 +22,7 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.network.channel import Channel
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.internal import (
@@ -30,7 +30,7 @@ from odradek.protocol.messages.internal import (
     AlterPartitionResponsePartitionData,
     ControlledShutdownResponse,
 )
-from odradek.replication.requests import CommittedIsr
+from odradek.replication.replica_requests import CommittedIsr
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class ControllerLink:
     """Sends requests to the current controller. Implements `IsrWriter`."""
 
     def __init__(
-        self, *, broker_id: int, broker_epoch: Callable[[], int], view: ClusterView, listener: str, connect: Connect
+        self, *, broker_id: int, broker_epoch: Callable[[], int], view: MetadataCache, listener: str, connect: Connect
     ) -> None:
         """`broker_epoch` returns the epoch of this broker's current registration."""
         self._broker_id = broker_id

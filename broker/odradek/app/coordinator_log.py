@@ -8,12 +8,12 @@ from typing import Final
 
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.types import Offset, TopicPartition
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
-from odradek.replication.manager import ReplicaManager
-from odradek.replication.requests import AppendRequest, AppendResult
-from odradek.server.data.appended import count_append
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_requests import AppendRequest, AppendResult
+from odradek.server.data.produce_and_fetch import count_append
 
 ALL_ACKS: Final = -1
 

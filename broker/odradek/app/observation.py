@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.base.error_names import ERROR_NAMES
-from odradek.controller.runtime import ControllerRuntime
+from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector, Distribution
 from odradek.metrics.quantiles import Quantiles
-from odradek.metrics.requests import RequestStats
+from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.series import Reading
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.listener import Listener
-from odradek.replication.manager import ReplicaManager
+from odradek.replication.replica_manager import ReplicaManager
 from odradek.timer.purgatory import Purgatory
 
 

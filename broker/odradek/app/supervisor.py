@@ -1,8 +1,9 @@
 """The parent process of a broker: ends the broker's ZooKeeper session when it dies, and kills it when it hangs.
 
 The ephemeral znodes of a crashed broker normally stay until its session times out, and clients wait for that time. The
-parent process notices the crash at once. `app/main` calls `supervise`, which forks: the child is the broker, and the
-parent waits. Through a pipe, the child sends the id and password of its session and the heartbeats of its event loop.
+parent process notices the crash at once. `app/broker_process` calls `supervise`, which forks: the child is the broker,
+and the parent waits. Through a pipe, the child sends the id and password of its session and the heartbeats of its event
+loop.
 
 Theory of operation. The parent ends a session only after `waitpid` has reported the child: then the child is certainly
 dead, and its sockets and files are closed. If a process is only paused, partitioned or slow, its session times out as

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from odradek.base.ports import Clock, Files, RunBlocking, Workers
-from odradek.base.system import SystemClock, SystemFiles
+from odradek.base.system_ports import SystemClock, SystemFiles
 from odradek.base.workers import ProcessWorkers
 from odradek.network.listener import bind_socket
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkClient, ZkSettings
 
 

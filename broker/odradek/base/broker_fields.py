@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.base.settings import (
+from odradek.base.setting_definitions import (
     INT32_MAX,
     INT64_MAX,
     Update,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from odradek.base.broker_fields import CODEC_NAMES, HOUR_MS, MEBIBYTE, BrokerFields
 from odradek.base.errors import ConfigError
-from odradek.base.settings import (
+from odradek.base.setting_definitions import (
     INT64_MAX,
     Setting,
     Update,

@@ -1,7 +1,8 @@
 """Protocols for time, randomness, files and processes, which pure code depends on.
 
-`base/system` implements them with the operating system, and only `app` creates those; the test kit has deterministic
-implementations. Nothing blocks except `File.sync` and the directory operations; the caller chooses the thread.
+`base/system_ports` implements them with the operating system, and only `app` creates those; the test kit has
+deterministic implementations. Nothing blocks except `File.sync` and the directory operations; the caller chooses the
+thread.
 """
 
 from __future__ import annotations

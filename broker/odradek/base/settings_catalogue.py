@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from odradek.base.errors import ConfigError
-from odradek.base.settings import Kind, Setting, Update
+from odradek.base.setting_definitions import Setting, SettingType, Update
 
 NO_EFFECT: Final = "A setting of Apache Kafka that has no effect on this broker."
 
@@ -249,21 +249,21 @@ _BROKERS_DEFAULT: Final = {
 }
 """The broker attribute with the default of a topic setting, as in `Setting.broker`."""
 
-_BOUNDS: Final = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
+_BOUNDS: Final = {SettingType.SHORT: 2**15, SettingType.INT: 2**31, SettingType.LONG: 2**63}
 
 
 def _declared(name: str, kind: str, update: Update, default: str | None) -> Setting:
-    bound = _BOUNDS.get(Kind[kind])
+    bound = _BOUNDS.get(SettingType[kind])
     setting = Setting(
         name=name,
         attribute=name.replace(".", "_"),
-        kind=Kind[kind],
+        kind=SettingType[kind],
         default=None,
         documentation=NO_EFFECT,
         low=None if bound is None else -bound,
         high=None if bound is None else bound - 1,
         dynamic=update,
-        sensitive=Kind[kind] is Kind.PASSWORD,
+        sensitive=SettingType[kind] is SettingType.PASSWORD,
         broker=_BROKERS_DEFAULT.get(name, ""),
     )
     if default is None:

@@ -22,7 +22,7 @@ from odradek.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from odradek.cli.formats import Render
+    from odradek.cli.record_templates import Render
     from odradek.client.consumer.consumer import Consumer
     from odradek.client.settings import ClientSettings
     from odradek.records.v2.record import Record
@@ -119,12 +119,12 @@ def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_
       odradek consume departures --from-time 2013-06-01 --until-end --output json
       odradek consume departures --group billing
     """
-    from odradek.cli import formats
+    from odradek.cli import record_templates
 
     wanted = ConsumeOptions(**options)  # type: ignore[arg-type]
     wanted.check()
     try:
-        render = formats.as_json if as_json else formats.template(template)
+        render = record_templates.as_json if as_json else record_templates.template(template)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from error
     with reporting_errors():

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from odradek.base.version import VERSION
+from odradek.base import VERSION
 
 ENTRY_POINTS: Final = "odradek.commands"
 
@@ -28,11 +28,11 @@ class Lazy(NamedTuple):
 
 
 COMMANDS: Final = {
-    "broker": Lazy("odradek.cli.broker:broker", "Run one broker."),
-    "topic": Lazy("odradek.cli.topics:topic", "List, create, describe and delete topics."),
+    "broker": Lazy("odradek.cli.main:broker", "Run one broker."),
+    "topic": Lazy("odradek.cli.topic_commands:topic", "List, create, describe and delete topics."),
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
-    "group": Lazy("odradek.cli.groups:group", "List consumer groups, their members and their lag."),
+    "group": Lazy("odradek.cli.group_commands:group", "List consumer groups, their members and their lag."),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 
@@ -97,6 +97,33 @@ def cli() -> None:
       echo hello | odradek produce greetings     send a record
       odradek consume greetings --from-beginning --until-end
     """
+
+
+@click.command()
+@click.argument("properties", type=click.Path())
+@click.option(
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a property of the file; repeatable."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
+    default="INFO",
+    show_default=True,
+    help="Lowest level of the log messages on standard error.",
+)
+def broker(properties: str, overrides: tuple[str, ...], log_level: str) -> None:
+    """Run one broker until SIGTERM or Ctrl-C.
+
+    PROPERTIES is a file with Kafka's broker properties. It must set at least broker.id, zookeeper.connect, listeners
+    and log.dirs.
+
+    \b
+    Example:
+      odradek broker server.properties --override broker.id=2 --override listeners=PLAINTEXT://127.0.0.1:9094
+    """
+    from odradek.app.broker_process import run
+
+    sys.exit(run(properties, overrides, log_level=log_level))
 
 
 def main() -> None:

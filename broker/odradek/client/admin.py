@@ -19,7 +19,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.client.metadata import TopicView
 from odradek.client.models import (

@@ -1,7 +1,7 @@
 """The connections of a client: one for each node and purpose, opened when first needed.
 
-Used by `cluster`. Invariants: callers of the same connection share one attempt, which continues if one of them is
-cancelled; after a failure, the next attempt waits for `reconnect_backoff_ms`, doubled up to its maximum.
+Used by `cluster_client`. Invariants: callers of the same connection share one attempt, which continues if one of them
+is cancelled; after a failure, the next attempt waits for `reconnect_backoff_ms`, doubled up to its maximum.
 """
 
 from __future__ import annotations

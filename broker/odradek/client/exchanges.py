@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from odradek.base.errors import NONE, NetworkError
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.producer.accumulator import ProducerBatch
 from odradek.client.producer.sequences import Numbers
 from odradek.client.settings import NO_ACKS

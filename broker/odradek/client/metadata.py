@@ -1,4 +1,4 @@
-"""The metadata of a client, the schedule of its refreshes, and backoff after failures. Pure; used by `cluster`.
+"""The metadata of a client, the schedule of its refreshes, and backoff after failures. Pure; used by `cluster_client`.
 
 Invariant: the leader epoch of a partition never decreases while the topic is the same (KIP-320), so the response of a
 broker that is behind cannot restore an old leader.

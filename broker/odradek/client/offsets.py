@@ -18,7 +18,7 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
-from odradek.client.cluster import Cluster, Deadline
+from odradek.client.cluster_client import Cluster, Deadline
 from odradek.client.metadata import topics_of
 from odradek.client.models import ListedOffset, OffsetAndMetadata
 from odradek.protocol.messages.fetch import ListOffsetsResponse
@@ -27,7 +27,7 @@ from odradek.protocol.messages.offsets import OffsetCommitResponse, OffsetFetchR
 _CONSUMER_REPLICA: Final = -1
 
 
-class Membership(NamedTuple):
+class GroupMembership(NamedTuple):
     """The identity of a member in its group, for commits. The defaults are those of a consumer that is not a member."""
 
     generation_id: int = -1
@@ -150,7 +150,7 @@ async def commit_offsets(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
-    member: Membership,
+    member: GroupMembership,
     deadline: Deadline,
 ) -> None:
     """Commit the offsets of a group.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from odradek.base.errors import ConfigError
-from odradek.base.settings import Setting, boolean, choice, integer, long, settings_of, text, words
+from odradek.base.setting_definitions import Setting, boolean, choice, integer, long, settings_of, text, words
 
 NO_ACKS: Final = 0
 ALL_ACKS: Final = -1

@@ -1,7 +1,7 @@
 """The events in the controller's queue, and the value of Kafka's metric `ControllerState` for each.
 
-Events are frozen and compared by value, so a watch that fires twice queues one event. `runtime` adds the event for
-calls of request handlers. Names and numbers of the states are the same as in Kafka 3.9 (`ControllerState`).
+Events are frozen and compared by value, so a watch that fires twice queues one event. `controller_runtime` adds the
+event for calls of request handlers. Names and numbers of the states are the same as in Kafka 3.9 (`ControllerState`).
 """
 
 from __future__ import annotations

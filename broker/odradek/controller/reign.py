@@ -17,8 +17,8 @@ from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.controller import plans
-from odradek.controller.broker_requests.dispatch import Dispatcher
-from odradek.controller.broker_requests.request_batch import BrokerRequest, RequestBatch, Sender
+from odradek.controller.broker_requests.request_batch import BrokerRequest, ControllerIdentity, RequestBatch
+from odradek.controller.broker_requests.request_sender import RequestSender
 from odradek.controller.context import ControllerContext, Leadership, PartitionStatus, Replica, ReplicaStatus, slices
 from odradek.controller.controller_election import Election
 from odradek.controller.elections.election_rules import Cause, Obstacle
@@ -52,7 +52,7 @@ class Environment:
     clock: Clock
     config: BrokerConfig
     broker_id: int
-    dispatcher: Dispatcher
+    dispatcher: RequestSender
 
 
 class Reign:
@@ -66,7 +66,7 @@ class Reign:
         self.store = Store(environment.zk, election_result)
         self.batch = RequestBatch(
             self.context,
-            Sender(
+            ControllerIdentity(
                 controller_id=environment.broker_id,
                 controller_epoch=election_result.epoch,
                 listener=environment.config.inter_broker_listener,

@@ -29,18 +29,18 @@ from odradek.base.errors import (
     UnknownMemberIdError,
 )
 from odradek.base.types import NO_TIMESTAMP
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
 from odradek.coordinator.group_offsets import GroupOffsets
-from odradek.coordinator.log_records import GroupValue
-from odradek.coordinator.requests import (
+from odradek.coordinator.group_requests import (
     UNKNOWN_MEMBER_ID,
-    GroupDescription,
-    GroupListing,
+    DescribedGroup,
     JoinedMember,
     JoinResult,
+    ListedGroup,
     Protocols,
     SyncResult,
 )
+from odradek.coordinator.log_records import GroupValue
 from odradek.protocol.wire import Reader
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -70,7 +70,7 @@ TRANSITIONS: Final[Mapping[GroupState, Set[GroupState]]] = {
 """The allowed transitions from each state."""
 
 
-class IllegalTransitionError(OdradekError):
+class IllegalGroupTransitionError(OdradekError):
     """A transition that the current state does not allow: a bug."""
 
 
@@ -88,7 +88,7 @@ class ClassicGroup:
         self.protocol_name: str | None = None
         self.generation = 0
         self.leader_id: str | None = None
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
         """Member id of each instance id."""
         self.pending_members: set[str] = set()
@@ -111,7 +111,7 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol
         for member_value in value.members:
-            group.add(Member.loaded(member_value, value.protocol), None)
+            group.add(ClassicMember.loaded(member_value, value.protocol), None)
         if value.leader in group.members:
             group.leader_id = value.leader
         group.state = GroupState.STABLE if group.members else GroupState.EMPTY
@@ -126,9 +126,9 @@ class ClassicGroup:
     # State
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
-        """Change the state. Raises `IllegalTransitionError` if the transition is not allowed."""
+        """Change the state. Raises `IllegalGroupTransitionError` if the transition is not allowed."""
         if state not in TRANSITIONS[self.state]:
-            raise IllegalTransitionError(
+            raise IllegalGroupTransitionError(
                 f"the state of group {self.group_id!r} cannot change from {self.state.value} to {state.value}"
             )
         self.state = state
@@ -161,7 +161,7 @@ class ClassicGroup:
 
     # Members
 
-    def add(self, member: Member, answer: AnswerJoin | None) -> None:
+    def add(self, member: ClassicMember, answer: AnswerJoin | None) -> None:
         """Add a member. The first one sets the protocol type and is the leader."""
         if member.instance_id is not None:
             if member.instance_id in self.static_members:
@@ -175,7 +175,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def update(
-        self, member: Member, protocols: Protocols, timeouts_ms: tuple[int, int], answer: AnswerJoin | None
+        self, member: ClassicMember, protocols: Protocols, timeouts_ms: tuple[int, int], answer: AnswerJoin | None
     ) -> None:
         """Update a member that joins again. `timeouts_ms`: rebalance and session timeout."""
         self._count_protocols(member.protocols, protocols)
@@ -200,7 +200,7 @@ class ClassicGroup:
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
 
-    def replace_static(self, instance_id: str, new_member_id: str) -> Member:
+    def replace_static(self, instance_id: str, new_member_id: str) -> ClassicMember:
         """Give a static member a new id. Waiting requests with the old id are fenced (KIP-345)."""
         old_member_id = self.static_members[instance_id]
         member = self.members.pop(old_member_id)
@@ -242,7 +242,7 @@ class ClassicGroup:
         """Milliseconds in which the members must join: the longest rebalance timeout."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def unjoined_dynamic_members(self) -> list[Member]:
+    def unjoined_dynamic_members(self) -> list[ClassicMember]:
         """Return the dynamic members that did not join. Static members stay until their session times out."""
         return [member for member in self.members.values() if member.answer_join is None and not member.is_static]
 
@@ -271,13 +271,13 @@ class ClassicGroup:
 
     # Answers
 
-    def _keep_join(self, member: Member, answer: AnswerJoin | None) -> None:
+    def _keep_join(self, member: ClassicMember, answer: AnswerJoin | None) -> None:
         # A second JoinGroup can only come from another connection, so the client has given up the first one.
         self.answer_join(member, JoinResult(member_id=member.member_id, error_code=RebalanceInProgressError.code))
         self.awaiting_join += answer is not None
         member.answer_join = answer
 
-    def answer_join(self, member: Member, result: JoinResult | ProtocolError) -> bool:
+    def answer_join(self, member: ClassicMember, result: JoinResult | ProtocolError) -> bool:
         """Answer a member's waiting JoinGroup. Returns False if there is none."""
         answer = member.answer_join
         if answer is None:
@@ -287,12 +287,12 @@ class ClassicGroup:
         answer(result)
         return True
 
-    def keep_sync(self, member: Member, answer: AnswerSync) -> None:
+    def keep_sync(self, member: ClassicMember, answer: AnswerSync) -> None:
         """Keep a member's SyncGroup until the assignment is known. An earlier SyncGroup gets an error."""
         self.answer_sync(member, RebalanceInProgressError("The member has sent another SyncGroup request."))
         member.answer_sync = answer
 
-    def answer_sync(self, member: Member, result: SyncResult | ProtocolError) -> bool:
+    def answer_sync(self, member: ClassicMember, result: SyncResult | ProtocolError) -> bool:
         """Answer a member's waiting SyncGroup. Returns False if there is none."""
         answer = member.answer_sync
         if answer is None:
@@ -338,14 +338,14 @@ class ClassicGroup:
             ),
         )
 
-    def listing(self) -> GroupListing:
+    def listing(self) -> ListedGroup:
         """Return the group for ListGroups."""
-        return GroupListing(group_id=self.group_id, protocol_type=self.protocol_type or "", state=self.state.value)
+        return ListedGroup(group_id=self.group_id, protocol_type=self.protocol_type or "", state=self.state.value)
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> DescribedGroup:
         """Return the group for DescribeGroups."""
         protocol = self.protocol_name if self.state is GroupState.STABLE else None
-        return GroupDescription(
+        return DescribedGroup(
             group_id=self.group_id,
             state=self.state.value,
             protocol_type=self.protocol_type or "",

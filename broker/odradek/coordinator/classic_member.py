@@ -9,15 +9,15 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from odradek.base.errors import ProtocolError
+from odradek.coordinator.group_requests import DescribedMember, JoinRequest, JoinResult, Protocols, SyncResult
 from odradek.coordinator.log_records import MemberValue
-from odradek.coordinator.requests import JoinRequest, JoinResult, MemberDescription, Protocols, SyncResult
 
 AnswerJoin = Callable[[JoinResult | ProtocolError], None]
 AnswerSync = Callable[[SyncResult | ProtocolError], None]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class ClassicMember:
     """A member. Compared by identity, because the id of a static member changes when it rejoins."""
 
     member_id: str
@@ -38,7 +38,7 @@ class Member:
     """Whether a heartbeat has arrived since the deadline was set."""
 
     @classmethod
-    def joining(cls, request: JoinRequest, member_id: str) -> Member:
+    def joining(cls, request: JoinRequest, member_id: str) -> ClassicMember:
         """Create a member from its first JoinGroup."""
         return cls(
             member_id=member_id,
@@ -52,7 +52,7 @@ class Member:
         )
 
     @classmethod
-    def loaded(cls, value: MemberValue, protocol: str | None) -> Member:
+    def loaded(cls, value: MemberValue, protocol: str | None) -> ClassicMember:
         """Create a member from the log. It has only the protocol that its generation uses."""
         return cls(
             member_id=value.member_id,
@@ -101,9 +101,9 @@ class Member:
             assignment=assignment,
         )
 
-    def describe(self, protocol: str | None) -> MemberDescription:
+    def describe(self, protocol: str | None) -> DescribedMember:
         """Return the member for DescribeGroups. `protocol` is None unless the group is stable."""
-        return MemberDescription(
+        return DescribedMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
             client_id=self.client_id,

@@ -20,17 +20,16 @@ from odradek.base.errors import (
     RebalanceInProgressError,
 )
 from odradek.base.ports import Clock, Timer
+from odradek.base.topic_rules import partition_for
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
-from odradek.coordinator.delayed import DelayedHeartbeat, DelayedRebalance
-from odradek.coordinator.group_settings import GroupSettings
-from odradek.coordinator.offsets import CommitResult
-from odradek.coordinator.partitioning import partition_for
-from odradek.coordinator.ports import RecordLog, Respond, Runtime
-from odradek.coordinator.requests import (
+from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime
+from odradek.coordinator.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.group_requests import (
     CommitRequest,
+    DescribedGroup,
     FetchedOffset,
-    GroupDescription,
     GroupList,
+    GroupSettings,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -39,6 +38,7 @@ from odradek.coordinator.requests import (
     SyncRequest,
     SyncResult,
 )
+from odradek.coordinator.offset_commits import CommitResult
 from odradek.coordinator.shard import GroupShard
 from odradek.timer.purgatory import Purgatory
 
@@ -229,7 +229,7 @@ class GroupCoordinator:
         code = CoordinatorLoadInProgressError.code if self._runtime.is_loading else NONE
         return GroupList(error_code=code, groups=found)
 
-    async def describe(self, group_id: str) -> GroupDescription:
+    async def describe(self, group_id: str) -> DescribedGroup:
         """Handle DescribeGroups for one group. The state of a group that does not exist is Dead."""
         return self._runtime.shard(self._partition(group_id)).describe(group_id)
 

@@ -28,11 +28,10 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.coordinator.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
-from odradek.coordinator.group_settings import GroupSettings
-from odradek.coordinator.rebalancing import Rebalancer, with_reason
-from odradek.coordinator.requests import (
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.group_requests import (
     UNKNOWN_MEMBER_ID,
+    GroupSettings,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -40,13 +39,14 @@ from odradek.coordinator.requests import (
     MemberCheck,
     SyncRequest,
 )
+from odradek.coordinator.rebalancing import Rebalancer, with_reason
 
 logger = logging.getLogger(__name__)
 
 _MEMBER_ID_BYTES: Final = 16
 
 
-def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> Member:
+def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ClassicMember:
     """Return the member that sent a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if the member
     was replaced."""
     if instance_id is not None:
@@ -63,7 +63,7 @@ def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -
     return member
 
 
-def check_generation(group: ClassicGroup, check: MemberCheck) -> Member:
+def check_generation(group: ClassicGroup, check: MemberCheck) -> ClassicMember:
     """Return the member that sent a request. Raises the errors of `check_member`, and `IllegalGenerationError` if the
     generation is not the current one."""
     member = check_member(group, check.member_id, check.instance_id)
@@ -107,7 +107,7 @@ class Membership:
         elif request.member_id == UNKNOWN_MEMBER_ID:
             self._join_unknown(group, request, answer)
         elif request.member_id in group.pending_members and request.instance_id is None:
-            self._rebalancer.add_member(group, Member.joining(request, request.member_id), request, answer)
+            self._rebalancer.add_member(group, ClassicMember.joining(request, request.member_id), request, answer)
         else:
             self._join_again(group, request, answer)
         self._rebalancer.check_joined(group)
@@ -128,12 +128,12 @@ class Membership:
             if request.instance_id in group.static_members:
                 self._replace_static(group, request, member_id, answer)
             else:
-                self._rebalancer.add_member(group, Member.joining(request, member_id), request, answer)
+                self._rebalancer.add_member(group, ClassicMember.joining(request, member_id), request, answer)
         elif request.requires_known_member_id:
             self._rebalancer.expect_pending(group, member_id, request.session_timeout_ms)
             answer(JoinResult(member_id=member_id, error_code=MemberIdRequiredError.code))
         else:
-            self._rebalancer.add_member(group, Member.joining(request, member_id), request, answer)
+            self._rebalancer.add_member(group, ClassicMember.joining(request, member_id), request, answer)
 
     def _new_member_id(self, request: JoinRequest) -> str:
         unique = UUID(bytes=self._clock.token_bytes(_MEMBER_ID_BYTES), version=4)

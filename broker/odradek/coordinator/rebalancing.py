@@ -1,8 +1,8 @@
 """Rebalances classic groups: waits for members, removes them, distributes assignments, and writes records.
 
-`membership` calls it when members join, sync or leave, and the purgatories call it when a wait ends (`delayed`).
-Changes are appended through `RecordLog`. An assignment takes effect when its record is committed. A failed append
-causes another rebalance. All calls are made on the event loop, one at a time.
+`membership` calls it when members join, sync or leave, and the purgatories call it when a wait ends
+(`delayed_rebalances`). Changes are appended through `RecordLog`. An assignment takes effect when its record is
+committed. A failed append causes another rebalance. All calls are made on the event loop, one at a time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import Offset
 from odradek.coordinator.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, Member
-from odradek.coordinator.delayed import (
+from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.coordinator_ports import RecordLog
+from odradek.coordinator.delayed_rebalances import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
@@ -38,10 +39,8 @@ from odradek.coordinator.delayed import (
     InitialDelayedJoin,
     Rebalances,
 )
-from odradek.coordinator.group_settings import GroupSettings
+from odradek.coordinator.group_requests import GroupSettings, JoinRequest, JoinResult, SyncResult
 from odradek.coordinator.log_records import GroupKey, encode_group_key, encode_group_value
-from odradek.coordinator.ports import RecordLog
-from odradek.coordinator.requests import JoinRequest, JoinResult, SyncResult
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class Rebalancer:
 
     # Members
 
-    def add_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
+    def add_member(self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, answer: AnswerJoin) -> None:
         """Add a new member and start a rebalance."""
         if group.state is GroupState.PREPARING_REBALANCE and group.generation == 0:
             group.new_member_added = True
@@ -104,13 +103,15 @@ class Rebalancer:
         self._expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined", request.reason))
 
-    def update_member(self, group: ClassicGroup, member: Member, request: JoinRequest, answer: AnswerJoin) -> None:
+    def update_member(
+        self, group: ClassicGroup, member: ClassicMember, request: JoinRequest, answer: AnswerJoin
+    ) -> None:
         """Update a member that joins again, and start a rebalance."""
         timeouts_ms = (request.rebalance_timeout_ms, request.session_timeout_ms)
         group.update(member, request.protocols, timeouts_ms, answer)
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined again", request.reason))
 
-    def remove_member(self, group: ClassicGroup, member: Member, reason: str) -> None:
+    def remove_member(self, group: ClassicGroup, member: ClassicMember, reason: str) -> None:
         """Remove a member and start a rebalance of the others."""
         group.remove(member.member_id)
         self.end_wait(group, member.member_id)
@@ -129,7 +130,7 @@ class Rebalancer:
         operation = DelayedHeartbeat(self, group, member_id, timeout_ms, is_pending=True)
         self._heartbeats.try_complete_else_watch(operation, [(group, member_id)])
 
-    def heartbeat(self, group: ClassicGroup, member: Member) -> None:
+    def heartbeat(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Handle a heartbeat: restart the member's session timeout."""
         self._expect_heartbeat(group, member, member.session_timeout_ms)
 
@@ -137,7 +138,7 @@ class Rebalancer:
         """Stop waiting for a member that was removed."""
         self._heartbeats.check((group, member_id))
 
-    def _expect_heartbeat(self, group: ClassicGroup, member: Member, timeout_ms: int) -> None:
+    def _expect_heartbeat(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int) -> None:
         key = (group, member.member_id)
         member.has_heartbeat = True
         self._heartbeats.check(key)
@@ -250,23 +251,23 @@ class Rebalancer:
             member.assignment = b""
             self._answer_sync(group, member, error)
 
-    def _answer_sync(self, group: ClassicGroup, member: Member, result: SyncResult | ProtocolError) -> None:
+    def _answer_sync(self, group: ClassicGroup, member: ClassicMember, result: SyncResult | ProtocolError) -> None:
         # The session did not expire while the member waited for this response, so restart it now.
         if group.answer_sync(member, result):
             self.heartbeat(group, member)
 
-    def assignment_of(self, group: ClassicGroup, member: Member) -> SyncResult:
+    def assignment_of(self, group: ClassicGroup, member: ClassicMember) -> SyncResult:
         """Return the SyncGroup result for a member of a stable group."""
         return SyncResult(
             protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
         )
 
-    def keep_sync(self, group: ClassicGroup, member: Member, answer: AnswerSync) -> None:
+    def keep_sync(self, group: ClassicGroup, member: ClassicMember, answer: AnswerSync) -> None:
         """Keep a SyncGroup request until the assignment is known."""
         group.keep_sync(member, answer)
         self.record_sync(group, member)
 
-    def record_sync(self, group: ClassicGroup, member: Member) -> None:
+    def record_sync(self, group: ClassicGroup, member: ClassicMember) -> None:
         """Record that the member has sent SyncGroup in this generation."""
         group.pending_sync.discard(member.member_id)
         self._rebalances.check((group, _SYNC))

@@ -22,19 +22,14 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.delayed import Heartbeats, Rebalances
-from odradek.coordinator.group_settings import GroupSettings
-from odradek.coordinator.log_records import GroupKey, encode_group_key
-from odradek.coordinator.membership import Membership
-from odradek.coordinator.offsets import CommitResult, OffsetCommits, client_error, tombstones
-from odradek.coordinator.ports import RecordLog, Respond
-from odradek.coordinator.rebalancing import Rebalancer
-from odradek.coordinator.replay import Replay
-from odradek.coordinator.requests import (
+from odradek.coordinator.coordinator_ports import RecordLog, Respond
+from odradek.coordinator.delayed_rebalances import Heartbeats, Rebalances
+from odradek.coordinator.group_requests import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
+    DescribedGroup,
     FetchedOffset,
-    GroupDescription,
+    GroupSettings,
     JoinRequest,
     JoinResult,
     LeaveResult,
@@ -43,6 +38,11 @@ from odradek.coordinator.requests import (
     SyncRequest,
     SyncResult,
 )
+from odradek.coordinator.log_records import GroupKey, encode_group_key
+from odradek.coordinator.membership import Membership
+from odradek.coordinator.offset_commits import CommitResult, OffsetCommits, client_error, tombstones
+from odradek.coordinator.rebalancing import Rebalancer
+from odradek.coordinator.replay import Replay
 
 logger = logging.getLogger(__name__)
 
@@ -215,10 +215,10 @@ class GroupShard:
 
     # Whole groups
 
-    def describe(self, group_id: str) -> GroupDescription:
+    def describe(self, group_id: str) -> DescribedGroup:
         """Return a group. An unknown group has the state Dead."""
         group = self.groups.get(group_id)
-        return GroupDescription(group_id=group_id, state=GroupState.DEAD.value) if group is None else group.describe()
+        return DescribedGroup(group_id=group_id, state=GroupState.DEAD.value) if group is None else group.describe()
 
     def delete(self, group_id: str, respond: Respond[None]) -> None:
         """Remove an empty group and its offsets. Raises `GroupIdNotFoundError` and `NonEmptyGroupError`."""

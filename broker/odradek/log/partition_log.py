@@ -31,7 +31,7 @@ from odradek.log.retention import RetentionRules, expired_segments
 from odradek.log.segments.replacement import cleanable_segments
 from odradek.log.segments.segment import INT32_MAX, whole_batches
 from odradek.log.segments.segment_list import ReadBounds
-from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.log.segments.transaction_index import AbortedTxn
 from odradek.log.state import LogState
 from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
 from odradek.records.admission import prepare
@@ -174,7 +174,7 @@ class PartitionLog(LogState["PartitionLog"]):
 
     def _note_ended(self, ended: EndedTransaction | None) -> None:
         if ended is not None and ended.is_aborted:
-            self._segments.active.add_aborted(AbortedTransaction(*ended[:4]))
+            self._segments.active.add_aborted(AbortedTxn(*ended[:4]))
 
     def _count_unflushed(self, records: int) -> None:
         durability = self._durability

@@ -15,9 +15,9 @@ from prometheus_client.samples import Sample
 
 from odradek.metrics.process import GarbageCollections, IdleShare, ProcessTree, resident_bytes
 from odradek.metrics.quantiles import Quantiles
-from odradek.metrics.requests import PARTS, RequestStats
-from odradek.metrics.series import SERIES, Kind, Labels, Reading, Series
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.request_stats import PARTS, RequestStats
+from odradek.metrics.series import SERIES, Labels, Reading, Series, SeriesType
+from odradek.metrics.topic_stats import BrokerTopicStats
 
 
 class Distribution(NamedTuple):
@@ -49,7 +49,7 @@ class BrokerCollector(Collector):
 
     def provide(self, name: str, source: Callable[[], Iterable[Reading]]) -> None:
         """Call `source` for the readings of a counter or gauge at each scrape."""
-        if SERIES[name].kind is Kind.SUMMARY:
+        if SERIES[name].kind is SeriesType.SUMMARY:
             raise ValueError(f"{name} is a summary")
         self._sources[name] = source
 
@@ -59,7 +59,7 @@ class BrokerCollector(Collector):
 
     def provide_summary(self, name: str, source: Callable[[], Iterable[Distribution]]) -> None:
         """Call `source` for the distributions of a summary at each scrape."""
-        if SERIES[name].kind is not Kind.SUMMARY:
+        if SERIES[name].kind is not SeriesType.SUMMARY:
             raise ValueError(f"{name} is not a summary")
         self._summaries[name] = source
 

@@ -45,7 +45,7 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 _HEADER_END: Final = b"\r\n\r\n"
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """The parts of a request that routes use."""
 
     path: str
@@ -53,7 +53,7 @@ class Request(NamedTuple):
     accept: str
 
 
-class Response(NamedTuple):
+class HttpResponse(NamedTuple):
     """One response."""
 
     status: HTTPStatus
@@ -68,7 +68,7 @@ class Probe(NamedTuple):
     reason: str
 
 
-Route = Callable[[Request], Response | Awaitable[Response]]
+Route = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 """Called on the event loop. An exception is logged and answered with status 500."""
 
 
@@ -80,20 +80,20 @@ class _BadRequestError(Exception):
         self.status: Final = status
 
 
-def text(body: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def text(body: str, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
     """Return a response of plain text that ends with a line feed."""
-    return Response(status, _PLAIN, f"{body}\n".encode())
+    return HttpResponse(status, _PLAIN, f"{body}\n".encode())
 
 
-def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
     """Return a response of JSON. `value` must be supported by `json.dumps`."""
-    return Response(status, "application/json", json.dumps(value, separators=(",", ":")).encode() + b"\n")
+    return HttpResponse(status, "application/json", json.dumps(value, separators=(",", ":")).encode() + b"\n")
 
 
 def probe_route(probe: Callable[[], Probe]) -> Route:
     """Return a route that answers 200 if the probe passes and 503 otherwise, with its message."""
 
-    def answer(_: Request) -> Response:
+    def answer(_: HttpRequest) -> HttpResponse:
         passed, reason = probe()
         return text(reason, HTTPStatus.OK if passed else HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -103,9 +103,9 @@ def probe_route(probe: Callable[[], Probe]) -> Route:
 def metrics_route(registry: CollectorRegistry) -> Route:
     """Return a route for Prometheus, in the text format of its Accept header. Collectors run on the event loop."""
 
-    def answer(request: Request) -> Response:
+    def answer(request: HttpRequest) -> HttpResponse:
         encode, content_type = choose_encoder(request.accept)
-        return Response(HTTPStatus.OK, content_type, encode(registry))
+        return HttpResponse(HTTPStatus.OK, content_type, encode(registry))
 
     return answer
 
@@ -148,7 +148,7 @@ class HttpServer:
         server.server_close()
         await asyncio.to_thread(thread.join)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         route = self._routes.get(request.path)
         if route is None:
             return text(f"Here are {', '.join(sorted(self._routes))}.", HTTPStatus.NOT_FOUND)
@@ -172,7 +172,7 @@ class _Server(ThreadingTCPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Callable[[Request], Coroutine[None, None, Response]],
+        answer: Callable[[HttpRequest], Coroutine[None, None, HttpResponse]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         if ":" in address[0]:
@@ -201,7 +201,7 @@ class _Server(ThreadingTCPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         logger.debug("a connection of %s broke", client_address, exc_info=True)
 
-    def ask_loop(self, request: Request) -> Response:
+    def ask_loop(self, request: HttpRequest) -> HttpResponse:
         """Return the response of the event loop, or 503 if it does not answer in time."""
         future = asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
         try:
@@ -250,7 +250,7 @@ class _Connection(BaseRequestHandler):
         return received
 
 
-def parse_request(received: bytes) -> tuple[str, Request]:
+def parse_request(received: bytes) -> tuple[str, HttpRequest]:
     """Return method and request of complete headers; a body is ignored."""
     lines = received.partition(_HEADER_END)[0].decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
@@ -261,10 +261,10 @@ def parse_request(received: bytes) -> tuple[str, Request]:
     fields = (line.partition(":") for line in lines[1:])
     accept = ",".join(value.strip() for name, _, value in fields if name.lower() == "accept")
     path, _, query = words[1].partition("?")
-    return words[0], Request(path, query, accept)
+    return words[0], HttpRequest(path, query, accept)
 
 
-def _head(response: Response) -> bytes:
+def _head(response: HttpResponse) -> bytes:
     status = response.status
     return (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"

@@ -15,7 +15,7 @@ Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
 
 
-class Kind(Enum):
+class SeriesType(Enum):
     """Type of a series in Prometheus."""
 
     COUNTER = CounterMetricFamily
@@ -27,17 +27,17 @@ class Series(NamedTuple):
     """Declaration of one metric."""
 
     name: str
-    kind: Kind
+    kind: SeriesType
     help: str
 
 
-def _series(kind: Kind, prefix: str, entries: Mapping[str, str]) -> dict[str, Series]:
+def _series(kind: SeriesType, prefix: str, entries: Mapping[str, str]) -> dict[str, Series]:
     return {prefix + name: Series(prefix + name, kind, text) for name, text in entries.items()}
 
 
 SERIES: Final[Mapping[str, Series]] = {
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "kafka_server_brokertopicmetrics_",
         {
             "messagesin_total": "Records appended by producers and coordinators.",
@@ -59,7 +59,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_replicamanager_",
         {
             "leadercount": "Partitions that this broker leads.",
@@ -72,7 +72,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "kafka_server_replicamanager_",
         {
             "isrshrinks_total": "Number of times that the ISR of a partition shrank.",
@@ -80,7 +80,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_",
         {
             "leaderreplication_byte_rate": "Bytes per second that this broker sends for throttled replicas.",
@@ -88,7 +88,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_cluster_partition_",
         {
             "replicascount": "Number of replicas; 0 if this broker is a follower.",
@@ -97,7 +97,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_controller_kafkacontroller_",
         {
             "activecontrollercount": "1 on the active controller, 0 on other brokers.",
@@ -111,17 +111,17 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.SUMMARY,
+        SeriesType.SUMMARY,
         "kafka_controller_controllerstats_",
         {"leaderelectionrateandtimems": "Milliseconds in which the controller handled a change of the live brokers."},
     ),
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "kafka_controller_controllerstats_",
         {"uncleanleaderelections_total": "Elections of a leader outside the ISR."},
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_log_log_",
         {
             "size": "Size of the log in bytes.",
@@ -131,13 +131,15 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.SUMMARY,
+        SeriesType.SUMMARY,
         "kafka_log_logflushstats_",
         {"logflushrateandtimems": "Time of a log flush in milliseconds."},
     ),
-    **_series(Kind.GAUGE, "kafka_log_logmanager_", {"offlinelogdirectorycount": "Number of failed log directories."}),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE, "kafka_log_logmanager_", {"offlinelogdirectorycount": "Number of failed log directories."}
+    ),
+    **_series(
+        SeriesType.GAUGE,
         "kafka_log_logcleaner_",
         {
             "cleaner_recopy_percent": "Bytes written by the last cleaning passes as a percentage of the bytes read.",
@@ -148,7 +150,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_log_logcleanermanager_",
         {
             "max_dirty_percent": "Dirty ratio of the dirtiest compacted log in percent.",
@@ -158,12 +160,12 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "odradek_log_cleaner_",
         {"worker_deaths_total": "Worker processes that died during a cleaning pass."},
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "odradek_log_directory_",
         {
             "free_bytes": "Free bytes of the directory's file system at the last measurement.",
@@ -172,12 +174,12 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_replicaalterlogdirsmanager_",
         {"maxlag": "Maximum lag in records of a replica that moves to another log directory."},
     ),
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "kafka_network_requestmetrics_",
         {
             "requests_total": "Answered requests.",
@@ -185,7 +187,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.SUMMARY,
+        SeriesType.SUMMARY,
         "kafka_network_requestmetrics_",
         {
             "totaltimems": "Milliseconds from the arrival of a request until its response was sent.",
@@ -197,17 +199,17 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_network_requestchannel_",
         {"requestqueuesize": "Requests that wait for their handler to begin."},
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_socket_server_metrics_",
         {"connection_count": "Open connections of a listener."},
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_",
         {
             "network_socketserver_networkprocessoravgidle_percent": "Idle share (0..1) of the event loop.",
@@ -218,7 +220,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_delayedoperationpurgatory_",
         {
             "purgatorysize": "Entries in the watch lists, one for each operation and key.",
@@ -226,22 +228,22 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_replicafetchermanager_",
         {"maxlag": "Maximum lag in records of a follower replica on this broker."},
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "kafka_server_fetcherlagmetrics_",
         {"consumerlag": "Records by which a follower replica is behind its leader's high watermark."},
     ),
     **_series(
-        Kind.SUMMARY,
+        SeriesType.SUMMARY,
         "kafka_server_zookeeperclientmetrics_",
         {"zookeeperrequestlatencyms": "Milliseconds from sending a ZooKeeper request until its response."},
     ),
     **_series(
-        Kind.COUNTER,
+        SeriesType.COUNTER,
         "kafka_server_sessionexpirelistener_",
         {
             "zookeeperexpires_total": "Expired ZooKeeper sessions.",
@@ -250,7 +252,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.GAUGE,
+        SeriesType.GAUGE,
         "jvm_",
         {
             "memory_used_bytes": "Resident memory of the process in bytes; provided for JVM dashboards.",
@@ -259,7 +261,7 @@ SERIES: Final[Mapping[str, Series]] = {
         },
     ),
     **_series(
-        Kind.SUMMARY,
+        SeriesType.SUMMARY,
         "jvm_",
         {"gc_collection_seconds": "Seconds of Python's garbage collections; provided for JVM dashboards."},
     ),

@@ -22,6 +22,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Any, Final, cast, overload
 
+from odradek.base import VERSION
 from odradek.base.errors import (
     MalformedFrameError,
     NetworkError,
@@ -30,7 +31,6 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Buffer
-from odradek.base.version import VERSION
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, Response, decode_response, encode_request
 from odradek.protocol.messages.cluster import ApiVersionsResponse

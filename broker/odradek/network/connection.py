@@ -28,7 +28,7 @@ from typing import Final, cast
 
 from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVersionError
 from odradek.base.ports import Buffer, Clock, FileRegion, Part
-from odradek.metrics.requests import RequestSample
+from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
 from odradek.network.outflow import Outflow, OutflowEvents, loaded, sendable_descriptor
 from odradek.network.pages import FileAccess

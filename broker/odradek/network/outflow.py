@@ -49,7 +49,7 @@ _MOST_BUFFERS: Final = 512
 """Buffers per sendmsg call; Linux allows 1024 (IOV_MAX)."""
 
 
-class State(Enum):
+class OutflowState(Enum):
     """What an outflow waits for; see the table above."""
 
     DRAINING = auto()
@@ -137,7 +137,7 @@ class Outflow:
         self._access: Final = access
         self._ahead: Final = ahead
         self._loop: Final = loop
-        self._state = State.DRAINING
+        self._state = OutflowState.DRAINING
         self._parts: Final[deque[Part]] = deque()
         self._regions = 0
         self._at = 0
@@ -151,7 +151,7 @@ class Outflow:
         """Whether the event loop reports space in the socket buffer."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> OutflowState:
         """What the outflow waits for."""
         return self._state
 
@@ -164,8 +164,8 @@ class Outflow:
 
     def start(self) -> None:
         """Start sending: the transport's buffer is empty."""
-        if self._state is State.DRAINING:
-            self._state = State.SENDING
+        if self._state is OutflowState.DRAINING:
+            self._state = OutflowState.SENDING
             self._send()
 
     def release(self) -> None:
@@ -173,7 +173,7 @@ class Outflow:
 
         A thread that is reading continues to its end and keeps only the file, nothing of the connection.
         """
-        self._state = State.RELEASED
+        self._state = OutflowState.RELEASED
         self._watch(False)
         if self._reading is not None:
             self._reading.cancel()
@@ -190,7 +190,7 @@ class Outflow:
         """Send until the outflow must wait, or everything is sent."""
         sent = 0
         try:
-            while self._regions and self._state is State.SENDING:
+            while self._regions and self._state is OutflowState.SENDING:
                 if sent >= TURN_BYTES:
                     self._next_turn = self._loop.call_soon(self._take_turn)
                     return
@@ -205,7 +205,7 @@ class Outflow:
         except OSError as error:
             self._fail(f"it cannot be written to: {error.strerror or error}")
         else:
-            if self._state is State.SENDING:
+            if self._state is OutflowState.SENDING:
                 self._finish()
 
     def _send_buffers(self) -> int:
@@ -280,16 +280,16 @@ class Outflow:
     # Waiting for the socket
 
     def _block(self) -> None:
-        self._state = State.BLOCKED
+        self._state = OutflowState.BLOCKED
         self._watch(True)
 
     def _unblock(self) -> None:
-        self._state = State.SENDING
+        self._state = OutflowState.SENDING
         if self._loop.time() - self._looked_at > FORGOTTEN_AFTER_S:
             self._ready_until = 0
         self._send()
         # Kept while the outflow blocks repeatedly: registering it again costs more than a sendfile call.
-        self._watch(self._state is State.BLOCKED)
+        self._watch(self._state is OutflowState.BLOCKED)
 
     def _watch(self, wanted: bool) -> None:
         if wanted and not self._watches:
@@ -302,12 +302,12 @@ class Outflow:
 
     def _read(self, region: FileRegion, length: int, job: Callable[[], bytes | None]) -> None:
         """Read in a thread. It returns the rest of the region as bytes, or None once `length` bytes are resident."""
-        self._state = State.READING
+        self._state = OutflowState.READING
         self._reading = reading = asyncio.ensure_future(self._access.run_blocking(job))
         reading.add_done_callback(partial(self._have_read, region, length))
 
     def _have_read(self, region: FileRegion, length: int, reading: asyncio.Future[bytes | None]) -> None:
-        if reading.cancelled() or self._state is not State.READING:
+        if reading.cancelled() or self._state is not OutflowState.READING:
             return
         self._reading = None
         try:
@@ -324,7 +324,7 @@ class Outflow:
         if data is not None and not self._replace(region, data):
             return
         self._is_ready(length)
-        self._state = State.SENDING
+        self._state = OutflowState.SENDING
         self._send()
 
     def _is_ready(self, length: int) -> None:

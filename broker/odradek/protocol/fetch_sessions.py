@@ -1,10 +1,10 @@
 """Incremental fetch sessions (KIP-227): the numbering that both sides share, and the state of the side that fetches.
 
-Consumers and followers have one `FetchSession` for each leader. `replication/sessions/fetch_session` is the leader's
-side. A session begins with a full request, of epoch 0; the leader answers with an id for it, or with 0 if it keeps no
-session. Each further request contains the id, the next epoch, the partitions that are new or changed, and those to
-remove. After an error or a lost response a full request begins a new session; it contains the id of the old one, which
-the leader then closes.
+Consumers and followers have one `FetchSessionHandler` for each leader. `replication/sessions/fetch_session` is the
+leader's side. A session begins with a full request, of epoch 0; the leader answers with an id for it, or with 0 if it
+keeps no session. Each further request contains the id, the next epoch, the partitions that are new or changed, and
+those to remove. After an error or a lost response a full request begins a new session; it contains the id of the old
+one, which the leader then closes.
 
     state         request     success, id 0    success, id n    error FETCH_SESSION_ID_NOT_FOUND    other error, or none
     full          id/0        full             incremental      full, id 0                          full, same id
@@ -46,7 +46,7 @@ class SessionRequest(NamedTuple, Generic[Key, Entry]):
     """Partitions to remove, as they were requested last."""
 
 
-class FetchSession(Generic[Key, Entry]):
+class FetchSessionHandler(Generic[Key, Entry]):
     """The session with one leader, from the side that fetches. `Entry` is what is requested of one partition.
 
     Invariant: `requested` is what the leader remembers, or the next request is a full one. The caller reports the

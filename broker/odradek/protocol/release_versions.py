@@ -1,8 +1,8 @@
 """The version of a request between brokers under an `inter.broker.protocol.version`.
 
-`replication/follower/leader_channel` and `controller/broker_requests/dispatch` look up the highest version that may be
-sent. During an upgrade, the setting limits newer brokers to the versions that the older ones understand, whatever both
-announce.
+`replication/follower/leader_channel` and `controller/broker_requests/request_sender` look up the highest version that
+may be sent. During an upgrade, the setting limits newer brokers to the versions that the older ones understand,
+whatever both announce.
 """
 
 from __future__ import annotations

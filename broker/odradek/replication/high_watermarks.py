@@ -1,8 +1,8 @@
 """The high watermark checkpoint: reads the high watermarks at startup and writes them every few seconds.
 
-`leadership` claims a stored high watermark when a partition gets its log; `manager` triggers writes in the background
-and once more at shutdown. Invariant: the high watermark of a log that has no role yet is written again unchanged, so
-that two crashes in a row lose nothing.
+`leadership` claims a stored high watermark when a partition gets its log; `replica_manager` triggers writes in the
+background and once more at shutdown. Invariant: the high watermark of a log that has no role yet is written again
+unchanged, so that two crashes in a row lose nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
-from odradek.log.manager import LogManager
-from odradek.replication.table import PartitionTable
+from odradek.log.log_manager import LogManager
+from odradek.replication.partition_table import PartitionTable
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ class Phase(Enum):
     SHRINKING = auto()
 
 
-class Event(Enum):
+class IsrEvent(Enum):
     """What happens to the ISR."""
 
     EXPAND = auto()
@@ -37,13 +37,13 @@ class Event(Enum):
 
 
 _TRANSITIONS: Final = {
-    (Phase.COMMITTED, Event.EXPAND): Phase.EXPANDING,
-    (Phase.COMMITTED, Event.SHRINK): Phase.SHRINKING,
-    (Phase.COMMITTED, Event.COMMIT): Phase.COMMITTED,
-    (Phase.EXPANDING, Event.COMMIT): Phase.COMMITTED,
-    (Phase.EXPANDING, Event.REJECT): Phase.COMMITTED,
-    (Phase.SHRINKING, Event.COMMIT): Phase.COMMITTED,
-    (Phase.SHRINKING, Event.REJECT): Phase.COMMITTED,
+    (Phase.COMMITTED, IsrEvent.EXPAND): Phase.EXPANDING,
+    (Phase.COMMITTED, IsrEvent.SHRINK): Phase.SHRINKING,
+    (Phase.COMMITTED, IsrEvent.COMMIT): Phase.COMMITTED,
+    (Phase.EXPANDING, IsrEvent.COMMIT): Phase.COMMITTED,
+    (Phase.EXPANDING, IsrEvent.REJECT): Phase.COMMITTED,
+    (Phase.SHRINKING, IsrEvent.COMMIT): Phase.COMMITTED,
+    (Phase.SHRINKING, IsrEvent.REJECT): Phase.COMMITTED,
 }
 
 
@@ -66,23 +66,23 @@ class InSyncSet:
         """The larger of the committed and the proposed set."""
         return self.proposed if self.phase is Phase.EXPANDING else self.committed
 
-    def step(self, event: Event, members: tuple[int, ...] = ()) -> InSyncSet:
+    def step(self, event: IsrEvent, members: tuple[int, ...] = ()) -> InSyncSet:
         """Return the next state; `members` is the proposed or committed set. Raises `ValueError` if it is illegal."""
         phase = _TRANSITIONS.get((self.phase, event))
         if phase is None:
             raise ValueError(f"{event.name} is not possible while {self.phase.name}")
-        if event is Event.REJECT:
+        if event is IsrEvent.REJECT:
             return InSyncSet(self.committed, self.committed)
-        if event is Event.COMMIT:
+        if event is IsrEvent.COMMIT:
             return InSyncSet(members, members)
-        if event is Event.EXPAND and not set(members) > set(self.committed):
+        if event is IsrEvent.EXPAND and not set(members) > set(self.committed):
             raise ValueError(f"{members} does not expand {self.committed}")
-        if event is Event.SHRINK and not set(members) < set(self.committed):
+        if event is IsrEvent.SHRINK and not set(members) < set(self.committed):
             raise ValueError(f"{members} does not shrink {self.committed}")
         return InSyncSet(self.committed, members, phase)
 
 
-class Refusal(Enum):
+class FailedProposal(Enum):
     """What follows when a proposal fails."""
 
     REVERT = auto()
@@ -94,17 +94,17 @@ class Refusal(Enum):
 
 
 _REFUSALS: Final = {
-    55: Refusal.REVERT,  # OPERATION_NOT_ATTEMPTED
-    107: Refusal.REVERT,  # INELIGIBLE_REPLICA
-    3: Refusal.WAIT,  # UNKNOWN_TOPIC_OR_PARTITION
-    42: Refusal.WAIT,  # INVALID_REQUEST
-    74: Refusal.WAIT,  # FENCED_LEADER_EPOCH
-    95: Refusal.WAIT,  # INVALID_UPDATE_VERSION
-    100: Refusal.WAIT,  # UNKNOWN_TOPIC_ID
-    108: Refusal.WAIT,  # NEW_LEADER_ELECTED
+    55: FailedProposal.REVERT,  # OPERATION_NOT_ATTEMPTED
+    107: FailedProposal.REVERT,  # INELIGIBLE_REPLICA
+    3: FailedProposal.WAIT,  # UNKNOWN_TOPIC_OR_PARTITION
+    42: FailedProposal.WAIT,  # INVALID_REQUEST
+    74: FailedProposal.WAIT,  # FENCED_LEADER_EPOCH
+    95: FailedProposal.WAIT,  # INVALID_UPDATE_VERSION
+    100: FailedProposal.WAIT,  # UNKNOWN_TOPIC_ID
+    108: FailedProposal.WAIT,  # NEW_LEADER_ELECTED
 }
 
 
-def refusal_of(code: int) -> Refusal:
+def refusal_of(code: int) -> FailedProposal:
     """Return what to do after AlterPartition failed with an error `code`; unknown errors are retried."""
-    return _REFUSALS.get(code, Refusal.RETRY)
+    return _REFUSALS.get(code, FailedProposal.RETRY)

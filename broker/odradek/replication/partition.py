@@ -1,8 +1,8 @@
 """Decisions about one partition: role, epochs, ISR, high watermark, acknowledgement and truncation.
 
 It gets LeaderAndIsr states, follower fetches, appended offsets and the time, and returns new offsets, ISR proposals and
-error codes. Nothing here waits, logs or writes: `manager` and `leadership` carry the decisions out and own the log,
-which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
+error codes. Nothing here waits, logs or writes: `replica_manager` and `leadership` carry the decisions out and own the
+log, which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
 
 Invariants: while this broker leads in one epoch, the high watermark never falls, and it is never above the log end
 offset of any member of the maximal ISR; log start <= high watermark <= log end.
@@ -18,7 +18,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.base.config import TopicConfig
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
-from odradek.replication.isr import Event, InSyncSet, Refusal, refusal_of
+from odradek.replication.isr import FailedProposal, InSyncSet, IsrEvent, refusal_of
 
 NOT_LEADER_OR_FOLLOWER: Final = 6
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: Final = 20
@@ -395,7 +395,7 @@ class Partition(Generic[LogT_co]):
 
     def propose_expansion(self, broker_id: int) -> IsrProposal:
         """Propose that a replica joins the ISR; the proposal is pending from now on."""
-        self.in_sync = self.in_sync.step(Event.EXPAND, (*self.in_sync.committed, broker_id))
+        self.in_sync = self.in_sync.step(IsrEvent.EXPAND, (*self.in_sync.committed, broker_id))
         return self._proposal()
 
     def lagging(self, now_ms: float) -> tuple[int, ...]:
@@ -415,7 +415,7 @@ class Partition(Generic[LogT_co]):
     def propose_shrinking(self, broker_ids: tuple[int, ...]) -> IsrProposal:
         """Propose that replicas leave the ISR; the proposal is pending from now on."""
         self.in_sync = self.in_sync.step(
-            Event.SHRINK, tuple(member for member in self.in_sync.committed if member not in broker_ids)
+            IsrEvent.SHRINK, tuple(member for member in self.in_sync.committed if member not in broker_ids)
         )
         return self._proposal()
 
@@ -433,19 +433,19 @@ class Partition(Generic[LogT_co]):
         """Apply the committed answer to a proposal. Returns False if it is superseded or of another leader epoch."""
         if not self.is_current(proposal) or leader_epoch != self.leader_epoch or partition_epoch < self.partition_epoch:
             return False
-        self.in_sync = self.in_sync.step(Event.COMMIT, isr)
+        self.in_sync = self.in_sync.step(IsrEvent.COMMIT, isr)
         self.partition_epoch = partition_epoch
         return True
 
-    def refuse(self, proposal: IsrProposal, code: int) -> Refusal:
+    def refuse(self, proposal: IsrProposal, code: int) -> FailedProposal:
         """Handle an error answer to a proposal. Returns what to do next: WAIT for a superseded one."""
         if not self.is_current(proposal):
-            return Refusal.WAIT
+            return FailedProposal.WAIT
         refusal = refusal_of(code)
-        if refusal is Refusal.REVERT:
+        if refusal is FailedProposal.REVERT:
             for broker_id in set(proposal.isr) - set(self.in_sync.committed):
                 self._remote[broker_id].refuse(self._lag_max_ms)
-            self.in_sync = self.in_sync.step(Event.REJECT)
+            self.in_sync = self.in_sync.step(IsrEvent.REJECT)
         return refusal
 
     def _proposal(self) -> IsrProposal:

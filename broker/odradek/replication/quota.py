@@ -1,8 +1,8 @@
 """Replication quotas (KIP-73): a byte rate over a few windows, and the replicas that are throttled.
 
-The leader's `reader` and the followers' fetch loops record bytes and check the rate; `manager` owns one quota for each
-side. The topics' settings list the throttled replicas. Nothing here waits: while the rate is exceeded, throttled
-replicas are omitted from responses or requests.
+The leader's `reader` and the followers' fetch loops record bytes and check the rate; `replica_manager` owns one quota
+for each side. The topics' settings list the throttled replicas. Nothing here waits: while the rate is exceeded,
+throttled replicas are omitted from responses or requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
-from odradek.replication.table import PartitionTable
+from odradek.replication.partition_table import PartitionTable
 
 ALL_REPLICAS: Final = "*"
 

@@ -19,7 +19,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.replication.partition import LeaderAndIsrState
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 
 
 class RoleStep(Enum):

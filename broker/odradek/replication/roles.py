@@ -26,12 +26,12 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.replication.follower.fetchers import FetcherManager
 from odradek.replication.high_watermarks import HighWatermarks
 from odradek.replication.partition import LeaderAndIsrState, Partition, Role
+from odradek.replication.partition_table import HostedPartition, PartitionTable
 from odradek.replication.role_plan import RoleChange, RoleKnownError, RoleStep, plan_roles
-from odradek.replication.table import HostedPartition, PartitionTable
 
 EPOCH_DURING_DELETE: Final = -2
 """Leader epoch with which the controller stops replicas of a deleted topic; it overrides every other epoch."""

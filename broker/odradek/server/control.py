@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.base.errors import NONE, InvalidRequestError, StaleBrokerEpochError
 from odradek.base.ports import Clock
 from odradek.base.types import NO_EPOCH, ZERO_UUID, Endpoint, TopicPartition
-from odradek.cluster import Broker, ClusterView, PartitionState
+from odradek.cluster import AnnouncedBroker, MetadataCache, PartitionMetadata
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.internal import (
@@ -31,8 +31,8 @@ from odradek.protocol.messages.internal import (
     UpdateMetadataRequestBroker,
     UpdateMetadataRequestPartitionState,
 )
-from odradek.replication.manager import ReplicaManager
 from odradek.replication.partition import LeaderAndIsrState
+from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.roles import StopReplica
 from odradek.server.configs.config_store import ConfigStore
 from odradek.server.dispatch import Handler, RequestContext, route
@@ -81,7 +81,7 @@ class ControlHandlers:
         *,
         replicas: ReplicaManager,
         configs: ConfigStore,
-        view: ClusterView,
+        view: MetadataCache,
         controller: Controller,
         broker_epoch: Callable[[], int],
         image_changed: Callable[[Iterable[TopicPartition]], None],
@@ -248,7 +248,7 @@ def _leader_and_isr_state(item: LeaderAndIsrRequestPartitionState) -> LeaderAndI
     )
 
 
-def _partition_states(request: UpdateMetadataRequest) -> Iterator[tuple[TopicPartition, UUID, PartitionState]]:
+def _partition_states(request: UpdateMetadataRequest) -> Iterator[tuple[TopicPartition, UUID, PartitionMetadata]]:
     """Yield the partition, its topic id and its state, in all versions of the request."""
     for topic in request.topic_states:
         for item in topic.partition_states:
@@ -257,8 +257,8 @@ def _partition_states(request: UpdateMetadataRequest) -> Iterator[tuple[TopicPar
         yield TopicPartition(item.topic_name, item.partition_index), ZERO_UUID, _partition_state(item)
 
 
-def _partition_state(item: UpdateMetadataRequestPartitionState) -> PartitionState:
-    return PartitionState(
+def _partition_state(item: UpdateMetadataRequestPartitionState) -> PartitionMetadata:
+    return PartitionMetadata(
         leader=item.leader,
         leader_epoch=item.leader_epoch,
         isr=item.isr,
@@ -283,7 +283,7 @@ def _stops(request: StopReplicaRequest) -> Iterator[StopReplica]:
         )
 
 
-def _broker(item: UpdateMetadataRequestBroker, version: int) -> Broker:
+def _broker(item: UpdateMetadataRequestBroker, version: int) -> AnnouncedBroker:
     endpoints = tuple(
         Endpoint(
             end.listener if version >= LISTENER_NAMES_SINCE else _security_protocol(end.security_protocol),
@@ -295,7 +295,7 @@ def _broker(item: UpdateMetadataRequestBroker, version: int) -> Broker:
     )
     if version < ENDPOINTS_SINCE:
         endpoints = (Endpoint("PLAINTEXT", item.v0_host, item.v0_port),)
-    return Broker(broker_id=item.id, endpoints=endpoints, rack=item.rack)
+    return AnnouncedBroker(broker_id=item.id, endpoints=endpoints, rack=item.rack)
 
 
 def _security_protocol(number: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
 from odradek.base.ports import Clock
-from odradek.metrics.requests import RequestSample, RequestStats
+from odradek.metrics.request_stats import RequestSample, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey

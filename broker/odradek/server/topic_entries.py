@@ -1,4 +1,4 @@
-"""Caches the encoded topics of Metadata responses. Used by `server/metadata`.
+"""Caches the encoded topics of Metadata responses. Used by `server/metadata_handlers`.
 
 With thousands of partitions, most responses have the same bytes, especially when a broker fails and all clients refresh
 their metadata at once. Invariants: an encoded topic is used only while the image has the same topic object and the same
@@ -20,7 +20,7 @@ from odradek.base.errors import (
     ReplicaNotAvailableError,
 )
 from odradek.base.types import INTERNAL_TOPICS, NO_BROKER
-from odradek.cluster import Broker, ClusterImage, PartitionState, Topic
+from odradek.cluster import AnnouncedBroker, ClusterImage, PartitionMetadata, Topic
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import EncodedElements, Message, elements_encoder
 
@@ -41,7 +41,7 @@ PARTITIONS_AT_A_TIME: Final = 1_000
 """Number of partitions that are encoded before other tasks run. This takes about 5 ms."""
 
 
-class Form(NamedTuple):
+class TopicEntryForm(NamedTuple):
     """Everything except the image on which the encoding depends."""
 
     version: int
@@ -62,7 +62,7 @@ class Absent(NamedTuple):
 class _Kept:
     """The encoded topics of one form."""
 
-    brokers: Mapping[int, Broker]
+    brokers: Mapping[int, AnnouncedBroker]
     topics: dict[str, tuple[Topic, bytes]] = field(default_factory=dict)
     every: tuple[ClusterImage, EncodedElements] | None = None
 
@@ -72,9 +72,9 @@ class TopicEntries:
 
     def __init__(self) -> None:
         """Start with an empty cache."""
-        self._forms: dict[Form, _Kept] = {}
+        self._forms: dict[TopicEntryForm, _Kept] = {}
 
-    async def every(self, image: ClusterImage, form: Form) -> EncodedElements:
+    async def every(self, image: ClusterImage, form: TopicEntryForm) -> EncodedElements:
         """Return all topics of the image."""
         kept = self._kept(image, form)
         if kept.every is not None and kept.every[0] is image:
@@ -88,7 +88,9 @@ class TopicEntries:
         kept.topics, kept.every = fresh, (image, elements)
         return elements
 
-    async def some(self, image: ClusterImage, form: Form, topics: Iterable[Topic | Absent]) -> EncodedElements:
+    async def some(
+        self, image: ClusterImage, form: TopicEntryForm, topics: Iterable[Topic | Absent]
+    ) -> EncodedElements:
         """Return these topics of the image, in this order."""
         kept = self._kept(image, form)
         encoder = _Encoder(image, form)
@@ -103,7 +105,7 @@ class TopicEntries:
             pieces.append(entry[1])
         return EncodedElements(len(pieces), b"".join(pieces))
 
-    def _kept(self, image: ClusterImage, form: Form) -> _Kept:
+    def _kept(self, image: ClusterImage, form: TopicEntryForm) -> _Kept:
         """Return the cache of a form for an image. Only the most recently used forms are kept."""
         kept = self._forms.pop(form, None)
         if kept is None or kept.brokers != image.brokers:
@@ -120,7 +122,7 @@ class TopicEntries:
 class _Encoder:
     """Encodes topics of one image in one form, and yields to other tasks in between."""
 
-    def __init__(self, image: ClusterImage, form: Form) -> None:
+    def __init__(self, image: ClusterImage, form: TopicEntryForm) -> None:
         self._form = form
         self._brokers = image.brokers
         self._reachable = {broker.broker_id for broker in image.brokers.values() if broker.endpoint(form.listener)}
@@ -139,7 +141,7 @@ class _Encoder:
             await self._pause_after(more.number)
         return self._element(NONE, topic.name, topic.topic_id, partitions)
 
-    def _partitions(self, rows: Iterable[tuple[int, PartitionState]]) -> EncodedElements:
+    def _partitions(self, rows: Iterable[tuple[int, PartitionMetadata]]) -> EncodedElements:
         return self._encode_partitions([self._partition(number, state) for number, state in rows])
 
     async def _pause_after(self, partitions: int) -> None:
@@ -164,7 +166,7 @@ class _Encoder:
             entry["topic_authorized_operations"] = TOPIC_OPERATIONS
         return self._encode_topics([entry]).data
 
-    def _partition(self, number: int, state: PartitionState) -> Message:
+    def _partition(self, number: int, state: PartitionMetadata) -> Message:
         brokers, version = self._brokers, self._form.version
         leader, error_code = state.leader, NONE
         if leader not in self._reachable:

@@ -15,8 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from odradek.testing.cluster import RunningCluster
     from odradek.testing.in_process import InProcessBroker
+    from odradek.testing.running_cluster import RunningCluster
 
 _CLUSTERS: pytest.StashKey[list[RunningCluster]] = pytest.StashKey()
 
@@ -75,7 +75,7 @@ def odradek_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
     Use a chroot (`f"{odradek_zookeeper}/{name}"`, created first) or names that no other test uses.
     """
-    from odradek.testing.ports import free_ports
+    from odradek.testing.free_ports import free_ports
     from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_ports(1)[0], synchronous=False)
@@ -120,7 +120,7 @@ def odradek_cluster_factory(
 
 
 def _run(directory: Any, config: pytest.Config, options: Mapping[str, Any]) -> Iterator[RunningCluster]:
-    from odradek.testing.cluster import RunningCluster
+    from odradek.testing.running_cluster import RunningCluster
 
     cluster = RunningCluster(directory, **options)
     cluster.start()

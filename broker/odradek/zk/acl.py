@@ -1,9 +1,8 @@
 """The ACLs of znodes that brokers create.
 
-`zk/client` calls it for each znode that it creates, with the path below the chroot. The rules are the same as in Kafka
-(`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can use the same
-znodes.
-Pure.
+`zk/kazoo_client` calls it for each znode that it creates, with the path below the chroot. The rules are the same as in
+Kafka (`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can use the
+same znodes. Pure.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from odradek.base.types import NO_BROKER, Endpoint, TopicPartition
 from odradek.zk.node import LayoutError as LayoutError
-from odradek.zk.node import Node
+from odradek.zk.node import ZnodeJson
 
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
@@ -144,7 +144,7 @@ class ClusterId:
     @classmethod
     def decode(cls, data: bytes, path: str = CLUSTER_ID) -> ClusterId:
         """Decode the cluster id. Raises `LayoutError` if there is none."""
-        return cls(cluster_id=Node(path, data).text("id"))
+        return cls(cluster_id=ZnodeJson(path, data).text("id"))
 
 
 _STANDARD_LISTENERS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -190,7 +190,7 @@ class BrokerRegistration:
     def decode(cls, broker_id: int, data: bytes) -> BrokerRegistration:
         """Decode versions 1 to 5. Before version 4, the name of a listener is its security protocol."""
         path = broker_path(broker_id)
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         version = node.integer("version")
         if version < 1:
             raise node.error("version", "at least 1")
@@ -217,7 +217,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _endpoint(node: Node, protocols: Mapping[str, str], text: str) -> Endpoint:
+def _endpoint(node: ZnodeJson, protocols: Mapping[str, str], text: str) -> Endpoint:
     listener, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
     protocol = protocols.get(listener, listener if listener in _STANDARD_LISTENERS else "")
@@ -287,7 +287,7 @@ class TopicAssignment:
     def decode(cls, topic: str, data: bytes) -> TopicAssignment:
         """Decode versions 1 (partitions only), 2 (with adding and removing replicas) and 3 (with the id)."""
         path = topic_path(topic)
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         adding, removing = node.integer_lists("adding_replicas"), node.integer_lists("removing_replicas")
         topic_id = None
         if node.has("topic_id"):
@@ -346,7 +346,7 @@ class PartitionState:
     @classmethod
     def decode(cls, partition: TopicPartition, data: bytes) -> PartitionState:
         """Decode version 1. Raises `LayoutError` if the leader, the epoch or the ISR is missing."""
-        node = Node(partition_state_path(partition), data)
+        node = ZnodeJson(partition_state_path(partition), data)
         return cls(
             leader=node.integer("leader"),
             leader_epoch=node.integer("leader_epoch"),
@@ -379,7 +379,7 @@ class ControllerRegistration:
     @classmethod
     def decode(cls, data: bytes, path: str = CONTROLLER) -> ControllerRegistration:
         """Decode versions 1 and 2."""
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         return cls(
             broker_id=node.integer("brokerid"),
             timestamp_ms=node.integer("timestamp", -1),
@@ -429,7 +429,7 @@ def decode_config(path: str, data: bytes | None) -> dict[str, str]:
     if not data:
         return {}
     try:
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         return dict(node.texts("config")) if node.has("config") else {}
     except LayoutError:
         if not path.startswith(SENSITIVE_CONFIGS):
@@ -441,7 +441,7 @@ def decode_config(path: str, data: bytes | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChangeNotification:
     """`/config/changes/config_change_N`: notifies brokers that `/config/<entity_path>` changed."""
 
     entity_path: str
@@ -451,9 +451,9 @@ class ConfigChange:
         return _encode({"version": 2, "entity_path": self.entity_path})
 
     @classmethod
-    def decode(cls, path: str, data: bytes) -> ConfigChange:
+    def decode(cls, path: str, data: bytes) -> ConfigChangeNotification:
         """Decode versions 1 (kind and name) and 2 (a path)."""
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         if node.integer("version", 1) == 1:
             return cls(entity_path=f"{node.text('entity_type')}/{node.text('entity_name')}")
         return cls(entity_path=node.text("entity_path"))
@@ -468,7 +468,8 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 def decode_partitions(path: str, data: bytes) -> frozenset[TopicPartition]:
     """Decode a set of partitions. Raises `LayoutError`."""
     return frozenset(
-        TopicPartition(item.text("topic"), item.integer("partition")) for item in Node(path, data).objects("partitions")
+        TopicPartition(item.text("topic"), item.integer("partition"))
+        for item in ZnodeJson(path, data).objects("partitions")
     )
 
 
@@ -485,7 +486,7 @@ def decode_reassignment(data: bytes, path: str = REASSIGN_PARTITIONS) -> dict[To
     """Decode target replicas. Raises `LayoutError`."""
     return {
         TopicPartition(item.text("topic"), item.integer("partition")): item.integers("replicas")
-        for item in Node(path, data).objects("partitions")
+        for item in ZnodeJson(path, data).objects("partitions")
     }
 
 
@@ -512,7 +513,7 @@ class ProducerIdBlock:
     @classmethod
     def decode(cls, data: bytes, path: str = PRODUCER_ID_BLOCK) -> ProducerIdBlock:
         """Decode version 1. Raises `LayoutError` if the last id is below the first."""
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         block = cls(
             broker_id=node.integer("broker"), first_id=node.integer("block_start"), last_id=node.integer("block_end")
         )
@@ -534,7 +535,7 @@ class LogDirEvent:
     @classmethod
     def decode(cls, path: str, data: bytes) -> LogDirEvent:
         """Decode the broker id. The type of the event is ignored."""
-        return cls(broker_id=Node(path, data).integer("broker"))
+        return cls(broker_id=ZnodeJson(path, data).integer("broker"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -557,7 +558,7 @@ class Feature:
     @classmethod
     def decode(cls, data: bytes, path: str = FEATURE) -> Feature:
         """Decode versions 1 and 2."""
-        node = Node(path, data)
+        node = ZnodeJson(path, data)
         if node.integer("version") not in (1, 2):
             raise node.error("version", "1 or 2")
         levels = {name: item.integer("max_version_level") for name, item in node.object_map("features").items()}

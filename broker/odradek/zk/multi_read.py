@@ -1,6 +1,6 @@
 """Reads of many znodes in one request (ZOOKEEPER-3402, servers from 3.6), which kazoo does not support.
 
-This module serialises the request and parses the response, and `zk/client` sends the request. One request is much
+This module serialises the request and parses the response, and `zk/kazoo_client` sends the request. One request is much
 cheaper than single reads, for kazoo, its thread and the server.
 """
 

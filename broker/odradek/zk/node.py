@@ -22,7 +22,7 @@ class LayoutError(OdradekError):
         self.path: Final = path
 
 
-class Node:
+class ZnodeJson:
     """A parsed JSON object with the path of its znode."""
 
     __slots__ = ("_path", "_values")
@@ -97,14 +97,14 @@ class Node:
             raise self.error(name, "an object of partition numbers")
         return {int(key): self._integers(name, item) for key, item in value.items()}
 
-    def objects(self, name: str) -> list[Node]:
+    def objects(self, name: str) -> list[ZnodeJson]:
         """Return a list of objects."""
         value = self._values.get(name)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(name, "a list of objects")
         return [self._child(item) for item in value]
 
-    def object_map(self, name: str) -> dict[str, Node]:
+    def object_map(self, name: str) -> dict[str, ZnodeJson]:
         """Return an object of objects; empty if the key is missing."""
         value = self._values.get(name)
         if value is None:
@@ -117,7 +117,7 @@ class Node:
         """Return all keys."""
         return self._values.keys()
 
-    def _child(self, values: dict[str, object]) -> Node:
-        child = object.__new__(Node)
+    def _child(self, values: dict[str, object]) -> ZnodeJson:
+        child = object.__new__(ZnodeJson)
         child._path, child._values = self._path, values
         return child

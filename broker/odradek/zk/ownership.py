@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.zk.layout import decode_uuid, encode_uuid
-from odradek.zk.node import Node
+from odradek.zk.node import ZnodeJson
 
 ROOT: Final = "/odradek"
 MANAGED_TOPICS: Final = f"{ROOT}/topics"
@@ -61,7 +61,7 @@ class ManagedTopic:
     @classmethod
     def decode(cls, topic: str, data: bytes) -> ManagedTopic:
         """Decode version 1. Raises `LayoutError`."""
-        node = Node(managed_topic_path(topic), data)
+        node = ZnodeJson(managed_topic_path(topic), data)
         if node.integer("version") != _VERSION:
             raise node.error("version", f"{_VERSION}")
         text = node.text("topic_id")
@@ -110,13 +110,13 @@ class ManagedBrokers:
     @classmethod
     def decode(cls, data: bytes) -> ManagedBrokers:
         """Decode version 1. Raises `LayoutError`."""
-        node = Node(MANAGED_BROKERS, data)
+        node = ZnodeJson(MANAGED_BROKERS, data)
         if node.integer("version") != _VERSION:
             raise node.error("version", f"{_VERSION}")
         return cls(clusters={uid: _brokers_ownership(one) for uid, one in node.object_map("clusters").items()})
 
 
-def _brokers_ownership(node: Node) -> BrokersOwnership:
+def _brokers_ownership(node: ZnodeJson) -> BrokersOwnership:
     return BrokersOwnership(
         owned=frozenset(node.text_list("owned")),
         preserved=frozenset(node.text_list("preserved")),

@@ -1,7 +1,7 @@
 """The port to ZooKeeper that the other packages use: the protocol of the client, its types and its errors.
 
-The controller, the registration and the operator depend on `ZkClient`. `zk/client` implements it with kazoo, and the
-test kits in memory. All methods and callbacks run on one event loop. Requests are sent in the order of the calls.
+The controller, the registration and the operator depend on `ZkClient`. `zk/kazoo_client` implements it with kazoo, and
+the test kits in memory. All methods and callbacks run on one event loop. Requests are sent in the order of the calls.
 Responses, watches and session events arrive in the order in which ZooKeeper sent them, so a read in the callback of a
 watch returns at least the change that fired it.
 """

@@ -16,7 +16,7 @@ from odradek.base.errors import OdradekError
 from odradek.base.ports import Clock
 from odradek.base.types import BrokerEpoch
 from odradek.zk import layout
-from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChange, LayoutError, ProducerIdBlock
+from odradek.zk.layout import BrokerRegistration, ClusterId, ConfigChangeNotification, LayoutError, ProducerIdBlock
 from odradek.zk.port import (
     BadVersion,
     ConnectionLost,
@@ -246,7 +246,7 @@ class ConfigChangeListener:
 
     def _tell(self, path: str, data: bytes) -> None:
         try:
-            change = ConfigChange.decode(path, data)
+            change = ConfigChangeNotification.decode(path, data)
         except LayoutError as error:
             log.error("an invalid notification of a configuration change is ignored: %s", error)
             return
@@ -274,7 +274,7 @@ def _change_number(name: str) -> int:
 async def announce_config_change(zk: ZkClient, entity_path: str) -> None:
     """Notify all brokers that `/config/<entity_path>` changed."""
     path = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
-    await zk.create(path, ConfigChange(entity_path=entity_path).encode(), sequential=True)
+    await zk.create(path, ConfigChangeNotification(entity_path=entity_path).encode(), sequential=True)
 
 
 async def announce_directory_failure(zk: ZkClient, clock: Clock, broker_id: int) -> None:

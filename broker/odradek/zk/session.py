@@ -1,6 +1,6 @@
 """Modifies kazoo's session: it is connected only after authentication, and callbacks run on the event loop.
 
-`zk/client` and `zk/farewell` send their requests with it. Changes to kazoo:
+`zk/kazoo_client` sends its requests with it. `end_session` ends the session of a dead broker process. Changes to kazoo:
 
 - TLS uses a context that is created here. kazoo's cannot set protocols or cipher suites and always trusts the system's
 CAs.
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.states import KeeperState
@@ -35,13 +35,14 @@ from kazoo.retry import KazooRetry
 
 from odradek.base.errors import ConfigError
 from odradek.zk.multi_read import MultiRead
-from odradek.zk.port import TlsSettings, ZkSettings
+from odradek.zk.port import TlsSettings, ZkError, ZkSettings
 from odradek.zk.security_digest import DigestError, DigestLogin
 from odradek.zk.security_tls import client_context, explain
 
 log = logging.getLogger(__name__)
 
 _NONCE_BYTES: Final = 18
+_END_PER_SERVER_MS: Final = 2_000.0
 _MIN_CONNECT_S: Final = 1.0
 _PROBE_XID: Final = 1
 """Id of the request that is sent before all others."""
@@ -288,3 +289,26 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 def connect_timeout_s(session_timeout_ms: float, servers: int) -> float:
     """Return the connection timeout for each server, so short that others can be tried before the session expires."""
     return max(_MIN_CONNECT_S, session_timeout_ms / 1000 / 3 / max(1, servers))
+
+
+def end_session(settings: ZkSettings, credentials: tuple[int, bytes], *, timeout_ms: float) -> None:
+    """Connect with the session of the dead process and close it. Blocks for at most about `timeout_ms`.
+
+    `settings` are those of the dead broker. Raises `ZkError` if no server accepts the session in time. The session then
+    expires after its timeout.
+    """
+    client = Kazoo(
+        settings,
+        Handler(settings.tls, _END_PER_SERVER_MS / 1000),
+        client_id=credentials,
+        timeout=max(_END_PER_SERVER_MS, timeout_ms) / 1000,
+    )
+    try:
+        client.start(timeout=timeout_ms / 1000)
+    except (kazoo_errors.KazooException, KazooTimeoutError) as error:
+        servers = settings.split()[0]
+        reason = f" ({client.failure})" if client.failure else ""
+        raise ZkError(f"no ZooKeeper server of {servers} answered within {timeout_ms:.0f} ms{reason}", "/") from error
+    finally:
+        client.stop()
+        client.close()

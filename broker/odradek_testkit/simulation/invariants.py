@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from odradek.app.broker import Broker, BrokerState
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 from odradek.zk import layout
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.world import Machine, World

@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.replication.partition import Role
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 from odradek.zk import layout
 from odradek_testkit.simulation.world import Machine, World
 

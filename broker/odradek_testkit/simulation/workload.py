@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from odradek.base.errors import NONE, InvalidReplicationFactorError, OdradekError, error_for
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.models import ConfigChange, ConfigResource, NewTopic
 from odradek.client.settings import ClientSettings
 from odradek.protocol.messages.replicas import AlterPartitionReassignmentsResponse, ElectLeadersResponse

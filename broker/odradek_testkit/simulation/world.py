@@ -20,7 +20,7 @@ from odradek.app.system import System
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 from odradek.zk.port import ZkSettings
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles
 from odradek_testkit.loop import VirtualClock

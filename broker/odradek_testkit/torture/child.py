@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
-from odradek.base.system import SystemClock, SystemFiles
+from odradek.base.system_ports import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import compact

@@ -24,7 +24,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
 from odradek.records.checks.validate import AppendOrigin

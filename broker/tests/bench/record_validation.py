@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from unittest import mock
 
 from odradek.base.config import TopicConfig
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from odradek.base.ports import Clock
-from odradek.base.system import LONGEST_WAIT_MS, SystemClock
+from odradek.base.system_ports import LONGEST_WAIT_MS, SystemClock
 from odradek_testkit.loop import VirtualClock, VirtualLoop
 
 Run = Callable[[Callable[[Clock], Coroutine[Any, Any, None]]], None]

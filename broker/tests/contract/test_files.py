@@ -10,7 +10,7 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Files
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek_testkit.disk import MemoryFiles
 
 

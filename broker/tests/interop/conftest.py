@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek_testkit.apache import Tools, jars
 
 VERSIONS = ("3.9.1", "4.1.0")

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import pytest
 from kazoo.client import KazooClient
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek_testkit.apache import QUICK_START, ApacheBroker, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]

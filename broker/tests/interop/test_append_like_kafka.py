@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.compression import Codec
 from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType
 from odradek.records.v2.varint import encode_varint
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_testkit.apache import ApacheBroker, jars
 from odradek_testkit.appends import (

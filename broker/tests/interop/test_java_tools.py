@@ -13,7 +13,7 @@ from uuid import uuid4
 import confluent_kafka
 import pytest
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_testkit.apache import QUICK_START, InteropError, Tools, jars, java_command
 

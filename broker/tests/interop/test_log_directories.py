@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.command import log as log_command
 from odradek.cli.logs.compact import CompactSettings, compact

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS
-from odradek.base.settings import Setting
+from odradek.base.setting_definitions import Setting
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek_testkit.apache import QUICK_START, compile_java, jars, run_tool
 

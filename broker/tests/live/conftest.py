@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 
 
 @pytest.fixture

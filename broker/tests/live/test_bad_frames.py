@@ -13,7 +13,7 @@ import pytest
 
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek_testkit.frames import every_api, mutated, random_request
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = pytest.mark.java

@@ -16,8 +16,8 @@ from odradek.base.errors import InvalidRequestError
 from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import ConfigChange, ConfigResource
-from odradek.testing.cluster import RunningCluster
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

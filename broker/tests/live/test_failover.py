@@ -15,8 +15,8 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,7 +12,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 if TYPE_CHECKING:

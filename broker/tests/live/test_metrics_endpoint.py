@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.metrics.series import SERIES, Kind
-from odradek.testing.cluster import RunningCluster
+from odradek.metrics.series import SERIES, SeriesType
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -99,7 +99,7 @@ def traffic(odradek_cluster: RunningCluster) -> Iterator[Traffic]:
 
 
 def test_every_declared_series_is_exposed_with_its_kind(traffic: Traffic) -> None:
-    kinds = {Kind.COUNTER: "counter", Kind.GAUGE: "gauge", Kind.SUMMARY: "summary"}
+    kinds = {SeriesType.COUNTER: "counter", SeriesType.GAUGE: "gauge", SeriesType.SUMMARY: "summary"}
     expected = {(name.removesuffix("_total"), kinds[series.kind]) for name, series in SERIES.items()}
     for broker in traffic.scrapes:
         assert expected <= {(family.name.removesuffix("_total"), family.type) for family in broker.families}

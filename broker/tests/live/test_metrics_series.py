@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -19,8 +19,8 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import NewTopic
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -19,8 +19,8 @@ from odradek.client.producer.producer import Producer
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
 

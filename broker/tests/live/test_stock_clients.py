@@ -14,7 +14,7 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

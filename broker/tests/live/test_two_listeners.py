@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.base.errors import ClusterAuthorizationFailedError
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
 

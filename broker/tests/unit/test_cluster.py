@@ -5,17 +5,17 @@ from __future__ import annotations
 from uuid import UUID
 
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
-from odradek.cluster import LEADER_DURING_DELETE, Broker, ClusterImage, PartitionState
+from odradek.cluster import LEADER_DURING_DELETE, AnnouncedBroker, ClusterImage, PartitionMetadata
 
 ONE, TWO = UUID(int=1), UUID(int=2)
-BROKERS = [Broker(broker_id=i, endpoints=(Endpoint("PLAINTEXT", f"h{i}", 9092),)) for i in (0, 1)]
+BROKERS = [AnnouncedBroker(broker_id=i, endpoints=(Endpoint("PLAINTEXT", f"h{i}", 9092),)) for i in (0, 1)]
 
 
-def state(leader: int, **changes: int) -> PartitionState:
-    return PartitionState(leader=leader, leader_epoch=changes.get("epoch", 0), isr=(0, 1), replicas=(0, 1))
+def state(leader: int, **changes: int) -> PartitionMetadata:
+    return PartitionMetadata(leader=leader, leader_epoch=changes.get("epoch", 0), isr=(0, 1), replicas=(0, 1))
 
 
-def image_with(*partitions: tuple[str, int, UUID, PartitionState], base: ClusterImage | None = None) -> ClusterImage:
+def image_with(*partitions: tuple[str, int, UUID, PartitionMetadata], base: ClusterImage | None = None) -> ClusterImage:
     return (base or ClusterImage()).updated(
         controller_id=1,
         brokers=BROKERS,

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from odradek.base.config import TOPIC_SETTINGS
 from odradek.base.errors import ConfigError
-from odradek.base.topics import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
+from odradek.base.topic_rules import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
 from odradek_operator.crds.fields import ObjectName, PropertyEntries, Whole
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Group, Reading, Rule, published

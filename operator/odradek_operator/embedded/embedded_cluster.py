@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkError, ZkSettings
 from odradek_operator.crds import Cluster, Resources
 from odradek_operator.embedded.broker_processes import BrokerProcesses

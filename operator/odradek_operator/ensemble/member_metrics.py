@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from odradek.metrics.http import Probe, Request, Response, Route, metrics_route, probe_route
+from odradek.metrics.http import HttpRequest, HttpResponse, Probe, Route, metrics_route, probe_route
 from odradek_operator.ensemble.four_letter_words import NoAnswerError, ask
 from odradek_operator.ensemble.jvm_counters import LayoutError, collections, counters
 from odradek_operator.ensemble.mntr import SeriesKind, mode, parse, samples
@@ -40,7 +40,7 @@ class Member:
         """The routes by path."""
         return {"/metrics": self._metrics, "/livez": self._alive, "/healthz": self._alive, "/readyz": self._serving}
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
         try:
             told = parse(await ask(_HOST, self.client_port, "mntr"))
         except NoAnswerError:
@@ -52,13 +52,13 @@ class Member:
         # Reading /proc takes a moment; outside the loop it does not delay probes.
         return await asyncio.to_thread(_rendered, registry, request)
 
-    async def _alive(self, request: Request) -> Response:
+    async def _alive(self, request: HttpRequest) -> HttpResponse:
         return await self._probe(request, "ruok", lambda answer: answer.strip() == "imok")
 
-    async def _serving(self, request: Request) -> Response:
+    async def _serving(self, request: HttpRequest) -> HttpResponse:
         return await self._probe(request, "srvr", lambda answer: mode(answer) is not None)
 
-    async def _probe(self, request: Request, word: str, passes: Callable[[str], bool]) -> Response:
+    async def _probe(self, request: HttpRequest, word: str, passes: Callable[[str], bool]) -> HttpResponse:
         try:
             answer = await ask(_HOST, self.client_port, word)
         except NoAnswerError as error:
@@ -68,13 +68,13 @@ class Member:
             said = f"it is {found}" if found else (answer.strip().splitlines() or ["nothing"])[0]
             probe = Probe(passes(answer), f"ZooKeeper answers {word}: {said}")
         response = probe_route(lambda: probe)(request)
-        assert isinstance(response, Response)
+        assert isinstance(response, HttpResponse)
         return response
 
 
-def _rendered(registry: CollectorRegistry, request: Request) -> Response:
+def _rendered(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
     response = metrics_route(registry)(request)
-    assert isinstance(response, Response)
+    assert isinstance(response, HttpResponse)
     return response
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from odradek.base.errors import OdradekError, ProtocolError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_OFFSET, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.metadata import ClusterView
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.messages.fetch import ListOffsetsResponse

@@ -19,12 +19,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from odradek.base.errors import OdradekError
 from odradek.base.ports import Clock
-from odradek.base.system import SystemClock
-from odradek.client.cluster import Cluster
+from odradek.base.system_ports import SystemClock
+from odradek.client.cluster_client import Cluster
 from odradek.client.settings import ClientSettings
-from odradek.metrics.http import HttpServer, Request, Response, json_answer, probe_route
+from odradek.metrics.http import HttpRequest, HttpResponse, HttpServer, json_answer, probe_route
 from odradek.metrics.process import ProcessSeries
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkSettings
 from odradek_operator.exporter import report, series
 from odradek_operator.exporter.collection import Collection
@@ -169,13 +169,13 @@ class Exporter:
 
     # Responses
 
-    async def _metrics(self, request: Request) -> Response:
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
         told = self._told
         if told.text is None:
             # It takes half a second for 10,000 partitions, so it runs in a thread.
             told.text = await asyncio.to_thread(series.render, told.snapshot)
-        return Response(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, told.text + generate_latest(self._registry))
+        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, told.text + generate_latest(self._registry))
 
-    def _topics(self, request: Request) -> Response:
+    def _topics(self, request: HttpRequest) -> HttpResponse:
         found = report.report_of(self._told.snapshot, groups_per_topic=self._settings.groups_per_topic)
         return json_answer(report.encode(found))

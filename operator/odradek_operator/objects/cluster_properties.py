@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect
-from odradek.base.settings import Update
+from odradek.base.setting_definitions import Update
 from odradek_operator.crds.types import Cluster
 from odradek_operator.objects import names, storage
 from odradek_operator.objects.parts import Object

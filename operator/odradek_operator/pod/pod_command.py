@@ -17,7 +17,7 @@ from typing import Final
 import click
 
 from odradek.base.errors import OdradekError
-from odradek.base.termination import report_termination
+from odradek.base.system_ports import report_termination
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.base.config import TOPIC_SETTINGS
 from odradek.base.errors import ConfigError
-from odradek.base.topics import assign_replicas, colliding_topic
+from odradek.base.topic_rules import assign_replicas, colliding_topic
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
 from odradek_operator.crds import Deletion, Drift, Topic, Wanted
 from odradek_operator.topics.topic_actions import (

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from odradek.base.errors import OdradekError
 from odradek.zk import layout
-from odradek.zk.layout import ConfigChange, ReplicaAssignment, TopicAssignment
+from odradek.zk.layout import ConfigChangeNotification, ReplicaAssignment, TopicAssignment
 from odradek.zk.ownership import MANAGED_BROKERS, ROOT, ManagedBrokers, ManagedTopic, managed_topic_path
 from odradek.zk.port import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, ZkClient
 from odradek_operator.lifecycle.steps import (
@@ -112,7 +112,7 @@ def _config(kind: str, entity: str, values: Mapping[str, str], version: int | No
 
 def _notice(kind: str, entity: str) -> Operation:
     """Notify all brokers that the configuration of an entity changed."""
-    return Create(_CONFIG_CHANGE, ConfigChange(entity_path=f"{kind}/{entity}").encode(), sequential=True)
+    return Create(_CONFIG_CHANGE, ConfigChangeNotification(entity_path=f"{kind}/{entity}").encode(), sequential=True)
 
 
 async def carry_out(

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.free_ports import free_ports
 from odradek.testing.plugin import ClusterFactory
-from odradek.testing.ports import free_ports
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkSettings
 from odradek_operator.embedded.progress import ProgressKind
 from odradek_operator.topics.zookeeper_reader import read_snapshot

@@ -21,11 +21,11 @@ from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.metadata import ClusterView
 from odradek.client.models import ListedOffset, OffsetAndMetadata
-from odradek.testing.cluster import RunningCluster
 from odradek.testing.plugin import ClusterFactory
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek.zk import layout
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkSettings
 from odradek_operator.exporter.report import Report, decode
 from odradek_operator.exporter.series import SERIES

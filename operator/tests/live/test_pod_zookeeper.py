@@ -19,7 +19,7 @@ import pytest
 from kazoo.client import KazooClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_operator.ensemble.mntr import SERIES, SeriesKind
 from odradek_operator.objects import names

@@ -12,11 +12,11 @@ import pytest
 
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk import layout
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.layout import (
     BrokerRegistration,
     ClusterId,
-    ConfigChange,
+    ConfigChangeNotification,
     PartitionState,
     ReplicaAssignment,
     TopicAssignment,
@@ -121,7 +121,7 @@ async def test_growth_and_configuration_follow(zk: KazooZkClient) -> None:
     (change,) = await zk.children(layout.CONFIG_CHANGES)
     path = f"{layout.CONFIG_CHANGES}/{change}"
     assert change == "config_change_0000000000"
-    assert ConfigChange.decode(path, (await zk.get(path))[0]).entity_path == "topics/orders"
+    assert ConfigChangeNotification.decode(path, (await zk.get(path))[0]).entity_path == "topics/orders"
 
 
 async def test_a_removed_topic_is_marked_for_deletion_once(zk: KazooZkClient) -> None:

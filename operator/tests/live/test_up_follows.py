@@ -16,11 +16,11 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import ConfigResource
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.testing.cluster import CLUSTER_NAME, RunningCluster
+from odradek.testing.free_ports import free_ports
 from odradek.testing.plugin import ClusterFactory
-from odradek.testing.ports import free_ports
+from odradek.testing.running_cluster import CLUSTER_NAME, RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import ZkSettings
 from odradek_operator.embedded.ports import is_free
 from odradek_operator.embedded.progress import Event, ProgressKind

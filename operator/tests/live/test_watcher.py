@@ -11,7 +11,7 @@ import pytest
 
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.zk import layout
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.layout import BrokerRegistration, ControllerRegistration, PartitionState
 from odradek.zk.port import ZkSettings
 from odradek_operator.embedded.broker_processes import BrokerProcesses

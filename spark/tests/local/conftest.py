@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.settings import ClientSettings
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

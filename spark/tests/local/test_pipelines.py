@@ -15,7 +15,7 @@ from odradek.base.errors import TopicAlreadyExistsError
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek_demo import check, departures_windows, flights
 from odradek_demo.load import load, wait_for_topic
 from odradek_demo.processes import ChildError, spark_job

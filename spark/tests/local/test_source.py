@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek_demo.load import wait_for_topic
 
 pytestmark = [

@@ -16,12 +16,11 @@ from typing import Any, Final, cast
 from odradek.base.config import TopicConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.ports import Clock, File
-from odradek.base.system import SystemClock, SystemFiles
+from odradek.base.system_ports import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.files import FILES, OFFSET_CHECKPOINTS, LogToolError, read_whole
 from odradek.log import checkpoints
-from odradek.log.compaction.compaction_pass import clean_log
-from odradek.log.compaction.decisions import (
+from odradek.log.compaction.cleaning_decisions import (
     BYTES_PER_KEY,
     INT64_MAX,
     CleaningRange,
@@ -31,6 +30,7 @@ from odradek.log.compaction.decisions import (
     LogFacts,
     cleaning_range,
 )
+from odradek.log.compaction.compaction_pass import clean_log
 from odradek.log.directories.directory import parse_log_name
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError, OdradekError, StorageError
 from odradek.base.ports import Files
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.log import checkpoints
 from odradek.log.segments.segment import (
     CLEANED_SUFFIX,

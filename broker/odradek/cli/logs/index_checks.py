@@ -14,7 +14,7 @@ from odradek.base.errors import ProtocolError
 from odradek.cli.logs.files import Entry, read_whole
 from odradek.cli.logs.findings import REMAKE_INDEX, REPLACE_REPLICA, Findings, Severity
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from odradek.records.v2.batch import ControlType
 from odradek.records.v2.transactions import read_marker_type
 
@@ -167,7 +167,7 @@ class TransactionCheck:
         self._findings = findings
         self._running: dict[int, int] = {}
         self._path = Path()
-        self._waiting: list[AbortedTransaction] = []
+        self._waiting: list[AbortedTxn] = []
 
     def begin(self, path: Path, base_offset: int) -> None:
         """Begin the next segment, with the path of its index."""
@@ -191,7 +191,7 @@ class TransactionCheck:
         if indexed is not None and not header.is_control:
             self._error(None, f"{indexed} ends at offset {indexed.last_offset}, which is not a marker")
 
-    def _indexed_up_to(self, base_offset: int, last_offset: int) -> AbortedTransaction | None:
+    def _indexed_up_to(self, base_offset: int, last_offset: int) -> AbortedTxn | None:
         found = None
         while self._waiting and self._waiting[-1].last_offset <= last_offset:
             entry = self._waiting.pop()
@@ -199,7 +199,7 @@ class TransactionCheck:
             found = entry if entry.last_offset >= base_offset else found
         return found
 
-    def _end(self, entry: Entry, indexed: AbortedTransaction | None) -> None:
+    def _end(self, entry: Entry, indexed: AbortedTxn | None) -> None:
         header = entry.header
         kind = control_type(entry)
         begin = self._running.pop(header.producer_id, None)

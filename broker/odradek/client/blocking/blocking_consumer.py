@@ -12,7 +12,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.consumer.consumer import Consumer, RebalanceListener
 from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
-from odradek.client.offsets import Membership
+from odradek.client.offsets import GroupMembership
 from odradek.records.v2.record import Record
 
 
@@ -69,7 +69,7 @@ class BlockingConsumer:
         self._loop.run(self._consumer.unsubscribe())
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
         return self._loop.call(lambda: self._consumer.membership)
 

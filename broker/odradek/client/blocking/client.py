@@ -18,7 +18,7 @@ from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.blocking_consumer import BlockingConsumer
 from odradek.client.blocking.blocking_producer import BlockingProducer
 from odradek.client.blocking.loop_thread import LoopThread
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.raw_fetch import Range, RawFetcher
 from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch

@@ -1,6 +1,6 @@
 """The assignors of a group's leader, range and roundrobin, with the results of the Java client.
 
-`membership` calls one in the member that leads the group, with the topics of each member and the number of partitions
+`group_member` calls one in the member that leads the group, with the topics of each member and the number of partitions
 of each topic. Invariant: each partition of a subscribed topic has exactly one owner, and the result depends only on the
 arguments.
 

@@ -26,13 +26,13 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.tasks import TaskOwner, finish
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
-from odradek.client.consumer.fetch_state import PartitionState
+from odradek.client.consumer.fetch_state import PartitionFetchState
 from odradek.client.consumer.fetcher import RESET_TIMESTAMPS, Fetcher
-from odradek.client.consumer.membership import GroupMember
+from odradek.client.consumer.group_member import GroupMember
 from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
-from odradek.client.offsets import Membership, commit_offsets, fetch_committed, list_offsets
+from odradek.client.offsets import GroupMembership, commit_offsets, fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.records.v2.record import Record
 
@@ -156,9 +156,9 @@ class Consumer:
         self._fetcher.assign(())
 
     @property
-    def membership(self) -> Membership:
+    def membership(self) -> GroupMembership:
         """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
-        return Membership() if self._member is None else self._member.identity
+        return GroupMembership() if self._member is None else self._member.identity
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
@@ -183,7 +183,7 @@ class Consumer:
         """Return the paused partitions."""
         return {partition for partition, state in self._fetcher.states.items() if state.paused}
 
-    def _state(self, partition: TopicPartition) -> PartitionState:
+    def _state(self, partition: TopicPartition) -> PartitionFetchState:
         state = self._fetcher.states.get(partition)
         if state is None:
             raise UnknownTopicOrPartitionError(f"partition {partition} is not assigned to this consumer")
@@ -464,7 +464,7 @@ class Consumer:
         stored = self._positions() if offsets is None else {p: _as_position(o) for p, o in offsets.items()}
         if not stored:
             return
-        member = Membership() if self._member is None else self._member.committing_identity()
+        member = GroupMembership() if self._member is None else self._member.committing_identity()
         try:
             await commit_offsets(
                 self._cluster,
@@ -545,7 +545,7 @@ class Consumer:
                 await self._cluster.close()
 
 
-def _is_lost(state: PartitionState) -> bool:
+def _is_lost(state: PartitionFetchState) -> bool:
     """Whether a partition has no position and no way to find one."""
     return state.position is None and state.reset_timestamp is None and state.error is None
 

@@ -26,7 +26,7 @@ from odradek.records.v2.record import Record
 BUFFERED_FETCHES: Final = 2
 
 
-class PartitionState:
+class PartitionFetchState:
     """The state of one partition."""
 
     __slots__ = (

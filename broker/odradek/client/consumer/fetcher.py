@@ -26,13 +26,13 @@ from odradek.base.errors import (
 )
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
-from odradek.client.cluster import Cluster
-from odradek.client.consumer.fetch_state import PartitionState
+from odradek.client.cluster_client import Cluster
+from odradek.client.consumer.fetch_state import PartitionFetchState
 from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch
 from odradek.client.offsets import list_offsets
-from odradek.protocol.fetch_sessions import FetchSession, SessionRequest
+from odradek.protocol.fetch_sessions import FetchSessionHandler, SessionRequest
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
 from odradek.records.v2.record import Record
 
@@ -49,7 +49,7 @@ class _PartitionRequest(NamedTuple):
     max_bytes: int
 
 
-_Session = FetchSession[TopicPartition, _PartitionRequest]
+_Session = FetchSessionHandler[TopicPartition, _PartitionRequest]
 
 
 class Fetcher:
@@ -60,7 +60,7 @@ class Fetcher:
         self._cluster = cluster
         self._settings: Final = cluster.settings
         self._clock: Final = cluster.clock
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._sessions: dict[int, _Session] = {}
         self._fetching: set[int] = set()
         self._resetting = False
@@ -96,12 +96,14 @@ class Fetcher:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Set the assigned partitions; those that stay assigned keep their positions and buffers."""
-        self._states = {partition: self._states.get(partition) or PartitionState(partition) for partition in partitions}
+        self._states = {
+            partition: self._states.get(partition) or PartitionFetchState(partition) for partition in partitions
+        }
         self._cluster.follow({partition.topic for partition in self._states})
         self.wake()
 
     @property
-    def states(self) -> dict[TopicPartition, PartitionState]:
+    def states(self) -> dict[TopicPartition, PartitionFetchState]:
         """Every assigned partition. Call `wake` after changing one."""
         return self._states
 
@@ -145,7 +147,7 @@ class Fetcher:
         if self._failure is not None:
             raise RuntimeError("the consumer failed with an internal error and must be closed") from self._failure
 
-    def _raise_error(self, state: PartitionState, *, hold: bool) -> None:
+    def _raise_error(self, state: PartitionFetchState, *, hold: bool) -> None:
         # If there are records, raise the error in the next call, so that they are not lost.
         if state.error is not None and not state.has_data and not hold:
             error, state.error = state.error, None
@@ -192,9 +194,9 @@ class Fetcher:
             if timer is not None:
                 timer.cancel()
 
-    def _wanted(self, now_ms: float) -> dict[int, list[PartitionState]]:
+    def _wanted(self, now_ms: float) -> dict[int, list[PartitionFetchState]]:
         """Return the partitions to fetch by broker, without brokers that have a fetch in flight."""
-        wanted: dict[int, list[PartitionState]] = {}
+        wanted: dict[int, list[PartitionFetchState]] = {}
         if sum(state.buffered_bytes for state in self._states.values()) >= 2 * self._settings.fetch_max_bytes:
             return wanted
         view = self._cluster.view
@@ -209,10 +211,10 @@ class Fetcher:
                 wanted.setdefault(node, []).append(state)
         return wanted
 
-    def _pause(self, state: PartitionState, now_ms: float) -> None:
+    def _pause(self, state: PartitionFetchState, now_ms: float) -> None:
         state.not_before_ms = now_ms + self._cluster.backoff.delay_ms(1, self._clock.random())
 
-    async def _fetch(self, node: int, states: list[PartitionState]) -> None:
+    async def _fetch(self, node: int, states: list[PartitionFetchState]) -> None:
         session = self._sessions.setdefault(node, _Session())
         for state in states:
             state.fetches += 1
@@ -247,12 +249,12 @@ class Fetcher:
             self.wake()
 
     @staticmethod
-    def _fail_all(states: list[PartitionState], error: OdradekError) -> None:
+    def _fail_all(states: list[PartitionFetchState], error: OdradekError) -> None:
         for state in states:
             if isinstance(error, ProtocolError):
                 state.error = error
 
-    def _partition_request(self, state: PartitionState) -> _PartitionRequest:
+    def _partition_request(self, state: PartitionFetchState) -> _PartitionRequest:
         return _PartitionRequest(
             state.fetch_offset or 0,
             self._cluster.view.leader_epoch(state.topic_partition),
@@ -293,7 +295,7 @@ class Fetcher:
 
     # Responses
 
-    def _take_in(self, state: PartitionState, offset: int, answer: FetchedPartition, session: _Session) -> None:
+    def _take_in(self, state: PartitionFetchState, offset: int, answer: FetchedPartition, session: _Session) -> None:
         if answer.error_code != NONE:
             if answer.current_leader is not None:
                 self._cluster.note_leader(state.topic_partition, *answer.current_leader)
@@ -308,7 +310,7 @@ class Fetcher:
         except (CorruptMessageError, MessageTooLargeError) as error:
             state.error = error
 
-    def _refused(self, state: PartitionState, error: ProtocolError, session: _Session) -> None:
+    def _refused(self, state: PartitionFetchState, error: ProtocolError, session: _Session) -> None:
         if isinstance(error, OffsetOutOfRangeError):
             if state.read_replica != NO_BROKER:
                 # The follower may be behind the leader and lack data that the leader returned before.

@@ -1,6 +1,6 @@
 """What consumers tell each other through their group: subscriptions up to the leader, assignments back (v0-v3).
 
-In and out: bytes of JoinGroup and SyncGroup, which brokers do not read. Called by `membership` and `admin`. Sources:
+In and out: bytes of JoinGroup and SyncGroup, which brokers do not read. Called by `group_member` and `admin`. Sources:
 the messages ConsumerProtocolSubscription and ConsumerProtocolAssignment; each is led by its version as an int16. A
 reader takes a newer version by what it knows of it, since later versions only add fields at the end.
 """

@@ -14,7 +14,7 @@ from typing import Final
 from odradek.base.errors import LeaderNotAvailableError, OdradekError, error_for
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.fetched import raw_fetch
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch

@@ -14,7 +14,7 @@ from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError,
 from odradek.base.ports import Clock
 from odradek.base.tasks import finish
 from odradek.base.types import TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
 from odradek.client.metadata import TopicView
 from odradek.client.models import BatchMetadata, Headers, KeyValueTime, RecordMetadata, SendResult

@@ -29,11 +29,11 @@ from odradek.base.errors import (
 )
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import NO_BROKER, TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produce
 from odradek.client.metadata import ClusterView
 from odradek.client.producer.accumulator import Accumulator, ProducerBatch
-from odradek.client.producer.sequences import Identity, PartitionSequences, Verdict, judge_plain
+from odradek.client.producer.sequences import PartitionSequences, ProducerIdentity, Verdict, judge_plain
 from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
@@ -55,7 +55,7 @@ class Sender:
         self._wakeup = asyncio.Event()
         self._requests: Counter[int] = Counter()
         self._sequences: dict[TopicPartition, PartitionSequences] = {}
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
         self._started = False
         self._failure: BaseException | None = None
@@ -276,5 +276,5 @@ class Sender:
                 failures += 1
                 await self._clock.sleep_ms(self._cluster.backoff.delay_ms(failures, self._clock.random()))
             else:
-                self._identity = Identity(response.producer_id, response.producer_epoch)
+                self._identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         self.wake()

@@ -48,7 +48,7 @@ REMEMBERED_BATCHES: Final = 5
 _GAP_CODES: Final = frozenset({OutOfOrderSequenceError.code, UnknownProducerIdError.code})
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """The result of InitProducerId."""
 
     producer_id: int
@@ -99,7 +99,7 @@ class PartitionSequences:
 
     def __init__(self) -> None:
         """Without an identity: `needs_identity` until `adopt`."""
-        self._identity: Identity | None = None
+        self._identity: ProducerIdentity | None = None
         self._next = 0
         self._outstanding: list[Numbered] = []
         # The oldest outstanding batch that has numbers, and every batch numbered after it, answered or not.
@@ -128,7 +128,7 @@ class PartitionSequences:
         """Numbered batches without a final answer, oldest first."""
         return tuple(self._outstanding)
 
-    def adopt(self, identity: Identity) -> None:
+    def adopt(self, identity: ProducerIdentity) -> None:
         """Use this producer id from now on, starting at sequence 0."""
         self._identity = identity
         self._next = 0
@@ -178,7 +178,7 @@ class PartitionSequences:
         if identity is None or identity.epoch >= _LAST_EPOCH:
             self._identity = None
         else:
-            self._identity = Identity(identity.producer_id, identity.epoch + 1)
+            self._identity = ProducerIdentity(identity.producer_id, identity.epoch + 1)
         self._next = 0
         self._is_proven = False
         self._since_oldest.clear()

@@ -10,7 +10,7 @@ not on the duration of the outage:
         UpdateMetadata   the last state of every other partition, the last list of brokers
         StopReplica      partitions whose last state is stopped
 
-Pure. `dispatch` calls it with the requests for one broker epoch, in order.
+Pure. `request_sender` calls it with the requests for one broker epoch, in order.
 """
 
 from __future__ import annotations

@@ -1,16 +1,25 @@
-"""Converts the controller's requests to old versions, in which partitions are not grouped by topic.
+"""Converts the controller's requests to old versions, and reads the error codes in responses of all versions.
 
-Old versions are used while `inter.broker.protocol.version` is an old release. Pure. `dispatch` calls it with a message
-of `request_batch` and a version, and gets the messages to send. Usually this is the same message.
+Old versions do not group partitions by topic. They are used while `inter.broker.protocol.version` is an old release.
+Pure. `request_sender` calls it with a message of `request_batch` and a version, and gets the messages to send. Usually
+this is the same message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
+from odradek.base.types import TopicPartition
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.internal import (
+    LeaderAndIsrResponse,
+    LeaderAndIsrResponsePartitionError,
+    StopReplicaResponse,
+    StopReplicaResponsePartitionError,
+)
 
 _GROUPED_SINCE: Final[Mapping[ApiKey, int]] = {
     ApiKey.LEADER_AND_ISR: 2,
@@ -71,3 +80,28 @@ def _by_topic(partitions: _Partitions) -> dict[str, object]:
 
 def _one_by_one(partitions: _Partitions) -> dict[str, object]:
     return {"ungrouped_partitions": [{"topic_name": topic, "partition_index": number} for topic, number in partitions]}
+
+
+def leader_and_isr_errors(response: LeaderAndIsrResponse, topic_names: Mapping[UUID, str]) -> dict[TopicPartition, int]:
+    """Return the error codes in a LeaderAndIsr response. It has topic names up to version 4, and topic ids later."""
+    errors = _by_name(response.partition_errors)
+    for topic in response.topics:
+        name = topic_names.get(topic.topic_id)
+        if name is not None:
+            for part in topic.partition_errors:
+                errors[TopicPartition(name, part.partition_index)] = part.error_code
+    return errors
+
+
+def stop_replica_errors(response: StopReplicaResponse, asked: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the error code of each partition of the request. An error of the whole request applies to all of them."""
+    if response.error_code:
+        return dict.fromkeys(asked, response.error_code)
+    answered = _by_name(response.partition_errors)
+    return {partition: answered.get(partition, 0) for partition in asked}
+
+
+def _by_name(
+    errors: Iterable[LeaderAndIsrResponsePartitionError | StopReplicaResponsePartitionError],
+) -> dict[TopicPartition, int]:
+    return {TopicPartition(part.topic_name, part.partition_index): part.error_code for part in errors}

@@ -2,7 +2,7 @@
 
 State transitions add partitions to the batch. After the event, `take` reads the context once and returns the requests
 for each broker in the order that brokers expect: LeaderAndIsr, UpdateMetadata, StopReplica. A partition that was added
-several times is sent once, in its final state. Pure: `dispatch` sends the requests.
+several times is sent once, in its final state. Pure: `request_sender` sends the requests.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class BrokerRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class ControllerIdentity:
     """The controller as the sender of requests, and the inter-broker listener."""
 
     controller_id: int
@@ -111,7 +111,7 @@ class Sender:
 class RequestBatch:
     """The changes of one event of which brokers must be informed. `take` empties it."""
 
-    def __init__(self, context: ControllerContext, sender: Sender) -> None:
+    def __init__(self, context: ControllerContext, sender: ControllerIdentity) -> None:
         """`context` is read by `take`, except for the leader epochs of stopped replicas."""
         self._context = context
         self._sender = sender

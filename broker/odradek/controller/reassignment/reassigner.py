@@ -1,4 +1,4 @@
-"""Carries out reassignments in the steps that docs/design/0007 describes. `decisions` makes the decisions.
+"""Carries out reassignments in the steps that docs/design/0007 describes. `reassignment_decisions` makes the decisions.
 
 `active` calls it for requests, for the znode `/admin/reassign_partitions`, when a reign begins, when brokers return,
 and after every event to complete reassignments whose replicas have caught up. The state is written to ZooKeeper before
@@ -20,7 +20,7 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.controller.context import Replica, ReplicaStatus
 from odradek.controller.machines import move_replicas
-from odradek.controller.reassignment import decisions as reassignment
+from odradek.controller.reassignment import reassignment_decisions as reassignment
 from odradek.controller.reign import Reign
 from odradek.controller.topics.topic_deletion import TopicDeleter
 from odradek.zk.layout import ReplicaAssignment

@@ -18,7 +18,7 @@ from odradek.base.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.topics import check_assignment, check_replicas, check_topic_name, colliding_topic
+from odradek.base.topic_rules import check_assignment, check_replicas, check_topic_name, colliding_topic
 from odradek.base.types import ZERO_UUID
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment

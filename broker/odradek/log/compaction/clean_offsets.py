@@ -15,7 +15,7 @@ from odradek.base.errors import StorageError
 from odradek.base.ports import Files, RunBlocking
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from odradek.log.segments.segment import (
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 
 WRITE_BYTES: Final = 1 << 20
 """Bytes that are buffered before a write."""
@@ -97,7 +97,7 @@ class SegmentWriter:
     def _note_time(self) -> None:
         self._time_index.append_if_later(self._max_timestamp, self._max_timestamp_offset - self._base_offset)
 
-    def note_aborted(self, aborted: AbortedTransaction) -> None:
+    def note_aborted(self, aborted: AbortedTxn) -> None:
         """Add an entry to the transaction index."""
         self._aborted.append(aborted)
 

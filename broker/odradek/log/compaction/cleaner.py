@@ -27,7 +27,7 @@ from odradek.base.ports import Clock, Files, RunBlocking, Timer, Workers
 from odradek.base.types import TopicPartition
 from odradek.log.compaction.clean_offsets import CleanOffsets, root_of
 from odradek.log.compaction.cleaned_segment import remove_cleaned_files
-from odradek.log.compaction.decisions import (
+from odradek.log.compaction.cleaning_decisions import (
     ABORT_FILE,
     CleaningAbortedError,
     CleaningRange,
@@ -39,7 +39,7 @@ from odradek.log.compaction.decisions import (
     cleaning_range,
     dirtiest,
 )
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap, SegmentView
 from odradek.records.formats import read_entry

@@ -21,7 +21,7 @@ import numpy as np
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.ports import Buffer, File, Files
 from odradek.log.compaction.cleaned_segment import SegmentWriter, expect_pages, forget_pages, remove_cleaned_files
-from odradek.log.compaction.decisions import (
+from odradek.log.compaction.cleaning_decisions import (
     CleaningAbortedError,
     CleaningRequest,
     CleaningResult,
@@ -30,15 +30,15 @@ from odradek.log.compaction.decisions import (
     group_segments,
 )
 from odradek.log.compaction.filtering import (
+    FilterRules,
     Retention,
-    RetentionRules,
     TransactionTracker,
     empty_batch,
     rebuild_batch,
     rebuild_messages,
 )
 from odradek.log.compaction.offset_map import KeyDigester, OffsetMap
-from odradek.log.compaction.record_groups import Entry, Flags, Group, Rows
+from odradek.log.compaction.record_groups import Flags, Group, GroupEntry, Rows
 from odradek.log.segments.indexes import OffsetIndex
 from odradek.log.segments.segment import (
     INDEX_SUFFIX,
@@ -46,7 +46,7 @@ from odradek.log.segments.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from odradek.log.values import SegmentView
 from odradek.records.formats import check_entry, iterate_entries, read_entry
 from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType
@@ -76,7 +76,7 @@ def clean_log(files: Files, request: CleaningRequest) -> CleaningResult:
         raise
 
 
-class Throttle:
+class CleanerThrottle:
     """A token bucket for bytes read and written."""
 
     __slots__ = ("_free_at", "_now", "_rate", "_sleep")
@@ -112,14 +112,14 @@ class _Pass:
         self._files = files
         self._request = request
         self._stats = CleaningStats()
-        self._throttle = Throttle(request.io_bytes_per_second)
+        self._throttle = CleanerThrottle(request.io_bytes_per_second)
         self._digester = KeyDigester(request.seed)
         self._map = OffsetMap(request.map_bytes, request.load_factor)
         self._latest_offset = request.first_dirty_offset - 1
         """Last offset that the map covers; records above it are all kept."""
         self._newest: Flags | None = None
         """Flag per dirty offset in the map: whether it is the newest of its key. None if there are too many offsets."""
-        self._rules = RetentionRules(request.producers, request.end_offset, request.now_ms)
+        self._rules = FilterRules(request.producers, request.end_offset, request.now_ms)
         self._aborted = self._load_aborted()
 
     def run(self) -> CleaningResult:
@@ -147,9 +147,9 @@ class _Pass:
         if self._files.exists(self._request.abort_path) or not self._files.exists(self._request.directory):
             raise CleaningAbortedError(f"the pass over {self._request.name} was aborted")
 
-    def _load_aborted(self) -> dict[int, AbortedTransaction]:
+    def _load_aborted(self) -> dict[int, AbortedTxn]:
         """Return the entries of the segments' transaction indexes by the offset of the marker."""
-        entries: dict[int, AbortedTransaction] = {}
+        entries: dict[int, AbortedTxn] = {}
         for segment in self._request.segments:
             if segment.has_aborted:
                 path = segment.path.removesuffix(LOG_SUFFIX) + TRANSACTION_INDEX_SUFFIX
@@ -251,7 +251,7 @@ class _Pass:
                 continue
             if tracker.is_aborted(header) or header.next_offset <= self._request.first_dirty_offset:
                 continue
-            entry = Entry(header, raw)
+            entry = GroupEntry(header, raw)
             size = entry.unpack()
             if not group.takes(entry):
                 cut = self._map_group(group)
@@ -298,7 +298,7 @@ class _Pass:
         group = Group()
         for raw, header in self._read(segment, 0, last_time=True):
             self._stats.bytes_read += header.size
-            entry = Entry(header, raw)
+            entry = GroupEntry(header, raw)
             size = self._judge(entry, writer, tracker)
             if not group.takes(entry):
                 self._settle(group, writer, keep_old_tombstones=keep_old_tombstones)
@@ -307,7 +307,7 @@ class _Pass:
         self._settle(group, writer, keep_old_tombstones=keep_old_tombstones)
         writer.flush()
 
-    def _judge(self, entry: Entry, writer: SegmentWriter, tracker: TransactionTracker) -> int:
+    def _judge(self, entry: GroupEntry, writer: SegmentWriter, tracker: TransactionTracker) -> int:
         """Decide on an entry by its header, or unpack its records. Returns the number of unpacked bytes."""
         header = entry.header
         if header.is_control:
@@ -323,7 +323,7 @@ class _Pass:
             entry.output = empty_batch(header)
         return 0
 
-    def _judge_marker(self, entry: Entry, writer: SegmentWriter, tracker: TransactionTracker) -> None:
+    def _judge_marker(self, entry: GroupEntry, writer: SegmentWriter, tracker: TransactionTracker) -> None:
         header = entry.header
         self._stats.records_read += header.record_count
         superfluous = True
@@ -332,7 +332,7 @@ class _Pass:
             superfluous = fate.superfluous
             if fate.aborted is not None:
                 # If the index had no entry, use 0: no conclusion is drawn from that last stable offset.
-                made = AbortedTransaction(*fate.aborted, last_offset=header.last_offset, last_stable_offset=0)
+                made = AbortedTxn(*fate.aborted, last_offset=header.last_offset, last_stable_offset=0)
                 writer.note_aborted(self._aborted.get(header.last_offset, made))
         retention, goes = self._rules.of_marker(header, superfluous=superfluous)
         if goes or not header.record_count:
@@ -379,7 +379,7 @@ class _Pass:
             if entry.output is not None:
                 self._write(writer, entry, entry.output)
 
-    def _keep(self, entries: Sequence[Entry], rows: Rows, *, keep_old_tombstones: bool) -> Flags:
+    def _keep(self, entries: Sequence[GroupEntry], rows: Rows, *, keep_old_tombstones: bool) -> Flags:
         """Flag records to keep: those not in the map, and the newest of each key unless its tombstone is due."""
         covered = rows.offset <= self._latest_offset
         has_key = rows.key_length >= 0
@@ -405,7 +405,9 @@ class _Pass:
         horizon_ms = header.delete_horizon_ms
         return horizon_ms is not None and self._request.now_ms >= horizon_ms
 
-    def _rebuild_batch(self, entry: Entry, rows: Rows, its_rows: slice, keep: Flags, horizon_ms: int | None) -> None:
+    def _rebuild_batch(
+        self, entry: GroupEntry, rows: Rows, its_rows: slice, keep: Flags, horizon_ms: int | None
+    ) -> None:
         header = entry.header
         count = int(np.count_nonzero(keep))
         if count == 0:
@@ -422,7 +424,7 @@ class _Pass:
                 places=None if rows.begin is None else rows.begin[its_rows.start : its_rows.stop + 1],
             )
 
-    def _rebuild_messages(self, entry: Entry, keep: Flags, count: int) -> None:
+    def _rebuild_messages(self, entry: GroupEntry, keep: Flags, count: int) -> None:
         messages = entry.messages or []
         if count == len(messages):
             entry.output = entry.raw
@@ -434,7 +436,7 @@ class _Pass:
             self._stats.records_written += 1
             entry.output = entry.raw if len(messages) == 1 else rebuild_messages(entry.header, messages[-1:])
 
-    def _write(self, writer: SegmentWriter, entry: Entry, output: Buffer) -> None:
+    def _write(self, writer: SegmentWriter, entry: GroupEntry, output: Buffer) -> None:
         header = entry.header if output is entry.raw else read_entry(output)
         writer.append(output, header.last_offset, header.max_timestamp)
         self._throttle.spend(len(output), self._check)

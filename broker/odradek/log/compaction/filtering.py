@@ -26,7 +26,7 @@ from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
 from odradek.compression import compress
-from odradek.log.compaction.decisions import LastRecord
+from odradek.log.compaction.cleaning_decisions import LastRecord
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import (
     CODEC_MASK,
@@ -122,7 +122,7 @@ class Retention(Enum):
     DROP = "the batch is removed without reading its records"
 
 
-class RetentionRules(NamedTuple):
+class FilterRules(NamedTuple):
     """The rules for batches in one pass."""
 
     producers: Mapping[int, LastRecord]

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odradek.log.compaction.decisions import BYTES_PER_KEY
+from odradek.log.compaction.cleaning_decisions import BYTES_PER_KEY
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]

@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class GroupEntry:
     """One entry and the decision on it; with neither `section` nor `messages` the decision is final."""
 
     header: BatchHeader
@@ -77,25 +77,25 @@ class Entry:
 class Group:
     """Entries that are processed together; all open ones are batches, or all are old messages."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[GroupEntry] = field(default_factory=list)
     size: int = 0
     records: int = 0
     of_batches: bool | None = None
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: GroupEntry) -> bool:
         """Whether the entry may be added before the group is processed."""
         if self.size >= GROUP_BYTES or self.records >= GROUP_RECORDS:
             return False
         return self.of_batches is None or not entry.is_open or self.of_batches == (entry.section is not None)
 
-    def add(self, entry: Entry, size: int) -> None:
+    def add(self, entry: GroupEntry, size: int) -> None:
         self.entries.append(entry)
         self.size += size
         if entry.is_open:
             self.of_batches = entry.section is not None
             self.records += entry.header.record_count if entry.messages is None else len(entry.messages)
 
-    def rows(self) -> tuple[list[Entry], Rows]:
+    def rows(self) -> tuple[list[GroupEntry], Rows]:
         """Return the open entries and their records."""
         entries = [entry for entry in self.entries if entry.is_open]
         return entries, _rows_of_batches(entries) if self.of_batches else _rows_of_messages(entries)
@@ -109,11 +109,11 @@ class Group:
         return KeyColumns(rows.buffer, rows.offset, rows.key_start, rows.key_length)
 
 
-def _sections(entries: Sequence[Entry]) -> list[tuple[BatchHeader, bytes | memoryview]]:
+def _sections(entries: Sequence[GroupEntry]) -> list[tuple[BatchHeader, bytes | memoryview]]:
     return [(entry.header, entry.section or b"") for entry in entries]
 
 
-def _rows_of_batches(entries: Sequence[Entry]) -> Rows:
+def _rows_of_batches(entries: Sequence[GroupEntry]) -> Rows:
     sections = _sections(entries)
     columns = decode(sections)
     return Rows(
@@ -128,7 +128,7 @@ def _rows_of_batches(entries: Sequence[Entry]) -> Rows:
     )
 
 
-def _rows_of_messages(entries: Sequence[Entry]) -> Rows:
+def _rows_of_messages(entries: Sequence[GroupEntry]) -> Rows:
     messages = [message for entry in entries for message in entry.messages or ()]
     keys = [key or b"" for _, _, key, _ in messages]
     length = np.array([len(key) for key in keys], dtype=np.int64)

@@ -1,7 +1,8 @@
 """Tasks and timers that end with their owner, and blocking calls that outlive the tasks.
 
-`log/manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing starts,
-except for blocking calls, for which `settle` waits; a task that fails because of a bug is logged and affects no other.
+`log/log_manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing
+starts, except for blocking calls, for which `settle` waits; a task that fails because of a bug is logged and affects no
+other.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, write_offsets
-from odradek.log.directories.table import LogTable
+from odradek.log.directories.log_table import LogTable
 from odradek.log.partition_log import PartitionLog
 from odradek.metrics.quantiles import Quantiles
 

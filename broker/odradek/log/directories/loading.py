@@ -22,8 +22,8 @@ from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, open_directory
 from odradek.log.directories.disk_work import DiskWork
+from odradek.log.directories.log_table import LogTable
 from odradek.log.directories.moves import LogMoves, settle
-from odradek.log.directories.table import LogTable
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.segments.segment import LOG_SUFFIX

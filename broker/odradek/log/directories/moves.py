@@ -27,7 +27,7 @@ from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, deleted_name, future_name
 from odradek.log.directories.disk_work import DiskWork
-from odradek.log.directories.table import LogTable
+from odradek.log.directories.log_table import LogTable
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.values import LogContext, LogHost

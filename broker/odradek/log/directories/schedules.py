@@ -15,8 +15,8 @@ from odradek.base.errors import KafkaStorageError
 from odradek.base.ports import Clock
 from odradek.log.directories.background import Background
 from odradek.log.directories.disk_work import DiskWork
+from odradek.log.directories.log_table import LogTable
 from odradek.log.directories.space import DiskSpace
-from odradek.log.directories.table import LogTable
 
 logger = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ from odradek.log.segments.segment import (
     file_name,
     offset_of,
 )
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from odradek.records.formats import MIN_ENTRY_SIZE, check_entry, read_entry
 from odradek.records.v2.batch import HEADER_SIZE, BatchHeader
 
@@ -419,7 +419,7 @@ class SegmentWalk:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         ended = self.producers.record(header, header.base_offset, marker)
         if ended is not None and ended.is_aborted:
-            segment.add_aborted(AbortedTransaction(*ended[:4]))
+            segment.add_aborted(AbortedTxn(*ended[:4]))
         return True
 
 

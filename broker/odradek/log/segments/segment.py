@@ -21,7 +21,7 @@ from odradek.base.errors import CorruptMessageError, InvalidRecordError, Storage
 from odradek.base.ports import Buffer, File, Files
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from odradek.records.formats import ENTRY_PREFIX, MAGIC_AT, MIN_ENTRY_SIZE, first_offset, read_entry
 from odradek.records.legacy.message_set import UNKNOWN_COUNT
 from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchHeader
@@ -328,7 +328,7 @@ class Segment:
             self._has_index_room = False
         self.bytes_since_index_entry += header.batch_length + _LENGTH_OVERHEAD
 
-    def add_aborted(self, aborted: AbortedTransaction) -> None:
+    def add_aborted(self, aborted: AbortedTxn) -> None:
         """Add an aborted transaction whose marker was just appended to this segment."""
         self.transaction_index.append(aborted)
         self.has_aborted = True

@@ -16,7 +16,7 @@ TRANSACTION_ENTRY_VERSION: Final = 0
 _ENTRY: Final = Struct(">hqqqq")
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTxn(NamedTuple):
     """One aborted transaction."""
 
     producer_id: int
@@ -35,23 +35,23 @@ class TransactionIndex:
 
     def __init__(self) -> None:
         """Create an empty index."""
-        self._entries: list[AbortedTransaction] = []
+        self._entries: list[AbortedTxn] = []
 
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._entries)
 
-    def entries(self) -> tuple[AbortedTransaction, ...]:
+    def entries(self) -> tuple[AbortedTxn, ...]:
         """Return all entries."""
         return tuple(self._entries)
 
-    def append(self, aborted: AbortedTransaction) -> None:
+    def append(self, aborted: AbortedTxn) -> None:
         """Add an entry at the end. Raises `ValueError` if its marker is not above all others."""
         if self._entries and aborted.last_offset <= self._entries[-1].last_offset:
             raise ValueError(f"{aborted} does not follow {self._entries[-1]}")
         self._entries.append(aborted)
 
-    def collect(self, offset: int, upper_offset: int) -> tuple[list[AbortedTransaction], bool]:
+    def collect(self, offset: int, upper_offset: int) -> tuple[list[AbortedTxn], bool]:
         """Return the entries that overlap [`offset`, `upper_offset`), and whether no later entry can overlap it.
 
         The second value is true once an entry's last stable offset reaches `upper_offset`: later markers then end
@@ -85,7 +85,7 @@ class TransactionIndex:
         index = cls()
         previous = base_offset - 1
         for version, *fields in _ENTRY.iter_unpack(content):
-            entry = AbortedTransaction._make(fields)
+            entry = AbortedTxn._make(fields)
             if version != TRANSACTION_ENTRY_VERSION or entry.last_offset <= previous or entry.first_offset < 0:
                 return None
             previous = entry.last_offset
@@ -93,5 +93,5 @@ class TransactionIndex:
         return index
 
 
-def _last_offset(entry: AbortedTransaction) -> int:
+def _last_offset(entry: AbortedTxn) -> int:
     return entry.last_offset

@@ -33,7 +33,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, ZERO_UUID, TopicPartition
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.replication.follower.refusals import Refusals
 from odradek.replication.partition import EpochEnd, truncation_target
@@ -88,7 +88,7 @@ ConnectLeader = Callable[[int, str], Awaitable[LeaderChannel]]
 """Opens a channel to a broker by id, with the given client id. Raises `OdradekError`."""
 
 
-class Fetcher:
+class ReplicaFetcher:
     """One fetch loop. `is_ended` once it has had nothing to follow; it then never runs again."""
 
     def __init__(

@@ -16,11 +16,11 @@ from zlib import crc32
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import NO_EPOCH, TopicPartition
-from odradek.metrics.topics import BrokerTopicStats
-from odradek.replication.follower.fetch_loop import ConnectLeader, Fetcher
+from odradek.metrics.topic_stats import BrokerTopicStats
+from odradek.replication.follower.fetch_loop import ConnectLeader, ReplicaFetcher
+from odradek.replication.partition_table import HostedPartition
 from odradek.replication.quota import ReplicationQuota
 from odradek.replication.sessions.follower_session import Followed
-from odradek.replication.table import HostedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class FetcherManager:
         broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
         stats: BrokerTopicStats | None = None,
     ) -> None:
-        """See `Fetcher` for the arguments."""
+        """See `ReplicaFetcher` for the arguments."""
         self._stats: Final = stats or BrokerTopicStats()
         self._quota: Final = quota
         self._broker_epoch: Final = broker_epoch
@@ -49,8 +49,8 @@ class FetcherManager:
         self._connect: Final = connect
         self._on_change: Final = on_change
         self._on_storage_failure: Final = on_storage_failure
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
-        self._by_partition: dict[TopicPartition, Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = config.num_replica_fetchers
         self._is_closed = False
@@ -121,8 +121,8 @@ class FetcherManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, leader_id: int, number: int) -> Fetcher:
-        fetcher = Fetcher(
+    def _start(self, leader_id: int, number: int) -> ReplicaFetcher:
+        fetcher = ReplicaFetcher(
             leader_id,
             f"broker-{self._config.broker_id}-fetcher-{number}",
             self._clock,
@@ -141,7 +141,7 @@ class FetcherManager:
         task.add_done_callback(lambda ended: self._done(key, fetcher, ended))
         return fetcher
 
-    def _done(self, key: tuple[int, int], fetcher: Fetcher, task: asyncio.Task[None]) -> None:
+    def _done(self, key: tuple[int, int], fetcher: ReplicaFetcher, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._fetchers.get(key) is fetcher:
             del self._fetchers[key]

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, UnsupportedVersionError, error_for
 from odradek.base.types import TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
@@ -30,7 +30,7 @@ _Item = TypeVar("_Item")
 class LeaderConnector:
     """Opens channels to other brokers of the cluster; implements `ConnectLeader`."""
 
-    def __init__(self, cluster: ClusterView, config: BrokerConfig) -> None:
+    def __init__(self, cluster: MetadataCache, config: BrokerConfig) -> None:
         """Leaders are reached through the inter-broker listener."""
         self._cluster: Final = cluster
         self._listener: Final = config.inter_broker_listener

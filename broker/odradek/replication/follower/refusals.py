@@ -13,7 +13,7 @@ from typing import NamedTuple
 from odradek.base.types import TopicPartition
 
 
-class Refusal(NamedTuple):
+class RefusalCount(NamedTuple):
     """Current number of partitions with an error; 0: the error is over."""
 
     error_code: int
@@ -43,16 +43,16 @@ class Refusals:
         if error_code is not None:
             self._counts[error_code] -= 1
 
-    def news(self) -> list[Refusal]:
+    def news(self) -> list[RefusalCount]:
         """Return what to log since the last call, by error code."""
-        news: list[Refusal] = []
+        news: list[RefusalCount] = []
         for error_code, count in sorted(self._counts.items()):
             told = self._told.get(error_code, 0)
             if count >= max(1, 2 * told):
                 self._told[error_code] = count
-                news.append(Refusal(error_code, count))
+                news.append(RefusalCount(error_code, count))
             elif not count:
                 del self._counts[error_code]
                 if self._told.pop(error_code, 0):
-                    news.append(Refusal(error_code, 0))
+                    news.append(RefusalCount(error_code, 0))
         return news

@@ -5,8 +5,8 @@ waits here for other partitions, for up to half a second, and the first acks=all
 the leader answers that fetch at once, and shortens the wait of the follower's fetches until it requests the new
 partitions.
 
-`leadership` reports new leader epochs, `manager` fetches. Invariant: a follower is awaited for at most `AWAITED_MS`;
-after that its fetches wait as usual, even if it never came.
+`leadership` reports new leader epochs, `replica_manager` fetches. Invariant: a follower is awaited for at most
+`AWAITED_MS`; after that its fetches wait as usual, even if it never came.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
 from odradek.base.types import TopicPartition
-from odradek.replication.requests import Fetchable
+from odradek.replication.replica_requests import Fetchable
 
 AWAITED_MS: Final = 1_000.0
 """The controller updates all replicas at once: a follower that is later than this is slow for other reasons."""

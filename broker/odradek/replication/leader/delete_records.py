@@ -1,7 +1,7 @@
 """DeleteRecords (KIP-107): the leader raises its log start, and the answer waits until all live replicas have followed.
 
-`server/data/delete_records` calls it through `ReplicaManager` with an offset for each partition, and gets an error or a
-low watermark for each, once, on the loop. Followers learn the new log start from a fetch and report theirs with the
+`server/data/record_handlers` calls it through `ReplicaManager` with an offset for each partition, and gets an error or
+a low watermark for each, once, on the loop. Followers learn the new log start from a fetch and report theirs with the
 next.
 
 Invariant: a partition without an error in the answer had no live replica, and no future log, that began below the
@@ -25,7 +25,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import INTERNAL_TOPICS, NO_OFFSET, TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.replication.table import HostedPartition, PartitionTable
+from odradek.replication.partition_table import HostedPartition, PartitionTable
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 HIGH_WATERMARK: Final = -1

@@ -1,7 +1,7 @@
 """Commits ISR changes: one task per proposal, until it is committed, reverted or superseded.
 
-`manager` passes the proposals of partitions; the answer is applied to the partition, and `on_change` is called for what
-it unblocks. Each partition has at most one task, because it proposes nothing while a proposal is pending.
+`replica_manager` passes the proposals of partitions; the answer is applied to the partition, and `on_change` is called
+for what it unblocks. Each partition has at most one task, because it proposes nothing while a proposal is pending.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError
 from odradek.base.ports import Clock
 from odradek.base.tasks import TaskOwner
-from odradek.replication.isr import Refusal
+from odradek.replication.isr import FailedProposal
 from odradek.replication.partition import IsrProposal
-from odradek.replication.requests import IsrWriter
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
+from odradek.replication.replica_requests import IsrWriter
 
 RETRY_MIN_MS: Final = 50.0
 RETRY_MAX_MS: Final = 1000.0
@@ -56,7 +56,7 @@ class IsrChanges:
                 logger.info(
                     "%s: the ISR change to %s is not committed: %s", proposal.topic_partition, proposal.isr, error
                 )
-                if partition.refuse(proposal, code) is not Refusal.RETRY:
+                if partition.refuse(proposal, code) is not FailedProposal.RETRY:
                     self._on_change(partition)
                     return
                 await self._clock.sleep_ms(delay_ms)

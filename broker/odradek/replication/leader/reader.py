@@ -1,8 +1,8 @@
 """Reads partitions for one Fetch request of a consumer or follower: checks, limits and log slices.
 
-`manager` and `delayed` call it and get one result per entry, in the same order. A follower's fetch also shows how far
-the follower has got: `FollowerNotes` records that and collects the consequences (a higher high watermark, a replica to
-propose for the ISR), which the caller handles after the answer.
+`replica_manager` and `delayed_requests` call it and get one result per entry, in the same order. A follower's fetch
+also shows how far the follower has got: `FollowerNotes` records that and collects the consequences (a higher high
+watermark, a replica to propose for the ISR), which the caller handles after the answer.
 
 Invariant: the result has at most `max_bytes`, except that the first partition with data returns at least one whole
 batch (KIP-74). With `hard_max_bytes` there is no exception: a larger batch is truncated, which makes old consumers
@@ -12,14 +12,13 @@ request more. A partition without news costs a few attribute reads and its resul
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.errors import KafkaStorageError, ProtocolError
 from odradek.base.types import NO_EPOCH, ZERO_UUID, TopicPartition
-from odradek.replication.leader.selector import ReplicaSelector, ReplicaView
 from odradek.replication.partition import (
     FENCED_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER,
@@ -28,15 +27,47 @@ from odradek.replication.partition import (
     IsrProposal,
     is_diverging,
 )
+from odradek.replication.partition_table import HostedPartition, PartitionTable
 from odradek.replication.quota import ReplicationQuota
-from odradek.replication.requests import Fetchable, FetchParams, FetchResult
+from odradek.replication.replica_requests import Fetchable, FetchParams, FetchResult
 from odradek.replication.sessions.resting import Rest
-from odradek.replication.table import HostedPartition, PartitionTable
 
 OFFSET_OUT_OF_RANGE: Final = 1
 INCONSISTENT_TOPIC_ID: Final = 103
 
 logger = logging.getLogger(__name__)
+
+
+class ReplicaView(NamedTuple):
+    """One replica as seen by the leader, ordered by its progress."""
+
+    log_end_offset: int
+    caught_up_ms: float
+    """Monotonic time at which it last was caught up."""
+    broker_id: int
+    rack: str | None
+
+
+ReplicaSelector = Callable[[str, ReplicaView, Iterable[ReplicaView]], int]
+"""Returns the replica from which a consumer should read (KIP-392): (rack, leader, followers) -> broker id.
+
+The followers have the requested offset. All are members of the ISR, so that a consumer is never redirected to a replica
+that falls further behind.
+"""
+
+
+def rack_aware(rack: str, leader: ReplicaView, followers: Iterable[ReplicaView]) -> int:
+    """Return the leader if it is in the client's rack, else the most advanced follower there, else the leader."""
+    if not rack or leader.rack == rack:
+        return leader.broker_id
+    there = [view for view in followers if view.rack == rack]
+    return max(there, key=lambda view: view[:3]).broker_id if there else leader.broker_id
+
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+SELECTORS: Final[dict[str | None, ReplicaSelector]] = {RACK_AWARE: rack_aware}
+"""Selectors that may return a follower, by `replica.selector.class`; otherwise consumers read from leaders."""
 
 
 class ReadOutcome(NamedTuple):

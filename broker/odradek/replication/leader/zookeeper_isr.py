@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.errors import InvalidUpdateVersionError, UnknownTopicOrPartitionError
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
-from odradek.replication.requests import CommittedIsr
+from odradek.replication.replica_requests import CommittedIsr
 from odradek.zk import layout
 from odradek.zk.port import BadVersion, NoNode, ZkClient, ZkError
 

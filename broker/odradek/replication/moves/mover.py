@@ -1,9 +1,9 @@
 """Moves replicas between the log directories of this broker: fills future logs and swaps them in (KIP-113).
 
-`log_dirs` and, after a restart, `manager` start moves; `LogManager` creates, swaps and drops the logs. A move copies
-batches from the current log in steps of `replica.fetch.max.bytes`. A thread reads and writes them, so that a slow disk
-does not block the loop. Whatever the role of the replica, the future log follows the current one: it copies what is
-appended, is truncated when the current log is (by leader epochs, like a follower's), and adopts the log start.
+`log_dir_changes` and, after a restart, `replica_manager` start moves; `LogManager` creates, swaps and drops the logs. A
+move copies batches from the current log in steps of `replica.fetch.max.bytes`. A thread reads and writes them, so that
+a slow disk does not block the loop. Whatever the role of the replica, the future log follows the current one: it copies
+what is appended, is truncated when the current log is (by leader epochs, like a follower's), and adopts the log start.
 
 When the future log has reached the end, it is flushed and marked. One call on the loop then copies what has arrived
 meanwhile and swaps the logs: nothing is appended in between, so nothing is lost.
@@ -25,11 +25,11 @@ from odradek.base.errors import CorruptMessageError, KafkaStorageError, OdradekE
 from odradek.base.ports import Clock
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import LogSlice
 from odradek.replication.partition import EpochEnd, truncation_target
-from odradek.replication.table import HostedPartition, PartitionTable
+from odradek.replication.partition_table import HostedPartition, PartitionTable
 
 TAIL_SHARE: Final = 4
 """A step that copied at most 1/4 of the step size is close enough to the end for the swap."""
@@ -55,7 +55,7 @@ class Cleaning(Protocol):
         ...
 
 
-class Throttle:
+class MoveThrottle:
     """Limits the rate of all moves together."""
 
     __slots__ = ("_clock", "_free_ms")
@@ -115,7 +115,7 @@ class ReplicaMover:
         self._on_log_start: Final = on_log_start
         self.cleaning = cleaning
         """Paused for logs that move."""
-        self._throttle: Final = Throttle(clock)
+        self._throttle: Final = MoveThrottle(clock)
         self._slots: Final = asyncio.Semaphore(config.num_replica_alter_log_dirs_threads or len(config.log_dirs))
         self._moves: dict[TopicPartition, _Move] = {}
         self._tasks: Final = TaskOwner()

@@ -31,7 +31,7 @@ from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, TopicP
 from odradek.log.partition_log import PartitionLog
 from odradek.protocol.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 from odradek.protocol.hotpath import FetchEntry, FetchRequest
-from odradek.replication.requests import FetchResult
+from odradek.replication.replica_requests import FetchResult
 from odradek.replication.sessions.resting import Rest, RestingEntries
 
 EVICTION_MS: Final = 120_000

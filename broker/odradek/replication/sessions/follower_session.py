@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.types import ZERO_UUID
-from odradek.protocol.fetch_sessions import NO_SESSION, FetchSession
+from odradek.protocol.fetch_sessions import NO_SESSION, FetchSessionHandler
 from odradek.protocol.hotpath import FetchEntry, ForgottenPartition
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 
 TopicKey = tuple[str | UUID, int]
 
@@ -93,7 +93,7 @@ class LeaderSession:
     def __init__(self, max_bytes: int) -> None:
         """`max_bytes` per partition: `replica.fetch.max.bytes`."""
         self._max_bytes: Final = max_bytes
-        self._session = FetchSession[TopicKey, FetchEntry]()
+        self._session = FetchSessionHandler[TopicKey, FetchEntry]()
         self._holders: dict[TopicKey, Followed] = {}
         """The `Followed` for which each entry of the session was sent."""
         self._by_id = False

@@ -1,7 +1,7 @@
 """Resting entries of fetch sessions: their last read returned nothing, and their partition has not changed since.
 
-`fetch_session` makes an entry rest after a response; `manager` reports every change of a partition, which wakes the
-entries that rest on it. A request of an idle session therefore costs nothing for unchanged partitions.
+`fetch_session` makes an entry rest after a response; `replica_manager` reports every change of a partition, which wakes
+the entries that rest on it. A request of an idle session therefore costs nothing for unchanged partitions.
 
 Invariant: reading a resting entry would give the same empty result as last time. Every change of a role, an epoch, a
 log end, a high watermark or an ISR is therefore reported here. Log start offsets are not: they change with retention,
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.base.types import TopicPartition
 from odradek.replication.partition import RemoteReplica
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 
 
 class Rest(NamedTuple):

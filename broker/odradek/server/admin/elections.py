@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from odradek.base.errors import NONE, ElectionNotNeededError, InvalidRequestError, ProtocolError, RequestTimedOutError
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -45,7 +45,7 @@ class LeadersWait(DelayedOperation):
 
     __slots__ = ("_leaders", "_view", "missing")
 
-    def __init__(self, view: ClusterView, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
+    def __init__(self, view: MetadataCache, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
         """`missing` is set at the end of the wait to the partitions whose leaders the image does not have."""
         super().__init__(timeout_ms)
         self._view = view
@@ -70,7 +70,7 @@ class LeadersWait(DelayedOperation):
 class ElectionHandlers:
     """The handler of ElectLeaders."""
 
-    def __init__(self, *, controller: Elector, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, *, controller: Elector, view: MetadataCache, clock: Clock) -> None:
         """`view` holds the metadata image."""
         self._controller = controller
         self._view = view

@@ -19,7 +19,7 @@ from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.zk.layout import ReplicaAssignment
 
 
-class Reassigner(Protocol):
+class ReassignmentPort(Protocol):
     """The port to the controller in this process. It raises `NotControllerError` if another broker is the
     controller."""
 
@@ -37,7 +37,7 @@ class Reassigner(Protocol):
 class ReassignmentHandlers:
     """Handlers for reassignments."""
 
-    def __init__(self, *, controller: Reassigner) -> None:
+    def __init__(self, *, controller: ReassignmentPort) -> None:
         """`controller` handles the requests if it is the active one."""
         self._controller = controller
 

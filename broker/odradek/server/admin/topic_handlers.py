@@ -33,7 +33,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
-from odradek.base.topics import (
+from odradek.base.topic_rules import (
     assign_replicas,
     check_assignment,
     check_replicas,
@@ -42,7 +42,7 @@ from odradek.base.topics import (
     growth_start,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID
-from odradek.cluster import ClusterImage, ClusterView
+from odradek.cluster import ClusterImage, MetadataCache
 from odradek.controller.topics import topic_admin
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -81,7 +81,7 @@ class ImageWait(DelayedOperation):
 
     __slots__ = ("_condition", "_view", "outcome")
 
-    def __init__(self, view: ClusterView, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
+    def __init__(self, view: MetadataCache, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
         """`outcome` is set at the end of the wait to whether the image satisfies the condition."""
         super().__init__(timeout_ms)
         self._view = view
@@ -105,7 +105,7 @@ class TopicHandlers:
         self,
         *,
         settings: BrokerSettings,
-        view: ClusterView,
+        view: MetadataCache,
         zk: ZkClient,
         is_controller: Callable[[], bool],
         clock: Clock,

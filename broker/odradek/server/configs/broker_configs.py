@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig, broker_setting
 from odradek.base.errors import ConfigError, InvalidRequestError
-from odradek.base.settings import Setting, Update
+from odradek.base.setting_definitions import Setting, Update
 from odradek.base.settings_catalogue import check_allowed
-from odradek.server.configs.config_store import Change, Complaints, change_entity, decoded
+from odradek.server.configs.config_store import Change, SettingWarnings, change_entity, decoded
 from odradek.zk import layout
 from odradek.zk.port import ZkClient
 
@@ -68,7 +68,7 @@ class BrokerSettings:
         """The settings for this broker in ZooKeeper as text, including those without an effect."""
         self.defaults: Mapping[str, str] = {}
         """The settings for all brokers in ZooKeeper."""
-        self._complaints = Complaints(logger)
+        self._complaints = SettingWarnings(logger)
         self._subscribers: list[Callable[[BrokerConfig], None]] = []
         self.dry_run: Callable[[BrokerConfig], Awaitable[None]] = _accept
         """Tries to apply settings without a lasting change. Raises `ConfigError`, for example if an address is in

@@ -10,7 +10,7 @@ from itertools import dropwhile
 from typing import Final
 
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, TopicConfig, broker_setting
-from odradek.base.settings import Setting, Update
+from odradek.base.setting_definitions import Setting, Update
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek.server.configs.broker_configs import BrokerSettings, Origin, Source
 

@@ -24,9 +24,9 @@ from odradek.base.errors import (
     ProtocolError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.settings import Kind, Setting
-from odradek.base.topics import check_topic_name
-from odradek.cluster import ClusterView
+from odradek.base.setting_definitions import Setting, SettingType
+from odradek.base.topic_rules import check_topic_name
+from odradek.cluster import MetadataCache
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.configs import (
@@ -71,7 +71,7 @@ class Operation(IntEnum):
 class ConfigHandlers:
     """Handlers for the settings of topics, of this broker and of all brokers."""
 
-    def __init__(self, *, settings: BrokerSettings, view: ClusterView, store: ConfigStore) -> None:
+    def __init__(self, *, settings: BrokerSettings, view: MetadataCache, store: ConfigStore) -> None:
         """`settings` has the settings of this broker, `store` those of topics."""
         self._settings = settings
         self._view = view
@@ -311,7 +311,7 @@ def altered(
         if entry.config_operation == Operation.SET:
             changed[entry.name] = _value_of(entry)
         elif entry.config_operation in (Operation.APPEND, Operation.SUBTRACT):
-            if setting is None or setting.kind is not Kind.LIST:
+            if setting is None or setting.kind is not SettingType.LIST:
                 raise InvalidConfigError(f"{entry.name} is not a list: it can only be set or deleted.")
             present = [part for part in changed.get(entry.name, "").split(",") if part]
             if entry.name not in changed:

@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, InvalidTopicError, RequestTimedOutError
 from odradek.base.ports import Clock
-from odradek.base.topics import check_topic_name
+from odradek.base.topic_rules import check_topic_name
 from odradek.zk import layout
 from odradek.zk.port import BadVersion, ConnectionLost, NodeExists, SessionExpired, ZkClient
 from odradek.zk.registration import announce_config_change
@@ -34,7 +34,7 @@ MAX_COMPLAINTS: Final = 10_000
 """Maximum number of warnings that are remembered. Further ones are logged each time."""
 
 
-class Complaints:
+class SettingWarnings:
     """Logs each warning about stored settings once, although the settings are parsed again after every change."""
 
     def __init__(self, log: logging.Logger) -> None:
@@ -61,7 +61,7 @@ class ConfigStore:
         self._defaults = TopicConfig.of(broker_config, {})
         self._overrides: dict[str, Mapping[str, str]] = {}
         self._in_force: dict[str, TopicConfig] = {}
-        self._complaints = Complaints(logger)
+        self._complaints = SettingWarnings(logger)
         self._read: set[str] = set()
         """Topics whose overrides were read, even if they have none; notifications keep them up to date."""
         self.on_change: Callable[[str, TopicConfig], None] | None = None

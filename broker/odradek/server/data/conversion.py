@@ -27,7 +27,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Buffer, Workers
 from odradek.base.types import TopicPartition
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records.conversion.down import converted_down

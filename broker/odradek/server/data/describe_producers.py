@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odradek.base.errors import NONE, OdradekError
-from odradek.base.topics import check_topic_name
+from odradek.base.topic_rules import check_topic_name
 from odradek.base.types import TopicPartition
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.produce import DescribeProducersRequest
-from odradek.replication.manager import ReplicaManager
+from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
 

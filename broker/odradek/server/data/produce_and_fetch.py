@@ -20,6 +20,7 @@ from odradek.base.errors import (
     InvalidRequestError,
     KafkaStorageError,
     LeaderNotAvailableError,
+    MessageTooLargeError,
     OdradekError,
     OffsetNotAvailableError,
     ProtocolError,
@@ -40,11 +41,11 @@ from odradek.base.types import (
     NO_TIMESTAMP,
     TopicPartition,
 )
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import LogSlice
-from odradek.metrics.requests import RequestStats
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.request_stats import RequestStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -61,10 +62,9 @@ from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsReque
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import MAGIC_AT
 from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
-from odradek.replication.manager import ReplicaManager
-from odradek.replication.requests import AppendRequest, AppendResult, FetchParams, FetchResult
+from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
-from odradek.server.data.appended import count_append
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
 from odradek.server.dispatch import DirectHandler, Handler, RequestContext, route
@@ -110,7 +110,7 @@ class DataHandlers:
         *,
         replicas: ReplicaManager,
         sessions: FetchSessions,
-        view: ClusterView,
+        view: MetadataCache,
         topic_stats: BrokerTopicStats,
         request_stats: RequestStats,
         clock: Clock,
@@ -516,3 +516,20 @@ def _without_records(topic_partition: TopicPartition) -> AppendResult:
     return AppendResult(
         topic_partition, InvalidRecordError.code, error_message="the request has no records for the partition"
     )
+
+
+def count_append(topics: BrokerTopicStats, result: AppendResult) -> None:
+    """Count the append to one partition: the attempt, and what was written or why it was rejected.
+
+    Records are counted when they are in the leader's log, even if the ISR does not acknowledge them in time.
+    """
+    stats = topics.of(result.topic_partition.topic)
+    stats.total_produce += 1
+    if result.first_offset != NO_OFFSET:
+        stats.messages_in += result.record_count
+        stats.bytes_in += result.size_bytes
+    if result.error_code:
+        stats.failed_produce += 1
+        if result.error_code == MessageTooLargeError.code:
+            stats.bytes_rejected += result.size_bytes
+        stats.count_fault(result.fault)

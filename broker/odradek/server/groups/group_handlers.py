@@ -29,13 +29,11 @@ from odradek.base.types import (
     NO_PRODUCER_ID,
     TopicPartition,
 )
-from odradek.cluster import ClusterView
-from odradek.coordinator.groups import GroupCoordinator
-from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.requests import (
+from odradek.cluster import MetadataCache
+from odradek.coordinator.group_requests import (
     CommitRequest,
+    DescribedGroup,
     FetchedOffset,
-    GroupDescription,
     JoinRequest,
     JoinResult,
     LeavingMember,
@@ -44,6 +42,8 @@ from odradek.coordinator.requests import (
     Protocols,
     SyncRequest,
 )
+from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.producer_ids import ProducerIds
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.groups import (
@@ -133,7 +133,7 @@ class CoordinationHandlers:
         *,
         groups: GroupCoordinator,
         producer_ids: ProducerIds,
-        view: ClusterView,
+        view: MetadataCache,
         ensure_topic: EnsureTopic,
         zookeeper_offsets: ZooKeeperOffsets,
     ) -> None:
@@ -417,7 +417,7 @@ class CoordinationHandlers:
         try:
             return _described(await self._groups.describe(group_id), NONE, operations)
         except ProtocolError as error:
-            return _described(GroupDescription(group_id=group_id, state=""), error.code, NO_OPERATIONS)
+            return _described(DescribedGroup(group_id=group_id, state=""), error.code, NO_OPERATIONS)
 
     async def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Message:
         """Handle DeleteGroups: delete empty groups and their offsets."""
@@ -536,7 +536,7 @@ def _fetched_topics(fetched: Mapping[TopicPartition, FetchedOffset]) -> list[Mes
     return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
-def _described(group: GroupDescription, code: int, operations: int) -> Message:
+def _described(group: DescribedGroup, code: int, operations: int) -> Message:
     return {
         "error_code": code,
         "group_id": group.group_id,

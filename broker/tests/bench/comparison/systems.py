@@ -23,7 +23,7 @@ from comparison.waiting import wait_until
 from comparison.wire import Address, Connection, metadata_frame, partitions_of
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek_operator.embedded.child import ChildProcess
 from odradek_operator.embedded.ports import LOOPBACK
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer

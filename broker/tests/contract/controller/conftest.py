@@ -11,9 +11,9 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import NetworkError
-from odradek.base.system import SystemClock
+from odradek.base.system_ports import SystemClock
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.controller.runtime import ControllerRuntime
+from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
@@ -25,7 +25,7 @@ from odradek.protocol.codec import (
     encode_response,
 )
 from odradek.zk import layout
-from odradek.zk.client import KazooZkClient, ZkSettings
+from odradek.zk.kazoo_client import KazooZkClient, ZkSettings
 from odradek.zk.layout import BrokerRegistration, PartitionState, ReplicaAssignment, TopicAssignment
 from odradek.zk.registration import BrokerRegistrar, prepare
 

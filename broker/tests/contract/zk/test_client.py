@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.port import (
     ANY_VERSION,
     MAX_REQUEST_BYTES,

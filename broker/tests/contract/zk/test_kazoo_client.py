@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.base.errors import ConfigError
-from odradek.zk.client import (
+from odradek.zk.kazoo_client import (
     ConnectionLost,
     Create,
     InvalidPath,

@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from odradek.base.system import SystemClock
+from odradek.base.system_ports import SystemClock
 from odradek.base.types import Endpoint
 from odradek.zk import layout
-from odradek.zk.client import KazooZkClient, ZkSettings
+from odradek.zk.kazoo_client import KazooZkClient, ZkSettings
 from odradek.zk.layout import BrokerRegistration, LayoutError, ProducerIdBlock
 from odradek.zk.port import SetData
 from odradek.zk.registration import (

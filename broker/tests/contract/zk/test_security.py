@@ -16,9 +16,9 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.base.errors import ConfigError
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.zk import layout
-from odradek.zk.client import (
+from odradek.zk.kazoo_client import (
     AuthenticationFailed,
     ConnectionLost,
     Create,
@@ -29,10 +29,9 @@ from odradek.zk.client import (
     SetData,
     ZkSettings,
 )
-from odradek.zk.farewell import end_session
 from odradek.zk.port import TlsSettings, ZkError
 from odradek.zk.registration import prepare
-from odradek.zk.session import Handler
+from odradek.zk.session import Handler, end_session
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 
 pytestmark = pytest.mark.java

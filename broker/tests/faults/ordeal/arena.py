@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from odradek.testing.cluster import RunningCluster
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.layout import broker_directory
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_testkit.apache import ApacheBroker, jars

@@ -23,7 +23,7 @@ ROUND_TRIPS: list[tuple[str, Callable[[str, bytes], bytes]]] = [
     ),
     (r"/cluster/id", lambda path, data: layout.ClusterId.decode(data).encode()),
     (r"/config/(topics|brokers|clients|users)/.+", lambda path, data: _config(path, data)),
-    (r"/config/changes/.+", lambda path, data: layout.ConfigChange.decode(path, data).encode()),
+    (r"/config/changes/.+", lambda path, data: layout.ConfigChangeNotification.decode(path, data).encode()),
     (r"/controller", lambda path, data: layout.ControllerRegistration.decode(data).encode()),
     (
         r"/controller_epoch",

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import NetworkError, NotControllerError
 from odradek.base.types import Endpoint, TopicPartition
+from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.controller.elections.candidates import ElectionKind
-from odradek.controller.runtime import ControllerRuntime
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from odradek.base.errors import NotEnoughReplicasError, ProtocolError
 from odradek.base.types import TopicPartition
 from odradek.coordinator.classic_group import GroupState
+from odradek.coordinator.group_requests import LeavingMember, OffsetToCommit
 from odradek.coordinator.log_records import GroupKey, decode_group_value, decode_key
-from odradek.coordinator.requests import LeavingMember, OffsetToCommit
 from odradek_testkit.groups import RANGE, GroupLab, Reply, visible
 
 WHO = st.integers(0, 5)

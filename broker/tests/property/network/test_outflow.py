@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odradek.base.ports import Buffer, File, FileRegion, Part
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.network.outflow import Outflow, OutflowEvents
 from odradek.network.pages import FileAccess
 

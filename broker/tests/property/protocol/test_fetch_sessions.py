@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.protocol.fetch_sessions import EPOCH_MAX, FetchSession, SessionRequest
+from odradek.protocol.fetch_sessions import EPOCH_MAX, FetchSessionHandler, SessionRequest
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 Offset = int
@@ -49,7 +49,7 @@ class Broker:
 @given(steps=st.lists(st.tuples(requests, outcomes), max_size=30))
 def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Offset], str]]) -> None:
     broker = Broker()
-    session = FetchSession[TopicPartition, Offset]()
+    session = FetchSessionHandler[TopicPartition, Offset]()
     errors = 0
     for wanted, outcome in steps:
         if outcome == "evicted":
@@ -72,7 +72,7 @@ def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Offset], str]])
 
 
 def test_the_epoch_wraps_to_one() -> None:
-    session = FetchSession[TopicPartition, Offset]()
+    session = FetchSessionHandler[TopicPartition, Offset]()
     session.next_request({PARTITIONS[0]: 0})
     session.answered(0, 5)
     session._epoch = EPOCH_MAX
@@ -81,7 +81,7 @@ def test_the_epoch_wraps_to_one() -> None:
 
 
 def test_only_changes_are_sent() -> None:
-    session = FetchSession[TopicPartition, Offset]()
+    session = FetchSessionHandler[TopicPartition, Offset]()
     first = {PARTITIONS[0]: 0, PARTITIONS[1]: 0}
     assert session.next_request(first).changed == first
     session.answered(0, 5)

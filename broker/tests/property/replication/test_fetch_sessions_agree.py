@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
 from odradek.protocol.hotpath import FetchRequest
-from odradek.replication.requests import FetchResult
+from odradek.replication.replica_requests import FetchResult
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.replication.sessions.follower_session import Followed, LeaderSession
 from odradek_testkit.loop import ManualClock

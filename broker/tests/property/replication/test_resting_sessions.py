@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
 from odradek.protocol.hotpath import FetchEntry, FetchRequest, ForgottenPartition
-from odradek.replication.requests import FetchParams
+from odradek.replication.replica_requests import FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 from odradek_testkit.batches import iterate
 from odradek_testkit.loop import VirtualClock, run_virtual

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.cluster import LEADER_DURING_DELETE, Broker, ClusterImage, PartitionState
-from odradek.server.topic_entries import Form, TopicEntries
+from odradek.cluster import LEADER_DURING_DELETE, AnnouncedBroker, ClusterImage, PartitionMetadata
+from odradek.server.topic_entries import TopicEntries, TopicEntryForm
 
 NAMES = ("a", "b", "c")
-FORMS = [Form(version, listener, False) for version in (0, 5, 12) for listener in ("X", "Y")]
+FORMS = [TopicEntryForm(version, listener, False) for version in (0, 5, 12) for listener in ("X", "Y")]
 
 brokers = st.lists(
     st.builds(
-        lambda number, listeners: Broker(
+        lambda number, listeners: AnnouncedBroker(
             broker_id=number, endpoints=tuple(Endpoint(listener, "h", 9000 + number) for listener in sorted(listeners))
         ),
         st.integers(0, 3),
@@ -26,7 +26,7 @@ brokers = st.lists(
     unique_by=lambda broker: broker.broker_id,
 )
 states = st.builds(
-    PartitionState,
+    PartitionMetadata,
     leader=st.sampled_from([LEADER_DURING_DELETE, -1, 0, 1, 2, 3]),
     leader_epoch=st.integers(0, 3),
     isr=st.lists(st.integers(0, 3), unique=True).map(tuple),
@@ -46,7 +46,9 @@ steps = st.lists(st.tuples(brokers, partitions, st.sampled_from(FORMS), st.boole
 
 @given(steps)
 def test_a_kept_answer_is_the_one_that_would_be_made_now(
-    history: list[tuple[list[Broker], list[tuple[TopicPartition, UUID, PartitionState]], Form, bool]],
+    history: list[
+        tuple[list[AnnouncedBroker], list[tuple[TopicPartition, UUID, PartitionMetadata]], TopicEntryForm, bool]
+    ],
 ) -> None:
     async def play() -> None:
         entries, image = TopicEntries(), ClusterImage()

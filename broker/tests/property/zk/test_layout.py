@@ -108,7 +108,7 @@ def test_hostile_content_is_only_complained_about(data: bytes) -> None:
         layout.ControllerRegistration.decode,
         layout.decode_controller_epoch,
         lambda data: layout.decode_config("/c", data),
-        lambda data: layout.ConfigChange.decode("/c", data),
+        lambda data: layout.ConfigChangeNotification.decode("/c", data),
         lambda data: layout.decode_partitions("/p", data),
         layout.decode_reassignment,
         ProducerIdBlock.decode,

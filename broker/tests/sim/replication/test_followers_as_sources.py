@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.cluster import Broker
+from odradek.cluster import AnnouncedBroker
 from odradek.protocol.hotpath import (
     FetchedPartition,
     FetchEntry,
@@ -48,7 +48,7 @@ def play(tmp_path: Path) -> Play:
                 for broker_id in BROKERS:
                     broker = await cluster.start_broker(broker_id)
                     racks = [
-                        Broker(broker_id=each, endpoints=(Endpoint("PLAINTEXT", "h", 1),), rack=f"r{each}")
+                        AnnouncedBroker(broker_id=each, endpoints=(Endpoint("PLAINTEXT", "h", 1),), rack=f"r{each}")
                         for each in BROKERS
                     ]
                     broker.view.image = replace(broker.view.image, brokers={each.broker_id: each for each in racks})

@@ -10,7 +10,7 @@ import pytest
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
-from odradek.testing.cluster import RunningCluster
+from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1200)]

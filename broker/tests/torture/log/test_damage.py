@@ -21,7 +21,7 @@ from odradek.base.errors import ConfigError, CorruptMessageError, InconsistentTo
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.findings import Severity
 from odradek.cli.logs.verify import verify
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import check_entry, iterate_entries, iterate_records

@@ -18,7 +18,7 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.cluster import Broker, ClusterImage, ClusterView, PartitionState
+from odradek.cluster import AnnouncedBroker, ClusterImage, MetadataCache, PartitionMetadata
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import (
@@ -30,7 +30,7 @@ from odradek.protocol.codec import (
     encode_request,
     encode_response,
 )
-from odradek.replication.requests import CommittedIsr
+from odradek.replication.replica_requests import CommittedIsr
 from odradek_testkit.loop import run_virtual
 
 IDS = {"a": UUID(int=1), "b": UUID(int=2)}
@@ -42,7 +42,7 @@ class Controllers:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.view = ClusterView()
+        self.view = MetadataCache()
         self.asked: list[tuple[int, Any]] = []
         self.opened: list[FakeChannel] = []
         self.gate: asyncio.Event | None = None
@@ -52,8 +52,8 @@ class Controllers:
         self.moves_to(1)
 
     def moves_to(self, controller_id: int) -> None:
-        brokers = [Broker(broker_id=n, endpoints=(Endpoint("INTERNAL", f"host-{n}", n),)) for n in (1, 2)]
-        state = PartitionState(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
+        brokers = [AnnouncedBroker(broker_id=n, endpoints=(Endpoint("INTERNAL", f"host-{n}", n),)) for n in (1, 2)]
+        state = PartitionMetadata(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
         partitions = [(TopicPartition(name, 0), topic_id, state) for name, topic_id in IDS.items()]
         self.view.image = ClusterImage().updated(controller_id=controller_id, brokers=brokers, partitions=partitions)
 

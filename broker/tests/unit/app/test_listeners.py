@@ -12,10 +12,10 @@ import pytest
 from odradek.app.listeners import Listeners
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
-from odradek.base.system import SystemClock
+from odradek.base.system_ports import SystemClock
 from odradek.network.connection import Request
 from odradek.network.listener import bind_socket
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode
 from odradek_testkit.replicas import at_once

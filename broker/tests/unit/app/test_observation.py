@@ -9,7 +9,7 @@ from typing import Any, cast
 from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
 from odradek.base.types import TopicPartition
-from odradek.controller.runtime import ControllerRuntime
+from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError
-from odradek.base.settings import Kind, Setting
+from odradek.base.setting_definitions import Setting, SettingType
 from odradek.base.types import Endpoint
 
 MINIMAL = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
@@ -252,7 +252,7 @@ def test_every_setting_reads_back_what_it_renders(setting: Setting) -> None:
 
 @given(st.integers())
 def test_bounds_hold_for_every_number(number: int) -> None:
-    setting = Setting(name="a", attribute="a", kind=Kind.INT, default=5, documentation="", low=-3, high=9)
+    setting = Setting(name="a", attribute="a", kind=SettingType.INT, default=5, documentation="", low=-3, high=9)
     if -3 <= number <= 9:
         assert setting.parse(str(number)) == number
     else:

@@ -15,7 +15,7 @@ from odradek.base.config import (
     topic_effect,
 )
 from odradek.base.errors import ConfigError
-from odradek.base.settings import Kind, Setting, Update
+from odradek.base.setting_definitions import Setting, SettingType, Update
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS
 
 NEEDED = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
@@ -60,7 +60,7 @@ def test_a_setting_of_one_listener_has_the_type_of_the_setting() -> None:
     assert setting is not None
     assert (setting.name, setting.kind, setting.sensitive, setting.dynamic) == (
         name,
-        Kind.PASSWORD,
+        SettingType.PASSWORD,
         True,
         Update.PER_BROKER,
     )

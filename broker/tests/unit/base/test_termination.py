@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odradek.base.termination import MAX_CHARACTERS, report_termination
+from odradek.base.system_ports import MAX_TERMINATION_CHARACTERS, report_termination
 
 
 def test_the_reason_is_written_where_kubernetes_made_the_file(tmp_path: Path) -> None:
@@ -14,4 +14,4 @@ def test_the_reason_is_written_where_kubernetes_made_the_file(tmp_path: Path) ->
     path.touch()
     report_termination("The broker cannot start: " + "x" * 5_000, path)
     assert path.read_text().startswith("The broker cannot start: xxx")
-    assert len(path.read_text()) == MAX_CHARACTERS
+    assert len(path.read_text()) == MAX_TERMINATION_CHARACTERS

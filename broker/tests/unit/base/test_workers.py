@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from odradek.base.errors import StorageError, WorkerDiedError
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.workers import ProcessWorkers
 from odradek.testing.waiting import wait_until
 

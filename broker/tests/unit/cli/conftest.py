@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties

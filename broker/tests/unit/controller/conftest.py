@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.base.types import BrokerEpoch, Endpoint, TopicPartition
-from odradek.controller.broker_requests.request_batch import RequestBatch, Sender
+from odradek.controller.broker_requests.request_batch import ControllerIdentity, RequestBatch
 from odradek.controller.context import (
     ControllerContext,
     Leadership,
@@ -59,10 +59,10 @@ def build() -> Build:
 
 
 @pytest.fixture
-def sender() -> Sender:
-    return Sender(controller_id=1, controller_epoch=2, listener="PLAINTEXT")
+def sender() -> ControllerIdentity:
+    return ControllerIdentity(controller_id=1, controller_epoch=2, listener="PLAINTEXT")
 
 
 @pytest.fixture
-def batch_of(sender: Sender) -> Callable[[ControllerContext], RequestBatch]:
+def batch_of(sender: ControllerIdentity) -> Callable[[ControllerContext], RequestBatch]:
     return lambda context: RequestBatch(context, sender)

@@ -12,8 +12,8 @@ from odradek.base.config import BrokerConfig
 from odradek.base.types import Endpoint, TopicPartition
 from odradek.controller import controller_election as election
 from odradek.controller.active import ActiveController
-from odradek.controller.broker_requests.dispatch import Dispatcher
 from odradek.controller.broker_requests.request_batch import BrokerRequest
+from odradek.controller.broker_requests.request_sender import RequestSender
 from odradek.controller.context import LiveBroker
 from odradek.controller.reign import Environment
 from odradek.protocol.apis import ApiKey
@@ -92,7 +92,7 @@ class Cluster:
         election_result = await election.become_controller(self.zk, clock, 1)
         assert election_result is not None
         environment = Environment(
-            zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("Dispatcher", self.told)
+            zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("RequestSender", self.told)
         )
         active = ActiveController(environment, election_result, lambda event: None)
         await active.start()

@@ -6,18 +6,18 @@ import itertools
 
 import pytest
 
-from odradek.coordinator.classic_group import TRANSITIONS, ClassicGroup, GroupState, IllegalTransitionError
-from odradek.coordinator.classic_member import Member
+from odradek.coordinator.classic_group import TRANSITIONS, ClassicGroup, GroupState, IllegalGroupTransitionError
+from odradek.coordinator.classic_member import ClassicMember
+from odradek.coordinator.group_requests import Protocols
 from odradek.coordinator.log_records import GroupValue, MemberValue
-from odradek.coordinator.requests import Protocols
 from odradek_testkit.groups import RANGE
 
 TIMEOUTS_MS = (60_000, 10_000)
 NOW_MS = 1000
 
 
-def member(member_id: str, *protocols: str, instance_id: str | None = None) -> Member:
-    return Member(
+def member(member_id: str, *protocols: str, instance_id: str | None = None) -> ClassicMember:
+    return ClassicMember(
         member_id=member_id,
         instance_id=instance_id,
         client_id="client",
@@ -28,7 +28,7 @@ def member(member_id: str, *protocols: str, instance_id: str | None = None) -> M
     )
 
 
-def group_of(*members: Member) -> ClassicGroup:
+def group_of(*members: ClassicMember) -> ClassicGroup:
     group = ClassicGroup("group", NOW_MS)
     group.protocol_type = "consumer"
     for one in members:
@@ -45,7 +45,7 @@ def test_only_the_steps_of_the_table_are_made(before: GroupState, after: GroupSt
         group.move_to(after, NOW_MS + 5)
         assert (group.state, group.state_timestamp_ms) == (after, NOW_MS + 5)
     else:
-        with pytest.raises(IllegalTransitionError):
+        with pytest.raises(IllegalGroupTransitionError):
             group.move_to(after, NOW_MS + 5)
         assert (group.state, group.state_timestamp_ms) == (before, NOW_MS)
 

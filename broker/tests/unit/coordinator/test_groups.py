@@ -19,8 +19,8 @@ from odradek.base.errors import (
     RebalanceInProgressError,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
-from odradek.coordinator.groups import GroupCoordinator
-from odradek.coordinator.requests import (
+from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.group_requests import (
     CommitRequest,
     JoinRequest,
     LeavingMember,
@@ -28,7 +28,7 @@ from odradek.coordinator.requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from odradek.coordinator.runtime import CoordinatorRuntime
+from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.shard import GroupShard
 from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
 from odradek_testkit.loop import VirtualClock, run_virtual

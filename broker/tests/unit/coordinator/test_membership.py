@@ -27,7 +27,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from odradek.coordinator.classic_group import GroupState
-from odradek.coordinator.requests import LeavingMember
+from odradek.coordinator.group_requests import LeavingMember
 from odradek_testkit.groups import RANGE, REBALANCE_MS, SESSION_MS, SETTINGS, GroupLab
 
 STICKY = (("sticky", b"other metadata"),)

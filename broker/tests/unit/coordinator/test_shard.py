@@ -21,6 +21,7 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.coordinator.classic_group import GroupState
+from odradek.coordinator.group_requests import LeavingMember, OffsetToCommit
 from odradek.coordinator.log_records import (
     GroupKey,
     OffsetKey,
@@ -30,7 +31,6 @@ from odradek.coordinator.log_records import (
     encode_offset_value,
 )
 from odradek.coordinator.replay import Replay
-from odradek.coordinator.requests import LeavingMember, OffsetToCommit
 from odradek.records.legacy.writing import encode_set, encode_wrapper
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry, Counter
 from odradek.base.errors import ConfigError
 from odradek.metrics import http as module
 from odradek.metrics.http import (
+    HttpRequest,
+    HttpResponse,
     HttpServer,
     Probe,
-    Request,
-    Response,
     json_answer,
     metrics_route,
     parse_request,
@@ -35,17 +35,17 @@ class Probes:
         return self.ready
 
 
-async def slowly(request: Request) -> Response:
+async def slowly(request: HttpRequest) -> HttpResponse:
     await asyncio.sleep(0)
     return json_answer({"query": request.query})
 
 
-async def never(_: Request) -> Response:
+async def never(_: HttpRequest) -> HttpResponse:
     await asyncio.Event().wait()
     raise AssertionError
 
 
-def broken(_: Request) -> Response:
+def broken(_: HttpRequest) -> HttpResponse:
     raise LookupError("a secret detail")
 
 
@@ -192,12 +192,12 @@ async def test_port_in_use_is_told(served: tuple[HttpServer, Probes]) -> None:
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        (b"GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n\r\n", ("GET", Request("/metrics", "", "text/plain"))),
-        (b"HEAD /a?b=c?d HTTP/1.0\r\naccept: x\r\nAccept:y\r\n\r\nbody", ("HEAD", Request("/a", "b=c?d", "x,y"))),
-        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", ("GET", Request("/", "", ""))),
+        (b"GET /metrics HTTP/1.1\r\nAccept: text/plain\r\n\r\n", ("GET", HttpRequest("/metrics", "", "text/plain"))),
+        (b"HEAD /a?b=c?d HTTP/1.0\r\naccept: x\r\nAccept:y\r\n\r\nbody", ("HEAD", HttpRequest("/a", "b=c?d", "x,y"))),
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", ("GET", HttpRequest("/", "", ""))),
     ],
 )
-def test_requests_are_read(head: bytes, expected: tuple[str, Request]) -> None:
+def test_requests_are_read(head: bytes, expected: tuple[str, HttpRequest]) -> None:
     assert parse_request(head) == expected
 
 
@@ -218,5 +218,5 @@ def test_what_is_no_request_is_refused(head: bytes, status: int) -> None:
 
 
 def test_answers_carry_their_kind() -> None:
-    assert text("no", HTTPStatus.NOT_FOUND) == Response(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"no\n")
+    assert text("no", HTTPStatus.NOT_FOUND) == HttpResponse(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"no\n")
     assert json_answer([1, "ä"]).body == b'[1,"\\u00e4"]\n'

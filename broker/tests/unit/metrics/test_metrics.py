@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.base.errors import RecordFault
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles
-from odradek.metrics.requests import PARTS, TIMED_SHARE, TIMED_WHOLE, RequestStats
-from odradek.metrics.series import SERIES, Kind
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.request_stats import PARTS, TIMED_SHARE, TIMED_WHOLE, RequestStats
+from odradek.metrics.series import SERIES, SeriesType
+from odradek.metrics.topic_stats import BrokerTopicStats
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_summary_is_not_provided_as_a_gauge(collector: BrokerCollector) -> Non
 def test_every_series_says_what_it_means() -> None:
     for series in SERIES.values():
         assert series.help.endswith(".")
-        assert (series.kind is Kind.COUNTER) == series.name.endswith("_total")
+        assert (series.kind is SeriesType.COUNTER) == series.name.endswith("_total")
 
 
 def test_the_process_speaks_for_itself(collector: BrokerCollector) -> None:

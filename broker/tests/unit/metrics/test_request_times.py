@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.base.errors import NotControllerError
-from odradek.metrics.requests import PARTS
+from odradek.metrics.request_stats import PARTS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, encode_request
 from odradek.server.dispatch import error_codes

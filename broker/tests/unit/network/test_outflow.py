@@ -15,10 +15,10 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, File, FileRegion, Part
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.network.connection import ConnectionOptions, Request
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.outflow import TURN_BYTES, Outflow, OutflowEvents, State
+from odradek.network.outflow import TURN_BYTES, Outflow, OutflowEvents, OutflowState
 from odradek.network.pages import FileAccess
 from odradek.network.read_ahead import ReadAhead
 
@@ -97,7 +97,7 @@ class Pair:
         except BlockingIOError:
             return
 
-    def state(self) -> State:
+    def state(self) -> OutflowState:
         """Of the outflow."""
         return self.outflow.state
 
@@ -143,9 +143,9 @@ async def test_parts_leave_in_order_through_a_small_socket(pair: Pair, file: Fil
     ]
     rest: list[Buffer] = [b"tail", memoryview(b"end")]
     pair.outflow.put([*parts, *rest])
-    assert pair.state() is State.DRAINING
+    assert pair.state() is OutflowState.DRAINING
     pair.outflow.start()
-    assert pair.state() is State.BLOCKED
+    assert pair.state() is OutflowState.BLOCKED
     await pair.until(lambda: bool(pair.finished), size=5_000)
 
     assert pair.finished == [rest]
@@ -195,12 +195,12 @@ async def test_cold_pages_are_read_in_a_thread_and_nothing_overtakes_them(file: 
     parts: list[Part] = [b"head", FileRegion(file, 10, 1_500_000), b"between", FileRegion(file, 0, 9)]
     pair.outflow.put(parts)
     pair.outflow.start()
-    assert pair.state() is State.READING
+    assert pair.state() is OutflowState.READING
     assert (len(threads.waiting), pair.sent) == (1, 4)
     runs = 0
     while not pair.finished:
         if threads.waiting:
-            assert pair.state() is State.READING
+            assert pair.state() is OutflowState.READING
             threads.run()
             runs += 1
         pair.read()
@@ -253,8 +253,8 @@ async def test_release_at_every_stage_leaves_nothing(file: File, stage: str) -> 
         pair.outflow.put([b"head", FileRegion(file, 0, 2_000_000)])
     if stage not in ("new", "draining"):
         pair.outflow.start()
-    expected = {"blocked": State.BLOCKED, "reading": State.READING, "read": State.READING}
-    assert pair.state() is expected.get(stage, State.DRAINING)
+    expected = {"blocked": OutflowState.BLOCKED, "reading": OutflowState.READING, "read": OutflowState.READING}
+    assert pair.state() is expected.get(stage, OutflowState.DRAINING)
     if stage == "read":
         threads.run()
     pair.outflow.release()
@@ -266,7 +266,7 @@ async def test_release_at_every_stage_leaves_nothing(file: File, stage: str) -> 
         await asyncio.sleep(0)
     pair.outflow.start()
 
-    assert pair.state() is State.RELEASED
+    assert pair.state() is OutflowState.RELEASED
     assert (pair.sent, pair.finished, pair.failed) == (sent, [], [])
     assert pair.is_released()
     pair.theirs.close()
@@ -279,7 +279,7 @@ async def test_a_peer_that_goes_away_ends_it_once(pair: Pair, file: File) -> Non
     await turns(lambda: bool(pair.failed))
 
     assert (len(pair.failed), pair.finished) == (1, [])
-    assert pair.state() is State.RELEASED
+    assert pair.state() is OutflowState.RELEASED
 
 
 @pytest.mark.parametrize("left", [0, 10, 1_000_000])

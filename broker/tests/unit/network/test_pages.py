@@ -9,7 +9,7 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import File, FileRegion
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.network.pages import bring_in, is_resident
 
 SIZE = 700_001

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.base.ports import File
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.network import read_ahead
 from odradek.network.pages import FileAccess, is_resident
 from odradek.network.read_ahead import ReadAhead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.replication.isr import Event, InSyncSet, Phase, Refusal, refusal_of
+from odradek.replication.isr import FailedProposal, InSyncSet, IsrEvent, Phase, refusal_of
 
 COMMITTED = InSyncSet((1, 2), (1, 2))
 EXPANDING = InSyncSet((1, 2), (1, 2, 3), Phase.EXPANDING)
@@ -14,37 +14,38 @@ SHRINKING = InSyncSet((1, 2), (1,), Phase.SHRINKING)
 @pytest.mark.parametrize(
     ("before", "event", "members", "after"),
     [
-        (COMMITTED, Event.EXPAND, (1, 2, 3), EXPANDING),
-        (COMMITTED, Event.SHRINK, (1,), SHRINKING),
-        (COMMITTED, Event.COMMIT, (2,), InSyncSet((2,), (2,))),
-        (EXPANDING, Event.COMMIT, (1, 2, 3), InSyncSet((1, 2, 3), (1, 2, 3))),
-        (EXPANDING, Event.REJECT, (), COMMITTED),
-        (SHRINKING, Event.COMMIT, (1,), InSyncSet((1,), (1,))),
-        (SHRINKING, Event.REJECT, (), COMMITTED),
+        (COMMITTED, IsrEvent.EXPAND, (1, 2, 3), EXPANDING),
+        (COMMITTED, IsrEvent.SHRINK, (1,), SHRINKING),
+        (COMMITTED, IsrEvent.COMMIT, (2,), InSyncSet((2,), (2,))),
+        (EXPANDING, IsrEvent.COMMIT, (1, 2, 3), InSyncSet((1, 2, 3), (1, 2, 3))),
+        (EXPANDING, IsrEvent.REJECT, (), COMMITTED),
+        (SHRINKING, IsrEvent.COMMIT, (1,), InSyncSet((1,), (1,))),
+        (SHRINKING, IsrEvent.REJECT, (), COMMITTED),
     ],
 )
-def test_steps_of_the_table(before: InSyncSet, event: Event, members: tuple[int, ...], after: InSyncSet) -> None:
+def test_steps_of_the_table(before: InSyncSet, event: IsrEvent, members: tuple[int, ...], after: InSyncSet) -> None:
     assert before.step(event, members) == after
 
 
-@pytest.mark.parametrize("event", [Event.EXPAND, Event.SHRINK])
+@pytest.mark.parametrize("event", [IsrEvent.EXPAND, IsrEvent.SHRINK])
 @pytest.mark.parametrize("state", [EXPANDING, SHRINKING])
-def test_one_change_at_a_time(state: InSyncSet, event: Event) -> None:
+def test_one_change_at_a_time(state: InSyncSet, event: IsrEvent) -> None:
     with pytest.raises(ValueError, match="not possible"):
         state.step(event, (1, 2, 3, 4))
 
 
 @pytest.mark.parametrize(
-    ("event", "members"), [(Event.EXPAND, (1, 2)), (Event.EXPAND, (1, 3)), (Event.SHRINK, (1, 2)), (Event.SHRINK, (3,))]
+    ("event", "members"),
+    [(IsrEvent.EXPAND, (1, 2)), (IsrEvent.EXPAND, (1, 3)), (IsrEvent.SHRINK, (1, 2)), (IsrEvent.SHRINK, (3,))],
 )
-def test_a_proposal_must_be_what_it_says(event: Event, members: tuple[int, ...]) -> None:
+def test_a_proposal_must_be_what_it_says(event: IsrEvent, members: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="does not"):
         COMMITTED.step(event, members)
 
 
 def test_nothing_to_reject_while_nothing_is_pending() -> None:
     with pytest.raises(ValueError, match="not possible"):
-        COMMITTED.step(Event.REJECT)
+        COMMITTED.step(IsrEvent.REJECT)
 
 
 def test_the_maximal_set_is_the_larger_one() -> None:
@@ -56,18 +57,18 @@ def test_the_maximal_set_is_the_larger_one() -> None:
 @pytest.mark.parametrize(
     ("code", "refusal"),
     [
-        (55, Refusal.REVERT),
-        (107, Refusal.REVERT),
-        (3, Refusal.WAIT),
-        (42, Refusal.WAIT),
-        (74, Refusal.WAIT),
-        (95, Refusal.WAIT),
-        (100, Refusal.WAIT),
-        (108, Refusal.WAIT),
-        (41, Refusal.RETRY),
-        (7, Refusal.RETRY),
-        (-1, Refusal.RETRY),
+        (55, FailedProposal.REVERT),
+        (107, FailedProposal.REVERT),
+        (3, FailedProposal.WAIT),
+        (42, FailedProposal.WAIT),
+        (74, FailedProposal.WAIT),
+        (95, FailedProposal.WAIT),
+        (100, FailedProposal.WAIT),
+        (108, FailedProposal.WAIT),
+        (41, FailedProposal.RETRY),
+        (7, FailedProposal.RETRY),
+        (-1, FailedProposal.RETRY),
     ],
 )
-def test_what_follows_an_error_code(code: int, refusal: Refusal) -> None:
+def test_what_follows_an_error_code(code: int, refusal: FailedProposal) -> None:
     assert refusal_of(code) is refusal

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
-from odradek.replication.isr import Phase, Refusal
+from odradek.replication.isr import FailedProposal, Phase
 from odradek.replication.partition import (
     BARRED_MS,
     EpochEnd,
@@ -187,7 +187,7 @@ def refused(partition: Partition[Log], now_ms: float) -> RemoteReplica:
     """Broker 3, which has caught up and whose proposal was refused."""
     replica = fetched(partition, 3, partition.log.log_end_offset, now_ms=now_ms)
     proposal = partition.propose_expansion(3)
-    assert partition.refuse(proposal, INELIGIBLE_REPLICA) is Refusal.REVERT
+    assert partition.refuse(proposal, INELIGIBLE_REPLICA) is FailedProposal.REVERT
     return replica
 
 
@@ -367,12 +367,14 @@ def test_a_new_reign_overtakes_a_proposal() -> None:
     proposal = partition.propose_expansion(3)
     partition.become_leader(state(epoch=6, isr=(1, 2), partition_epoch=8), now_ms=0.0)
     assert not partition.is_current(proposal)
-    assert partition.refuse(proposal, 55) is Refusal.WAIT
+    assert partition.refuse(proposal, 55) is FailedProposal.WAIT
     assert partition.in_sync.committed == (1, 2)
 
 
-@pytest.mark.parametrize(("code", "refusal", "pending"), [(107, Refusal.REVERT, False), (95, Refusal.WAIT, True)])
-def test_refusals(code: int, refusal: Refusal, pending: bool) -> None:
+@pytest.mark.parametrize(
+    ("code", "refusal", "pending"), [(107, FailedProposal.REVERT, False), (95, FailedProposal.WAIT, True)]
+)
+def test_refusals(code: int, refusal: FailedProposal, pending: bool) -> None:
     partition = leader(Log(), isr=(1, 2))
     proposal = partition.propose_expansion(3)
     assert partition.refuse(proposal, code) is refusal

@@ -8,9 +8,9 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.types import TopicPartition
-from odradek.cluster import ClusterView
+from odradek.cluster import MetadataCache
+from odradek.replication.partition_table import PartitionTable
 from odradek.replication.quota import ReplicationQuota, ReplicationQuotas, WindowedRate, is_listed
-from odradek.replication.table import PartitionTable
 from odradek_testkit.loop import ManualClock
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -54,7 +54,7 @@ def test_only_what_is_throttled_counts_and_the_limit_may_change() -> None:
 def test_settings_give_the_rates_and_change_them() -> None:
     properties = {"broker.id": "1", "zookeeper.connect": "localhost:2181"}
     config, _ = BrokerConfig.parse({**properties, "leader.replication.throttled.rate": "5"})
-    quotas = ReplicationQuotas(PartitionTable(ClusterView()), ManualClock(), config)
+    quotas = ReplicationQuotas(PartitionTable(MetadataCache()), ManualClock(), config)
     assert (quotas.leader.limit, quotas.follower.limit) == (5, 2**63 - 1)
     assert not quotas.leader.is_throttled(TP)  # not hosted here
     quotas.configure(replace(config, leader_replication_throttled_rate=6, follower_replication_throttled_rate=7))

@@ -20,7 +20,7 @@ from odradek.base.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
-from odradek.metrics.requests import RequestStats
+from odradek.metrics.request_stats import RequestStats
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.server.dispatch import Dispatcher

@@ -9,21 +9,29 @@ from uuid import UUID
 import pytest
 
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
-from odradek.cluster import Broker, ClusterImage, PartitionState
+from odradek.cluster import AnnouncedBroker, ClusterImage, PartitionMetadata
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import EncodedElements, decode_response, encode_response
-from odradek.server.topic_entries import FORMS, PARTITIONS_AT_A_TIME, TOPIC_OPERATIONS, Absent, Form, TopicEntries
+from odradek.server.topic_entries import (
+    FORMS,
+    PARTITIONS_AT_A_TIME,
+    TOPIC_OPERATIONS,
+    Absent,
+    TopicEntries,
+    TopicEntryForm,
+)
 
-FORM = Form(version=12, listener="CLIENTS", operations=False)
+FORM = TopicEntryForm(version=12, listener="CLIENTS", operations=False)
 
 
-def brokers(*ids: int, listeners: Sequence[str] = ("CLIENTS", "OTHERS")) -> list[Broker]:
+def brokers(*ids: int, listeners: Sequence[str] = ("CLIENTS", "OTHERS")) -> list[AnnouncedBroker]:
     return [
-        Broker(broker_id=each, endpoints=tuple(Endpoint(name, "h", 9000 + each) for name in listeners)) for each in ids
+        AnnouncedBroker(broker_id=each, endpoints=tuple(Endpoint(name, "h", 9000 + each) for name in listeners))
+        for each in ids
     ]
 
 
-def image(sizes: dict[str, int], *, live: Sequence[Broker] = (), leader: int = 1) -> ClusterImage:
+def image(sizes: dict[str, int], *, live: Sequence[AnnouncedBroker] = (), leader: int = 1) -> ClusterImage:
     return ClusterImage().updated(
         controller_id=1,
         brokers=live or brokers(1, 2),
@@ -31,7 +39,7 @@ def image(sizes: dict[str, int], *, live: Sequence[Broker] = (), leader: int = 1
             (
                 TopicPartition(topic, number),
                 UUID(int=len(topic)),
-                PartitionState(leader=leader, leader_epoch=4, isr=(1, 2), replicas=(1, 2)),
+                PartitionMetadata(leader=leader, leader_epoch=4, isr=(1, 2), replicas=(1, 2)),
             )
             for topic, size in sizes.items()
             for number in range(size)
@@ -39,8 +47,8 @@ def image(sizes: dict[str, int], *, live: Sequence[Broker] = (), leader: int = 1
     )
 
 
-def changed(before: ClusterImage, topic: str, *, leader: int, live: Sequence[Broker] = ()) -> ClusterImage:
-    state = PartitionState(leader=leader, leader_epoch=5, isr=(leader,), replicas=(1, 2))
+def changed(before: ClusterImage, topic: str, *, leader: int, live: Sequence[AnnouncedBroker] = ()) -> ClusterImage:
+    state = PartitionMetadata(leader=leader, leader_epoch=5, isr=(leader,), replicas=(1, 2))
     return before.updated(
         controller_id=1,
         brokers=live or brokers(1, 2),

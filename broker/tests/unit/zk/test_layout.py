@@ -12,7 +12,7 @@ from odradek.zk import layout
 from odradek.zk.layout import (
     BrokerRegistration,
     ClusterId,
-    ConfigChange,
+    ConfigChangeNotification,
     ControllerRegistration,
     Feature,
     LayoutError,
@@ -99,7 +99,8 @@ def test_recovery_of_an_unclean_leader_is_kept() -> None:
 def test_what_else_old_versions_look_like() -> None:
     assert ControllerRegistration.decode(b'{"version":1,"brokerid":4,"timestamp":"8"}').broker_id == 4
     assert (
-        ConfigChange.decode("/p", b'{"version":1,"entity_type":"topics","entity_name":"t"}').entity_path == "topics/t"
+        ConfigChangeNotification.decode("/p", b'{"version":1,"entity_type":"topics","entity_name":"t"}').entity_path
+        == "topics/t"
     )
     assert Feature.decode(
         b'{"features":{"f":{"min_version_level":1,"max_version_level":2}},"version":1,"status":1}'
@@ -156,7 +157,11 @@ BROKEN: list[tuple[Callable[[bytes], object], str, list[bytes]]] = [
     (ControllerRegistration.decode, layout.CONTROLLER, [b'{"brokerid":null}', b'{"brokerid":1.5}']),
     (layout.decode_controller_epoch, layout.CONTROLLER_EPOCH, [b"one"]),
     (lambda data: layout.decode_config("/c", data), "/c", [b'{"config":{"a":1}}', b'{"config":[]}']),
-    (lambda data: ConfigChange.decode("/c", data), "/c", [b'{"version":2}', b'{"version":1,"entity_type":"topics"}']),
+    (
+        lambda data: ConfigChangeNotification.decode("/c", data),
+        "/c",
+        [b'{"version":2}', b'{"version":1,"entity_type":"topics"}'],
+    ),
     (
         lambda data: layout.decode_partitions("/p", data),
         "/p",

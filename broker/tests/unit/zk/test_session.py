@@ -10,7 +10,7 @@ from struct import pack, unpack, unpack_from
 
 import pytest
 
-from odradek.zk.client import AuthenticationFailed, KazooZkClient, SessionEvent, ZkSettings
+from odradek.zk.kazoo_client import AuthenticationFailed, KazooZkClient, SessionEvent, ZkSettings
 from odradek.zk.session import Handler
 
 CREATE_SESSION, EXISTS, GET_DATA, MULTI_READ, PING, END_SESSION = 0, 3, 4, 22, 11, -11

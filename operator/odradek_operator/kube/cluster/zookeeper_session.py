@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from odradek.zk.client import KazooZkClient
+from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.layout import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, TOPICS
 from odradek.zk.port import SessionState, ZkClient, ZkSettings
 from odradek_operator.ensemble.four_letter_words import NoAnswerError, ask

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek_operator.embedded.probe import is_ready
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek_operator.embedded.child import system_error
 from odradek_operator.embedded.ports import PortUse, check_ports, is_free
 from odradek_operator.ensemble.java import java_command, java_version, zookeeper_class_path

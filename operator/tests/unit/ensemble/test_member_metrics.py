@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.metrics.http import Request, Response
-from odradek.testing.ports import free_ports
+from odradek.metrics.http import HttpRequest, HttpResponse
+from odradek.testing.free_ports import free_ports
 from odradek_operator.ensemble import four_letter_words as words
 from odradek_operator.ensemble.member_metrics import Member
 
@@ -49,8 +49,8 @@ def member(port: int) -> Member:
 
 
 async def get(of: Member, path: str) -> tuple[int, str]:
-    answer = of.routes()[path](Request(path, "", ""))
-    response = answer if isinstance(answer, Response) else await answer
+    answer = of.routes()[path](HttpRequest(path, "", ""))
+    response = answer if isinstance(answer, HttpResponse) else await answer
     return int(response.status), response.body.decode()
 
 

@@ -16,7 +16,7 @@ import pytest
 from odradek.base.errors import NetworkError
 from odradek.base.ports import Buffer
 from odradek.base.types import TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import encode_assignment
 from odradek.client.metadata import Node
 from odradek.protocol.apis import API_TABLE, ApiKey

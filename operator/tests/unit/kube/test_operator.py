@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
 from odradek_operator_testkit.server import ApiServer, serving

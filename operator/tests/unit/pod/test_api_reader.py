@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.testing.ports import free_ports
+from odradek.testing.free_ports import free_ports
 from odradek_operator.errors import PodError
 from odradek_operator.pod import api_reader as api
 from odradek_operator.pod.addresses import Json

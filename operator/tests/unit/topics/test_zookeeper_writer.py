@@ -71,7 +71,7 @@ async def notices(zk: MemoryZk) -> list[str]:
     told = []
     for name in await zk.children(layout.CONFIG_CHANGES):
         path = f"{layout.CONFIG_CHANGES}/{name}"
-        told.append(layout.ConfigChange.decode(path, (await zk.get(path))[0]).entity_path)
+        told.append(layout.ConfigChangeNotification.decode(path, (await zk.get(path))[0]).entity_path)
     return told
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.command import log
 from odradek.cli.logs.compact import CompactSettings, compact

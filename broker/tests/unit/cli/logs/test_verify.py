@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.cli.logs.checks import CheckRequest, check_partition
 from odradek.cli.logs.command import log
 from odradek.cli.logs.findings import MOST_OF_A_KIND, Findings, Severity

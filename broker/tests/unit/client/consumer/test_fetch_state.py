@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from odradek.base.types import TopicPartition
-from odradek.client.consumer.fetch_state import PartitionState
+from odradek.client.consumer.fetch_state import PartitionFetchState
 
 LEADER, FOLLOWER = 1, 2
 
 
 def test_a_preferred_replica_is_read_until_it_expires() -> None:
-    state = PartitionState(TopicPartition("t", 0))
+    state = PartitionFetchState(TopicPartition("t", 0))
     nodes = {LEADER, FOLLOWER}
     assert state.source(0.0, nodes, LEADER) == LEADER
     state.prefer(FOLLOWER, 1000.0)
@@ -22,7 +22,7 @@ def test_a_preferred_replica_is_read_until_it_expires() -> None:
 
 
 def test_a_preferred_replica_that_is_down_is_forgotten() -> None:
-    state = PartitionState(TopicPartition("t", 0))
+    state = PartitionFetchState(TopicPartition("t", 0))
     state.prefer(FOLLOWER, 1000.0)
     assert state.source(0.0, {LEADER}, LEADER) == LEADER
     assert state.source(0.0, {LEADER, FOLLOWER}, LEADER) == LEADER

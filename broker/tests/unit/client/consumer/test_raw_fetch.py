@@ -10,7 +10,7 @@ import pytest
 
 from odradek.base.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
-from odradek.client.cluster import Cluster
+from odradek.client.cluster_client import Cluster
 from odradek.client.consumer import raw_fetch
 from odradek.client.consumer.raw_fetch import MAX_READ_AHEAD, Range, RawFetcher
 from odradek.client.settings import ClientSettings

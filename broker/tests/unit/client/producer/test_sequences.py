@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.producer.sequences import UNNUMBERED, Identity, Numbers, PartitionSequences, Verdict, judge_plain
+from odradek.client.producer.sequences import (
+    UNNUMBERED,
+    Numbers,
+    PartitionSequences,
+    ProducerIdentity,
+    Verdict,
+    judge_plain,
+)
 
 GAP, DUPLICATE, OLD_EPOCH, UNKNOWN_PRODUCER, NETWORK, TOO_LARGE = 45, 46, 47, 59, 13, 10
 
@@ -17,7 +24,7 @@ class Batch:
 
 def three() -> tuple[PartitionSequences, list[Batch]]:
     sequences = PartitionSequences()
-    sequences.adopt(Identity(7, 0))
+    sequences.adopt(ProducerIdentity(7, 0))
     batches = [Batch(), Batch(), Batch()]
     for batch in batches:
         sequences.number(batch)
@@ -33,7 +40,7 @@ def test_numbers_are_consecutive_and_do_not_change() -> None:
 
 def test_numbers_wrap_around() -> None:
     sequences = PartitionSequences()
-    sequences.adopt(Identity(7, 0))
+    sequences.adopt(ProducerIdentity(7, 0))
     first, second = Batch(2**31 - 5), Batch(10)
     third = Batch()
     for batch in (first, second, third):
@@ -80,12 +87,12 @@ def test_a_gap_before_the_oldest_renumbers_all(code: int) -> None:
 
 def test_the_last_epoch_needs_a_new_producer_id() -> None:
     sequences = PartitionSequences()
-    sequences.adopt(Identity(7, 32_767))
+    sequences.adopt(ProducerIdentity(7, 32_767))
     batch = Batch()
     sequences.number(batch)
     sequences.judge(batch, GAP, batch.numbers)
     assert sequences.needs_identity
-    sequences.adopt(Identity(8, 0))
+    sequences.adopt(ProducerIdentity(8, 0))
     sequences.number(batch)
     assert batch.numbers == Numbers(8, 0, 0)
 
@@ -130,7 +137,7 @@ def test_numbers_are_proven_by_the_first_acknowledgement_of_an_epoch() -> None:
 def test_the_window_covers_the_batches_that_a_broker_remembers() -> None:
     """A new leader may acknowledge later batches before the old leader responds for the oldest."""
     sequences = PartitionSequences()
-    sequences.adopt(Identity(7, 0))
+    sequences.adopt(ProducerIdentity(7, 0))
     first = Batch()
     sequences.number(first)
     assert sequences.window == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.log.compaction import cleaned_segment
 from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.segments.segment import CLEANED_SUFFIX, LOG_SUFFIX, file_name

@@ -16,8 +16,8 @@ from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.compaction.clean_offsets import CLEANER_CHECKPOINT_FILE
 from odradek.log.compaction.cleaner import LogCleaner, Uncleanable
-from odradek.log.compaction.decisions import ABORT_FILE
-from odradek.log.manager import LogManager
+from odradek.log.compaction.cleaning_decisions import ABORT_FILE
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import records_of, settle

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.compression import Codec
-from odradek.log.compaction.compaction_pass import Throttle, clean_log
-from odradek.log.compaction.decisions import ABORT_FILE, CleaningAbortedError
+from odradek.log.compaction.cleaning_decisions import ABORT_FILE, CleaningAbortedError
+from odradek.log.compaction.compaction_pass import CleanerThrottle, clean_log
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from odradek.log.segments.transaction_index import TransactionIndex
@@ -283,7 +283,7 @@ class Seconds:
 
 def test_bytes_are_held_to_the_rate() -> None:
     time = Seconds()
-    throttle = Throttle(1000.0, now=lambda: time.now, sleep=time.sleep)
+    throttle = CleanerThrottle(1000.0, now=lambda: time.now, sleep=time.sleep)
     for _ in range(50):
         throttle.spend(200, time.check)
     assert time.now == pytest.approx(110.0)
@@ -292,7 +292,7 @@ def test_bytes_are_held_to_the_rate() -> None:
 
 def test_a_rest_is_made_up_for_only_in_part() -> None:
     time = Seconds()
-    throttle = Throttle(1000.0, now=lambda: time.now, sleep=time.sleep)
+    throttle = CleanerThrottle(1000.0, now=lambda: time.now, sleep=time.sleep)
     time.now += 60
     throttle.spend(1300, time.check)
     assert time.now == pytest.approx(161.0)
@@ -300,7 +300,7 @@ def test_a_rest_is_made_up_for_only_in_part() -> None:
 
 def test_a_long_wait_is_broken_off_by_the_check() -> None:
     time = Seconds()
-    throttle = Throttle(1.0, now=lambda: time.now, sleep=time.sleep)
+    throttle = CleanerThrottle(1.0, now=lambda: time.now, sleep=time.sleep)
 
     def stop() -> None:
         if time.now > 103:
@@ -313,7 +313,7 @@ def test_a_long_wait_is_broken_off_by_the_check() -> None:
 
 def test_without_a_limit_nobody_waits() -> None:
     time = Seconds()
-    Throttle(1.7976931348623157e308, now=lambda: time.now, sleep=time.sleep).spend(1 << 40, time.check)
+    CleanerThrottle(1.7976931348623157e308, now=lambda: time.now, sleep=time.sleep).spend(1 << 40, time.check)
     assert (time.now, time.checks) == (100.0, 0)
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
-from odradek.log.compaction.decisions import LastRecord
+from odradek.log.compaction.cleaning_decisions import LastRecord
 from odradek.log.compaction.filtering import (
     AbortedRange,
+    FilterRules,
     MarkerFate,
     Retention,
-    RetentionRules,
     TransactionTracker,
     empty_batch,
     rebuild_batch,
@@ -123,9 +123,7 @@ def test_transactions_of_one_producer_follow_each_other() -> None:
 # Retention
 
 
-RULES = RetentionRules(
-    {1: LastRecord(0, 30), 2: LastRecord(0, -1, 7), 3: LastRecord(5, -1)}, end_offset=50, now_ms=NOW_MS
-)
+RULES = FilterRules({1: LastRecord(0, 30), 2: LastRecord(0, -1, 7), 3: LastRecord(5, -1)}, end_offset=50, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odradek.base.errors import ConfigError, StorageError
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.directory import Turns, deleted_name, open_directory, parse_log_name

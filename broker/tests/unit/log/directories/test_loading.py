@@ -14,7 +14,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.loading import RecoveryProgress
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import batch, run_inline
 from odradek_testkit.loop import VirtualClock, run_virtual

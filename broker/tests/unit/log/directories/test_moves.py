@@ -16,7 +16,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import InvalidTopicError, KafkaStorageError, LogDirNotFoundError, StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.moves import MARKER_FILE
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles, PowerCutError
 from odradek_testkit.logs import batch, run_inline, small_segments

@@ -12,7 +12,7 @@ from odradek.base.config import BrokerConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.space import DirectorySpace, reserve_of
-from odradek.log.manager import LogManager
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.checks.validate import AppendOrigin
 from odradek_testkit.disk import MemoryFiles

@@ -7,7 +7,7 @@ import pytest
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, StorageError
 from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.log.segments.transaction_index import AbortedTxn
 from odradek.log.values import CleanedSwap
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
@@ -37,7 +37,7 @@ def filled(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> Parti
     return log
 
 
-def clean(files: MemoryFiles, base: int, *offsets: int, aborted: AbortedTransaction | None = None) -> None:
+def clean(files: MemoryFiles, base: int, *offsets: int, aborted: AbortedTxn | None = None) -> None:
     """Write the `.cleaned` files of a segment that kept some records."""
     writer = SegmentWriter(files, DIRECTORY, base, 0)
     for offset in offsets:
@@ -252,7 +252,7 @@ def test_cleaned_segments_take_the_place_of_old_ones(
 
 def test_several_cleaned_segments_and_an_empty_one(log: PartitionLog, files: MemoryFiles, clock: ManualClock) -> None:
     clean(files, 0)
-    clean(files, 4, 5, aborted=AbortedTransaction(3, 4, 5, 6))
+    clean(files, 4, 5, aborted=AbortedTxn(3, 4, 5, 6))
     assert log.swap_cleaned(CleanedSwap(generation=log.generation, replaced=(0, 2, 4), cleaned=(0, 4)))
     assert [(segment.base_offset, bool(segment.size)) for segment in log.segments] == [
         (0, False),

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.base.errors import InvalidTransactionStateError
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
+from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles
@@ -20,7 +20,7 @@ ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 def index_of(*entries: tuple[int, int, int, int]) -> TransactionIndex:
     index = TransactionIndex()
     for entry in entries:
-        index.append(AbortedTransaction(*entry))
+        index.append(AbortedTxn(*entry))
     return index
 
 
@@ -45,7 +45,7 @@ def test_collecting_stops_where_nothing_later_can_overlap() -> None:
 def test_markers_rise() -> None:
     index = index_of((1, 0, 10, 11))
     with pytest.raises(ValueError, match="does not follow"):
-        index.append(AbortedTransaction(2, 0, 10, 11))
+        index.append(AbortedTxn(2, 0, 10, 11))
 
 
 def test_truncation_goes_by_the_marker() -> None:
@@ -100,11 +100,11 @@ def filled(files: MemoryFiles, clock: ManualClock) -> PartitionLog:
     return log
 
 
-def indexed(log: PartitionLog) -> list[AbortedTransaction]:
+def indexed(log: PartitionLog) -> list[AbortedTxn]:
     return [entry for segment in log.segments for entry in segment.transaction_index.entries()]
 
 
-EXPECTED = [AbortedTransaction(1, 0, 2, 1), AbortedTransaction(2, 1, 5, 6), AbortedTransaction(4, 6, 7, 8)]
+EXPECTED = [AbortedTxn(1, 0, 2, 1), AbortedTxn(2, 1, 5, 6), AbortedTxn(4, 6, 7, 8)]
 
 
 def test_abort_markers_are_indexed_with_the_stable_offset_of_their_moment(
@@ -159,7 +159,7 @@ def test_it_comes_back_after_a_stop(files: MemoryFiles, clock: ManualClock, clea
     again = open_log(files, clock, config=CONFIG, clean=clean)
     assert indexed(again) == EXPECTED
     assert end(again, 5) == 9
-    assert indexed(again)[-1] == AbortedTransaction(5, 8, 9, 10)
+    assert indexed(again)[-1] == AbortedTxn(5, 8, 9, 10)
 
 
 def test_only_segments_with_an_aborted_transaction_have_a_file(files: MemoryFiles, clock: ManualClock) -> None:

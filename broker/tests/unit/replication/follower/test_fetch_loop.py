@@ -13,17 +13,17 @@ import pytest
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import NetworkError, StorageError
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
-from odradek.log.manager import LogManager
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.log.log_manager import LogManager
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
 from odradek.records.v2.batch import read_header, stamp
-from odradek.replication.follower.fetch_loop import Fetcher
+from odradek.replication.follower.fetch_loop import ReplicaFetcher
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
+from odradek.replication.partition_table import HostedPartition
 from odradek.replication.sessions import follower_session as leader_session
 from odradek.replication.sessions.follower_session import Followed
-from odradek.replication.table import HostedPartition
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import at_once, record_set
 
@@ -117,7 +117,7 @@ class Bench:
         self.changes: list[TopicPartition] = []
         self.offline: list[TopicPartition] = []
         self.stats = BrokerTopicStats()
-        self.fetcher = Fetcher(
+        self.fetcher = ReplicaFetcher(
             1,
             "broker-2-fetcher-0",
             clock,

@@ -18,7 +18,7 @@ from odradek.base.errors import (
     UnsupportedVersionError,
 )
 from odradek.base.types import Endpoint, TopicPartition
-from odradek.cluster import Broker, ClusterView
+from odradek.cluster import AnnouncedBroker, MetadataCache
 from odradek.network.connection import Request
 from odradek.network.listener import Listener
 from odradek.protocol.apis import ApiKey
@@ -112,10 +112,10 @@ async def leader() -> AsyncIterator[Leader]:
 
 
 def connector(port: int, listener: str = "INTERNAL", *, protocol: str = "3.9") -> LeaderConnector:
-    view = ClusterView()
+    view = MetadataCache()
     endpoint = Endpoint(listener, "127.0.0.1", port)
     view.image = view.image.updated(
-        controller_id=1, brokers=[Broker(broker_id=1, endpoints=(endpoint,))], partitions=[]
+        controller_id=1, brokers=[AnnouncedBroker(broker_id=1, endpoints=(endpoint,))], partitions=[]
     )
     return LeaderConnector(view, replace(CONFIG, inter_broker_protocol_version=protocol))
 

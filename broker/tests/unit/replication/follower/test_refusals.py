@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
-from odradek.replication.follower.refusals import Refusal, Refusals
+from odradek.replication.follower.refusals import RefusalCount, Refusals
 
 
 def partition(number: int) -> TopicPartition:
@@ -22,7 +22,7 @@ def test_thousands_that_are_refused_again_and_again_are_told_once() -> None:
         for number in range(5000):
             refusals.refused(partition(number), 74)
         told.append(refusals.news())
-    assert told == [[Refusal(74, 5000)], [], []]
+    assert told == [[RefusalCount(74, 5000)], [], []]
 
 
 def test_it_is_told_again_when_the_number_has_doubled_and_when_it_is_over() -> None:
@@ -34,15 +34,15 @@ def test_it_is_told_again_when_the_number_has_doubled_and_when_it_is_over() -> N
     for number in range(5):
         refusals.settled(partition(number))
         told += refusals.news()
-    assert told == [Refusal(75, 1), Refusal(75, 2), Refusal(75, 4), Refusal(75, 0)]
+    assert told == [RefusalCount(75, 1), RefusalCount(75, 2), RefusalCount(75, 4), RefusalCount(75, 0)]
 
 
 def test_another_error_takes_the_place_of_the_first() -> None:
     refusals = Refusals()
     refusals.refused(partition(0), 75)
-    assert refusals.news() == [Refusal(75, 1)]
+    assert refusals.news() == [RefusalCount(75, 1)]
     refusals.refused(partition(0), 74)
-    assert refusals.news() == [Refusal(74, 1), Refusal(75, 0)]
+    assert refusals.news() == [RefusalCount(74, 1), RefusalCount(75, 0)]
 
 
 def test_what_passes_between_two_looks_is_not_told() -> None:
@@ -52,7 +52,7 @@ def test_what_passes_between_two_looks_is_not_told() -> None:
     refusals.settled(partition(0))
     assert refusals.news() == []
     refusals.refused(partition(0), 75)
-    assert refusals.news() == [Refusal(75, 1)]
+    assert refusals.news() == [RefusalCount(75, 1)]
 
 
 answers = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 6, 74])))

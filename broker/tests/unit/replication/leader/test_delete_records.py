@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.base.types import TopicPartition
-from odradek.cluster import Broker, ClusterImage
+from odradek.cluster import AnnouncedBroker, ClusterImage
 from odradek.replication.leader.delete_records import DeletedRecords
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import MemoryBroker, MemoryCluster
@@ -49,7 +49,7 @@ def play(tmp_path: Path) -> Play:
 def announce(broker: MemoryBroker, alive: Iterable[int]) -> None:
     """Tell a broker who is alive."""
     broker.view.image = ClusterImage().updated(
-        controller_id=1, brokers=[Broker(broker_id=each, endpoints=()) for each in alive], partitions=()
+        controller_id=1, brokers=[AnnouncedBroker(broker_id=each, endpoints=()) for each in alive], partitions=()
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.base.errors import CorruptMessageError
-from odradek.base.system import SystemFiles
+from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
 from odradek.replication.partition import LeaderAndIsrState
-from odradek.replication.requests import FetchParams, FetchResult
+from odradek.replication.replica_requests import FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek_testkit.logs import batch, marker
 from odradek_testkit.loop import VirtualClock, run_virtual

@@ -9,7 +9,7 @@ import pytest
 from odradek.base.errors import InvalidUpdateVersionError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
-from odradek.replication.requests import CommittedIsr
+from odradek.replication.replica_requests import CommittedIsr
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk import layout
 from odradek_testkit.loop import VirtualClock, run_virtual

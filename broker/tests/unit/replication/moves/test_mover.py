@@ -15,9 +15,9 @@ from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
 from odradek.records.v2.batch import stamp
-from odradek.replication.moves.mover import Throttle
+from odradek.replication.moves.mover import MoveThrottle
 from odradek.replication.partition import LeaderAndIsrState
-from odradek.replication.requests import FetchParams
+from odradek.replication.replica_requests import FetchParams
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek_testkit.loop import ManualClock, VirtualClock, run_virtual
@@ -453,7 +453,7 @@ def test_as_many_moves_at_once_as_there_are_directories(play: Play) -> None:
 
 def test_the_throttle_spreads_bytes_over_time() -> None:
     clock = ManualClock()
-    throttle = Throttle(clock)
+    throttle = MoveThrottle(clock)
     assert throttle.use(500, 1000) == 500
     assert throttle.use(500, 1000) == 1000
     clock.advance(700)

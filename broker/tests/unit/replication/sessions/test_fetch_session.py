@@ -9,7 +9,7 @@ import pytest
 
 from odradek.protocol.fetch_sessions import EPOCH_MAX, next_epoch
 from odradek.protocol.hotpath import FetchEntry, FetchRequest, ForgottenPartition
-from odradek.replication.requests import FetchResult
+from odradek.replication.replica_requests import FetchResult
 from odradek.replication.sessions.fetch_session import EVICTION_MS, FetchAnswer, FetchSessions
 from odradek_testkit.loop import ManualClock
 

@@ -17,7 +17,7 @@ from odradek.base.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.settings import Kind, Update
+from odradek.base.setting_definitions import SettingType, Update
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -133,7 +133,7 @@ def test_a_brokers_own_settings(play: Callable[..., None]) -> None:
             name for name, setting in described.items() if setting.dynamic is not Update.READ_ONLY
         }
         assert {name for name, entry in entries.items() if entry.is_sensitive} == {
-            name for name, setting in described.items() if setting.kind is Kind.PASSWORD
+            name for name, setting in described.items() if setting.kind is SettingType.PASSWORD
         }
         assert (entries["broker.id"].value, entries["broker.id"].config_source) == ("1", 4)
         assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("1", 5)

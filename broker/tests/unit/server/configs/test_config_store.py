@@ -9,7 +9,7 @@ import pytest
 from odradek.base.config import TopicConfig
 from odradek.base.errors import InvalidConfigError, RequestTimedOutError
 from odradek.zk import layout
-from odradek.zk.layout import ConfigChange
+from odradek.zk.layout import ConfigChangeNotification
 from odradek.zk.port import BadVersion
 from odradek_testkit.server import MemoryServer
 
@@ -27,7 +27,7 @@ def test_a_change_is_written_announced_and_in_force(play: Callable[..., None]) -
         notices = await server.zk.children(layout.CONFIG_CHANGES)
         assert len(notices) == 2
         data, _ = await server.zk.get(f"{layout.CONFIG_CHANGES}/{notices[0]}")
-        assert ConfigChange.decode(notices[0], data).entity_path == "topics/t"
+        assert ConfigChangeNotification.decode(notices[0], data).entity_path == "topics/t"
         await server.configs.change("t", lambda _: {})
         assert server.configs.overrides("t") == {}
         assert server.configs.topic_config("t") == TopicConfig.of(server.config, {})

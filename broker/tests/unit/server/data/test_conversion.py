@@ -25,7 +25,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.metrics.topics import BrokerTopicStats
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import FetchedPartition

@@ -20,7 +20,7 @@ from odradek.client.models import NewTopic
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.replication.isr import InSyncSet
-from odradek.replication.table import HostedPartition
+from odradek.replication.partition_table import HostedPartition
 from odradek.zk import layout
 from odradek.zk.port import SetData
 from odradek_testkit.simulation.errors import Violation

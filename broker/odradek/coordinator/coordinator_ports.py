@@ -1,0 +1,106 @@
+"""The ports of the coordinators to the rest of the broker. `app` implements them, and tests have implementations, too.
+
+A coordinator only needs to append records to a partition, to learn whether an append was committed, and to read a whole
+partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from odradek.base.errors import ProtocolError
+from odradek.base.types import Offset, TopicPartition
+
+KeyValue = tuple[bytes, bytes | None]
+"""A key and a value of a record. Without a value, it is a tombstone."""
+
+Result = TypeVar("Result")
+Respond = Callable[[Result | ProtocolError], None]
+"""Called exactly once, with the result of an operation or its error."""
+
+
+class PartitionWriter(Protocol):
+    """Appends to a partition that this broker leads."""
+
+    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+        """Append, and return the offset of the first record when all in-sync replicas have the records (acks=all).
+
+        The local append happens before the first suspension, so that appends are in the order of the calls. Raises
+        `ProtocolError` if nothing was appended, or if it is unknown whether the records will be committed:
+        `RequestTimedOutError` after `offsets.commit.timeout.ms`.
+        """
+        ...
+
+
+class PartitionLogReader(Protocol):
+    """Reads a partition that this broker leads from its start."""
+
+    def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
+        """Yield complete batches in order, from the log start to the log end at the time of the call."""
+        ...
+
+
+class RecordLog(Protocol):
+    """The log of one coordinator partition, as its state machine uses it."""
+
+    def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
+        """Queue records. `done` is called later, once, with their offset or an error, in the order of the calls.
+
+        The records of one call are appended atomically.
+        """
+        ...
+
+
+class Shard(Protocol):
+    """The state machine of one coordinator partition."""
+
+    def replay(self, records: bytes) -> Iterator[int]:
+        """Apply a record set that was read from the log. Yields the number of records after each batch."""
+        ...
+
+    def on_loaded(self) -> None:
+        """Start timers. Called after the log was replayed, before requests are served."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """Stop timers and answer waiting requests with NOT_COORDINATOR, because another broker leads the partition."""
+        ...
+
+
+ShardT = TypeVar("ShardT", bound=Shard)
+
+
+class Runtime(Protocol[ShardT]):
+    """Keeps a state machine for each partition of a coordinator topic and runs operations on them."""
+
+    def load(self, topic_partition: TopicPartition, epoch: int, make_shard: Callable[[RecordLog], ShardT]) -> None:
+        """Start to replay a partition that this broker leads in `epoch`. Ignores older or equal epochs."""
+        ...
+
+    def unload(self, topic_partition: TopicPartition) -> None:
+        """Drop a partition that this broker no longer leads."""
+        ...
+
+    def shard(self, topic_partition: TopicPartition) -> ShardT:
+        """Return the loaded state machine. Raises `NotCoordinatorError` or `CoordinatorLoadInProgressError`."""
+        ...
+
+    def shards(self) -> Sequence[ShardT]:
+        """Return all loaded state machines, by partition."""
+        ...
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether any partition is being replayed."""
+        ...
+
+    def call(
+        self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
+    ) -> Awaitable[Result]:
+        """Run an operation immediately and wait for its result. Raises the result if it is an error."""
+        ...
+
+    async def close(self) -> None:
+        """Unload all partitions. Idempotent."""
+        ...

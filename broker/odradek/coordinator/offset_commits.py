@@ -1,0 +1,230 @@
+"""Offset commits, fetches and expiration for the groups of one `__consumer_offsets` partition.
+
+`shard` calls it with a group and a request. This module checks whether a commit is allowed. Records are appended
+through `RecordLog`, and an offset becomes visible when its record is committed. Expiration follows KIP-211. The offsets
+of an empty group expire `offsets.retention.minutes` after the group became empty. In a group that only stores offsets,
+and for topics to which no member of a stable consumer group subscribes, offsets expire that time after their commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorNotAvailableError,
+    GroupSubscribedToTopicError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetMetadataTooLargeError,
+    PeerError,
+    ProtocolError,
+    RebalanceInProgressError,
+    RecordListTooLargeError,
+    UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from odradek.base.ports import Clock
+from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
+from odradek.coordinator.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
+from odradek.coordinator.group_offsets import Committed
+from odradek.coordinator.group_requests import (
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    FetchedOffset,
+    GroupSettings,
+    MemberCheck,
+    OffsetToCommit,
+)
+from odradek.coordinator.log_records import (
+    OffsetKey,
+    OffsetValue,
+    encode_offset_key,
+    encode_offset_value,
+)
+from odradek.coordinator.membership import check_alive, check_generation
+from odradek.coordinator.rebalancing import Rebalancer
+
+CommitResult = Mapping[TopicPartition, int]
+"""Error code of each partition."""
+
+
+class InvalidCommitOffsetSizeError(PeerError):
+    """The records of an offset commit exceed the maximum batch size."""
+
+    code: ClassVar[int] = 28
+
+
+_APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
+    UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
+    NotEnoughReplicasError: CoordinatorNotAvailableError,
+    NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
+    NotLeaderOrFollowerError: NotCoordinatorError,
+    KafkaStorageError: NotCoordinatorError,
+    MessageTooLargeError: InvalidCommitOffsetSizeError,
+    RecordListTooLargeError: InvalidCommitOffsetSizeError,
+}
+"""Errors for clients by error of a failed append. Other errors are not changed."""
+
+
+def client_error(error: ProtocolError) -> ProtocolError:
+    """Return an error that clients of the group APIs know for the error of a failed append."""
+    told = _APPEND_ERRORS.get(type(error))
+    return error if told is None else told(str(error))
+
+
+class OffsetCommits:
+    """Handles commits, fetches and deletions of offsets."""
+
+    def __init__(self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer) -> None:
+        """`rebalancer` extends the session of a member that commits."""
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._rebalancer = rebalancer
+
+    # OffsetCommit
+
+    def commit(self, group: ClassicGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
+        """Store offsets. When they are committed, respond with an error code per partition."""
+        self._check_committer(group, request.member)
+        result = dict.fromkeys(request.offsets, NONE)
+        values = {}
+        now_ms = self._clock.wall_ms()
+        for topic_partition, offset in request.offsets.items():
+            if _java_length(offset.metadata) > self._settings.offset_metadata_max:
+                result[topic_partition] = OffsetMetadataTooLargeError.code
+            else:
+                values[topic_partition] = _value(offset, now_ms)
+        if not values:
+            respond(result)
+            return
+        group.offsets.begin(values)
+
+        def appended(outcome: Offset | ProtocolError) -> None:
+            group.offsets.finish(values)
+            if isinstance(outcome, ProtocolError):
+                code = client_error(outcome).code
+                respond({key: known or code for key, known in result.items()})
+                return
+            for topic_partition, value in values.items():
+                group.offsets.put(topic_partition, Committed(value, outcome))
+            respond(result)
+
+        self._log.append(_commit_records(group.group_id, values), appended)
+
+    def _check_committer(self, group: ClassicGroup, check: MemberCheck) -> None:
+        """Raise an error if the commit is not allowed. A commit extends the session of the member."""
+        check_alive(group)
+        is_anonymous = check.generation < 0
+        if group.state is GroupState.EMPTY and is_anonymous:
+            return  # The client only stores offsets, or it is a tool that resets them.
+        if is_anonymous and check.member_id == UNKNOWN_MEMBER_ID and check.instance_id is None:
+            raise UnknownMemberIdError(f"Group {group.group_id!r} has members, so only its members can commit offsets.")
+        member = check_generation(group, check)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            raise RebalanceInProgressError(
+                f"Group {group.group_id!r} is rebalancing: commit again after the assignment."
+            )
+        self._rebalancer.heartbeat(group, member)
+
+    # OffsetFetch
+
+    def fetch(
+        self, group: ClassicGroup | None, wanted: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> dict[TopicPartition, FetchedOffset]:
+        """Return the committed offsets of the requested partitions, or of all. An unknown group has none."""
+        if group is None or group.is_dead:
+            return {topic_partition: FetchedOffset() for topic_partition in wanted or ()}
+        offsets = group.offsets
+        fetched = {}
+        for topic_partition in offsets.committed() if wanted is None else wanted:
+            value = offsets.get(topic_partition)
+            if require_stable and offsets.is_unstable(topic_partition):
+                fetched[topic_partition] = FetchedOffset(error_code=UnstableOffsetCommitError.code)
+            elif value is None:
+                fetched[topic_partition] = FetchedOffset()
+            else:
+                fetched[topic_partition] = FetchedOffset(
+                    offset=value.offset, metadata=value.metadata, leader_epoch=value.leader_epoch
+                )
+        return fetched
+
+    # OffsetDelete
+
+    def deletable(self, group: ClassicGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
+        """Return an error code for each partition, which is NONE if its offset can be deleted (KIP-496).
+
+        Offsets of topics to which members of a consumer group subscribe are kept. If the subscriptions are unknown, all
+        offsets are kept. Raises `NonEmptyGroupError` for members of another protocol type.
+        """
+        if group.state is GroupState.EMPTY:
+            return dict.fromkeys(wanted, NONE)
+        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise NonEmptyGroupError(
+                f"Group {group.group_id!r} has members of protocol type {group.protocol_type!r}: stop them first."
+            )
+        topics = group.subscribed_topics
+        return {
+            topic_partition: GroupSubscribedToTopicError.code
+            if topics is None or topic_partition.topic in topics
+            else NONE
+            for topic_partition in wanted
+        }
+
+    # Expiry
+
+    def expired(self, group: ClassicGroup) -> list[TopicPartition]:
+        """Return the partitions whose committed offsets have expired."""
+        now_ms, retention_ms = self._clock.wall_ms(), self._settings.offsets_retention_ms
+        if group.protocol_type is None:
+            return group.offsets.expired(now_ms, retention_ms, base_ms=_commit_time)
+        if group.state is GroupState.EMPTY:
+            since_ms = group.state_timestamp_ms
+            base_ms = _commit_time if since_ms is None else lambda _: since_ms
+            return group.offsets.expired(now_ms, retention_ms, base_ms=base_ms)
+        is_consumer = group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        if is_consumer and group.state is GroupState.STABLE and group.subscribed_topics is not None:
+            return group.offsets.expired(
+                now_ms, retention_ms, base_ms=_commit_time, keep_topics=group.subscribed_topics
+            )
+        return []
+
+
+def tombstones(group_id: str, topic_partitions: Sequence[TopicPartition]) -> list[KeyValue]:
+    """Return the records that remove committed offsets."""
+    return [(encode_offset_key(OffsetKey(group_id, *topic_partition)), None) for topic_partition in topic_partitions]
+
+
+def _commit_records(group_id: str, values: Mapping[TopicPartition, OffsetValue]) -> list[KeyValue]:
+    return [
+        (encode_offset_key(OffsetKey(group_id, *topic_partition)), encode_offset_value(value))
+        for topic_partition, value in values.items()
+    ]
+
+
+def _value(offset: OffsetToCommit, now_ms: int) -> OffsetValue:
+    return OffsetValue(
+        offset=offset.offset,
+        metadata=offset.metadata,
+        commit_timestamp_ms=now_ms if offset.commit_timestamp_ms is None else offset.commit_timestamp_ms,
+        leader_epoch=offset.leader_epoch,
+        expire_timestamp_ms=now_ms + offset.retention_ms if offset.retention_ms is not None else NO_TIMESTAMP,
+    )
+
+
+def _commit_time(value: OffsetValue) -> int:
+    return value.commit_timestamp_ms
+
+
+def _java_length(text: str) -> int:
+    """Return the length in UTF-16 code units. Kafka's limit counts these, although its name says bytes."""
+    return len(text) + sum(character > "\uffff" for character in text)

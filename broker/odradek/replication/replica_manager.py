@@ -1,0 +1,422 @@
+"""The replicas of this broker: appends and fetches with their purgatories, ISR changes, roles, checkpoints.
+
+`server/data/produce_and_fetch` and the coordinators call `append` and `fetch`; each request is answered through
+`respond`, exactly once and on the loop. Everything else goes to one of the parts: `roles` (LeaderAndIsr and
+StopReplica), `deletion` (DeleteRecords), `log_dir_changes` (AlterReplicaLogDirs), `isr_changes`, `fetchers`, `mover`
+and `quotas`. `partition` makes the decisions.
+
+Invariant: an acks=all request is answered without an error only after the high watermark has passed its records, so
+that every member of the ISR has them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.errors import (
+    InvalidRequiredAcksError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    ProtocolError,
+    RefusedRecordsError,
+    error_for,
+)
+from odradek.base.ports import Clock, Timer
+from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.cluster import MetadataCache
+from odradek.log.log_manager import LogManager
+from odradek.metrics.topic_stats import BrokerTopicStats
+from odradek.replication.follower.fetch_loop import ConnectLeader
+from odradek.replication.follower.fetchers import FetcherManager
+from odradek.replication.high_watermarks import HighWatermarks
+from odradek.replication.leader.awaited import SHORT_WAIT_MS, AwaitedFollowers
+from odradek.replication.leader.delayed_requests import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
+from odradek.replication.leader.delete_records import RecordDeletion
+from odradek.replication.leader.isr_changes import IsrChanges
+from odradek.replication.leader.reader import SELECTORS, FollowerNotes, PartitionReader
+from odradek.replication.moves.log_dir_changes import LogDirChanges
+from odradek.replication.moves.mover import Cleaning, ReplicaMover
+from odradek.replication.partition_table import HostedPartition, PartitionTable
+from odradek.replication.quota import ReplicationQuotas
+from odradek.replication.replica_requests import (
+    AppendRequest,
+    AppendResult,
+    Fetchable,
+    FetchParams,
+    IsrWriter,
+)
+from odradek.replication.roles import ReplicaRoles
+from odradek.replication.sessions.fetch_session import FetchSession
+from odradek.replication.sessions.resting import RestingEntries
+from odradek.timer.purgatory import Purgatory
+
+LEADER_ACKS: Final = 1
+ALL_ACKS: Final = -1
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaManager:
+    """All replicas hosted by one broker. Everything runs on the event loop."""
+
+    def __init__(
+        self,
+        log_manager: LogManager,
+        clock: Clock,
+        config: BrokerConfig,
+        isr_writer: IsrWriter,
+        *,
+        cluster: MetadataCache,
+        topic_config: Callable[[str], TopicConfig],
+        connect: ConnectLeader,
+        cleaning: Cleaning | None = None,
+        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
+        topic_stats: BrokerTopicStats | None = None,
+    ) -> None:
+        """`topic_config` returns a topic's settings when its log is created; `connect` opens a channel to a leader.
+
+        `cleaning` is paused for logs that move. `broker_epoch` returns the current epoch of this broker's registration.
+        `topic_stats` counts replicated bytes.
+        """
+        self._clock: Final = clock
+        self._config: Final = config
+        self.table: Final = PartitionTable(cluster)
+        self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(clock, "Produce")
+        self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(clock, "Fetch")
+        self.resting: Final = RestingEntries()
+        self._awaited: Final = AwaitedFollowers()
+        self.quotas: Final = ReplicationQuotas(self.table, clock, config)
+        self._reader: Final = PartitionReader(
+            self.table,
+            self.take_offline,
+            selector=SELECTORS.get(config.replica_selector_class),
+            quota=self.quotas.leader,
+        )
+        self.isr_changes: Final = IsrChanges(clock, isr_writer, self._in_sync_set_changed)
+        self.fetchers: Final = FetcherManager(
+            clock,
+            config,
+            connect=connect,
+            on_change=self.recheck,
+            on_storage_failure=self.take_offline,
+            quota=self.quotas.follower,
+            broker_epoch=broker_epoch,
+            stats=topic_stats or BrokerTopicStats(),
+        )
+        self._marks: Final = HighWatermarks(self.table, log_manager)
+        self.mover: Final = ReplicaMover(
+            self.table,
+            log_manager,
+            clock,
+            config,
+            on_moved=self._replica_moved,
+            on_log_start=self.recheck,
+            cleaning=cleaning,
+        )
+        self.roles: Final = ReplicaRoles(
+            self.table,
+            log_manager,
+            clock,
+            config,
+            topic_config=topic_config,
+            fetchers=self.fetchers,
+            marks=self._marks,
+            on_change=self.recheck,
+            on_lead=self._expect_followers,
+            on_applied=self.mover.start,  # continues a move that a shutdown interrupted
+        )
+        self.log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
+        self.deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
+        self._timers: dict[str, Timer] = {}
+        self._is_closed = False
+
+    # Start and stop
+
+    def start(self) -> None:
+        """Start the periodic work: ISR shrinking and high watermark checkpoints."""
+        self._every("shrink", self._config.replica_lag_time_max_ms / 2, self.shrink_in_sync_sets)
+        self._every("checkpoint", self._config.replica_high_watermark_checkpoint_interval_ms, self._marks.write_soon)
+
+    async def close(self) -> None:
+        """Stop fetching, answer all waiting requests, and write the high watermarks. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        await self.fetchers.close()
+        await self.mover.close()
+        await self.isr_changes.close()
+        self.deletion.purgatory.close()
+        self.produce_purgatory.close()
+        self.fetch_purgatory.close()
+        await self._marks.close()
+
+    def _every(self, name: str, interval_ms: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[name] = self._clock.call_later(interval_ms, run)
+            work()
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
+
+    # Lookup
+
+    def partition(self, topic_partition: TopicPartition) -> HostedPartition:
+        """Return a partition. Raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""
+        partition = self.table.online.get(topic_partition)
+        if partition is None:
+            raise self.table.missing(topic_partition)(f"{topic_partition} is not available on this broker")
+        return partition
+
+    def leader(self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> HostedPartition:
+        """Return the partition if this broker leads it in the given epoch (-1: in any).
+
+        Raises as `partition`, and `NotLeaderOrFollower`, `FencedLeaderEpoch` or `UnknownLeaderEpoch`.
+        """
+        partition = self.partition(topic_partition)
+        code = partition.leadership_error(current_leader_epoch, leader_only=True)
+        if code:
+            raise error_for(
+                code, f"{topic_partition} is led by broker {partition.leader_id} in epoch {partition.leader_epoch}"
+            )
+        return partition
+
+    # Data path
+
+    def append(self, request: AppendRequest, respond: ProduceResponder) -> None:
+        """Append to the leaders' logs. Answers at once; for acks=-1, once all ISRs have the records or on timeout."""
+        acks = request.acks
+        if not ALL_ACKS <= acks <= LEADER_ACKS:
+            respond([AppendResult(tp, InvalidRequiredAcksError.code) for tp, _ in request.entries])
+            return
+        find = self.table.online.get
+        results: list[AppendResult] = []
+        appended: list[HostedPartition] = []
+        for topic_partition, records in request.entries:
+            partition = find(topic_partition)
+            if partition is None:
+                result = AppendResult(topic_partition, self.table.missing(topic_partition).code)
+            else:
+                result = self._append(partition, records, request)
+                if not result.error_code:
+                    # Include duplicates: the producer retried because the high watermark did not rise; it may rise now.
+                    appended.append(partition)
+            results.append(result)
+        now_ms = self._clock.monotonic_ms()
+        advanced = [partition.topic_partition for partition in appended if partition.advance(now_ms)]
+        if acks != ALL_ACKS or self._is_replicated(results):
+            respond(results)
+        else:
+            operation = DelayedProduce(request.timeout_ms, self.table, results, respond)
+            self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
+        for partition in appended:
+            self._check_fetches(partition.topic_partition)
+        for topic_partition in advanced:
+            self.produce_purgatory.check(topic_partition)
+
+    def fetch(
+        self,
+        params: FetchParams,
+        entries: Sequence[Fetchable],
+        respond: FetchResponder,
+        *,
+        session: FetchSession | None = None,
+    ) -> None:
+        """Read the entries. Answers at once if there is enough data, an error or no wait time; else waits for more.
+
+        `session`: that of an incremental request, to which the entries belong; its resting entries may join meanwhile.
+        """
+        notes = None
+        now_ms = 0.0
+        if params.replica_id >= 0:
+            now_ms = self._clock.monotonic_ms()
+            follower = params.replica_id
+            notes = FollowerNotes(follower, now_ms, params.replica_epoch, may_join=self.table.may_join(follower))
+            if session is not None:
+                session.noted_ms = now_ms
+        elif params.max_bytes > self._config.fetch_max_bytes:
+            limit = self._config.fetch_max_bytes
+            # Limit the minimum too: more than the maximum would never be available.
+            params = params._replace(max_bytes=limit, min_bytes=min(params.min_bytes, limit))
+        if session is not None:
+            params = params._replace(may_rest=True)
+        outcome = self._reader.read(params, entries, notes)
+        if notes is not None and self._awaited.fetched(params.replica_id, entries, now_ms):
+            params = params._replace(max_wait_ms=min(params.max_wait_ms, SHORT_WAIT_MS))
+        if (
+            outcome.is_urgent
+            or outcome.size_bytes >= params.min_bytes
+            or params.max_wait_ms <= 0
+            or (not entries and (session is None or not session.rests))
+        ):
+            respond(outcome.results)
+        else:
+            operation = DelayedFetch(params, entries, self._reader, respond, session=session)
+            done = self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
+            if notes is not None and not done:
+                self._awaited.park(params.replica_id, operation)
+        if notes is not None:
+            self._act_upon(notes, entries)
+
+    def _act_upon(self, notes: FollowerNotes, entries: Sequence[Fetchable]) -> None:
+        """Complete what a follower's fetch has unblocked."""
+        for partition, proposal in notes.proposals:
+            self.isr_changes.start(partition, proposal)
+        for partition in notes.advanced:
+            self.recheck(partition.topic_partition)
+        if self.deletion.purgatory.watched:
+            # The fetch also contains the follower's log start offsets.
+            for entry in entries:
+                self.deletion.purgatory.check(entry.topic_partition)
+
+    def _expect_followers(self, partition: HostedPartition) -> None:
+        """Make the followers fetch a partition soon whose first records wait for them."""
+        followers = [member for member in partition.in_sync.committed if member != self._config.broker_id]
+        waiting = self._awaited.expect(
+            partition.topic_partition, partition.leader_epoch, followers, self._clock.monotonic_ms()
+        )
+        for fetch in waiting:
+            fetch.complete()
+
+    def recheck(self, topic_partition: TopicPartition) -> None:
+        """Complete operations that wait for an offset, role or epoch of the partition; one of these has changed."""
+        self.produce_purgatory.check(topic_partition)
+        self._check_fetches(topic_partition)
+        self.deletion.purgatory.check(topic_partition)
+
+    def _check_fetches(self, topic_partition: TopicPartition) -> None:
+        for waiting in self.resting.changed(topic_partition):
+            self.fetch_purgatory.check(waiting)
+            # If this does not complete it, it has to wait for the partition itself: its entry no longer rests.
+            self.fetch_purgatory.watch_too(waiting, topic_partition)
+        self.fetch_purgatory.check(topic_partition)
+
+    def _append(self, partition: HostedPartition, records: memoryview, request: AppendRequest) -> AppendResult:
+        topic_partition = partition.topic_partition
+        if not partition.is_leader:
+            return AppendResult(
+                topic_partition,
+                NotLeaderOrFollowerError.code,
+                leader_id=partition.leader_id,
+                leader_epoch=partition.leader_epoch,
+            )
+        if request.acks == ALL_ACKS and partition.is_under_min_isr:
+            return AppendResult(
+                topic_partition,
+                NotEnoughReplicasError.code,
+                error_message=(
+                    f"the ISR {list(partition.in_sync.committed)} is smaller than "
+                    f"min.insync.replicas={partition.min_in_sync}"
+                ),
+            )
+        try:
+            info = partition.log.append_as_leader(
+                records,
+                leader_epoch=partition.leader_epoch,
+                origin=request.origin,
+                zstd_allowed=request.zstd_allowed,
+                any_format=request.any_format,
+            )
+        except ProtocolError as error:
+            if partition.log.is_offline:
+                self.take_offline(topic_partition)
+            return AppendResult(
+                topic_partition,
+                error.code,
+                log_start_offset=partition.log.log_start_offset,
+                error_message=str(error),
+                record_errors=error.record_errors if isinstance(error, RefusedRecordsError) else (),
+                size_bytes=len(records),
+                fault=error.fault if isinstance(error, RefusedRecordsError) else None,
+            )
+        return AppendResult(
+            topic_partition,
+            0,
+            info.first_offset,
+            info.last_offset,
+            info.log_append_time,
+            info.log_start_offset,
+            None,
+            0 if info.duplicate else info.record_count,
+            NO_BROKER,
+            NO_EPOCH,
+            (),
+            len(records),
+            info.converted,
+        )
+
+    def _is_replicated(self, results: list[AppendResult]) -> bool:
+        """Whether nothing has to be waited for. `min.insync.replicas` was checked before the append."""
+        online = self.table.online
+        return all(
+            result.error_code or result.last_offset < online[result.topic_partition].log.high_watermark
+            for result in results
+        )
+
+    def _replica_moved(self, topic_partition: TopicPartition) -> None:
+        self._marks.moved()
+        self.recheck(topic_partition)
+
+    # In-sync replicas
+
+    def shrink_in_sync_sets(self) -> None:
+        """Propose that lagging followers leave the ISR; runs every half of `replica.lag.time.max.ms`."""
+        now_ms = self._clock.monotonic_ms()
+        for partition in self.table.leaders():
+            lagging = partition.lagging(now_ms)
+            if lagging:
+                logger.info(
+                    "%s: replicas %s lag: proposing to remove them from the ISR", partition.topic_partition, lagging
+                )
+                self.isr_changes.start(partition, partition.propose_shrinking(lagging))
+
+    def _in_sync_set_changed(self, partition: HostedPartition) -> None:
+        if partition.is_leader:
+            partition.advance(self._clock.monotonic_ms())
+        self.recheck(partition.topic_partition)
+
+    # Failures
+
+    def take_offline(self, topic_partition: TopicPartition) -> None:
+        """Take a partition whose log failed offline; it gets no role until a restart with a working directory."""
+        self.roles.take_offline(topic_partition)
+
+    def directory_failed(self, path: str, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Take the partitions of a failed log directory offline. Usable as `LogManager.on_directory_failure`."""
+        logger.error("log directory %s failed; its partitions go offline", path)
+        for topic_partition in sorted(topic_partitions):
+            self.take_offline(topic_partition)
+
+    # Counts, for metrics
+
+    def counts(self) -> ReplicaCounts:
+        """Return the numbers of replicas by state."""
+        leaders = self.table.leaders()
+        return ReplicaCounts(
+            partitions=len(self.table.online) + len(self.table.offline),
+            leaders=len(leaders),
+            offline=len(self.table.offline),
+            under_replicated=sum(partition.is_under_replicated for partition in leaders),
+            under_min_isr=sum(partition.is_under_min_isr for partition in leaders),
+            at_min_isr=sum(len(partition.in_sync.committed) == partition.min_in_sync for partition in leaders),
+            reassigning=sum(bool(partition.adding_replicas or partition.removing_replicas) for partition in leaders),
+            isr_shrinks=self.isr_changes.shrinks,
+            isr_expands=self.isr_changes.expands,
+        )
+
+
+class ReplicaCounts(NamedTuple):
+    """Numbers of replicas; the last two count events since the start."""
+
+    partitions: int
+    leaders: int
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+    at_min_isr: int
+    reassigning: int
+    isr_shrinks: int
+    isr_expands: int

@@ -1,0 +1,236 @@
+"""Handlers of ApiVersions, Metadata and DescribeCluster.
+
+The responses are built from the metadata image. A requested topic that does not exist is created by `TopicCreator` if
+both the client and the broker allow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import UUID
+
+from odradek.base.errors import (
+    NONE,
+    InvalidRequestError,
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from odradek.base.topic_rules import check_topic_name
+from odradek.base.types import NO_BROKER, ZERO_UUID
+from odradek.cluster import ClusterImage, MetadataCache, Topic
+from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.codec import Message
+from odradek.protocol.messages.cluster import (
+    ApiVersionsRequest,
+    DescribeClusterRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from odradek.server.admin.feature_handlers import NOTHING_FINALIZED, Finalized
+from odradek.server.dispatch import Handler, RequestContext, route
+from odradek.server.topic_entries import Absent, TopicEntries, TopicEntryForm
+
+TOPIC_IDS_SINCE: Final = 12
+"""First Metadata version that can request a topic by id (KIP-516)."""
+
+SOFTWARE_SINCE: Final = 3
+"""First ApiVersions version with the client's software name and version (KIP-511)."""
+
+BROKER_ENDPOINTS: Final = 1
+CONTROLLER_ENDPOINTS: Final = 2
+"""DescribeCluster's endpoint types (KIP-919). There are no separate controller endpoints here."""
+MISMATCHED_ENDPOINT_TYPE: Final = 114
+UNSUPPORTED_ENDPOINT_TYPE: Final = 115
+
+CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+"""All operations on the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS,
+ALTER_CONFIGS, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everyone may perform them."""
+NOT_ASKED: Final = -(1 << 31)
+"""Value of the authorized operations if the client did not request them."""
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Valid software names and versions of clients (KIP-511)."""
+
+
+class TopicCreator(Protocol):
+    """Creates topics that clients request."""
+
+    async def auto_create(self, names: Iterable[str]) -> None:
+        """Start to create topics with the broker's defaults. Returns the topics that can be created."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """The identity of this broker."""
+
+    broker_id: int
+    cluster_id: str
+    auto_create_topics: bool
+
+
+class MetadataHandlers:
+    """Handlers that use the metadata image."""
+
+    def __init__(
+        self,
+        *,
+        identity: BrokerIdentity,
+        view: MetadataCache,
+        creator: TopicCreator,
+        finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
+    ) -> None:
+        """`view` holds the current image, and `finalized` returns the features. Both are read for each request."""
+        self._identity = identity
+        self._view = view
+        self._creator = creator
+        self._finalized = finalized
+        self._entries = TopicEntries()
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers by API."""
+        return dict(
+            [
+                route(ApiVersionsRequest, self.api_versions),
+                route(MetadataRequest, self.metadata),
+                route(DescribeClusterRequest, self.describe_cluster),
+            ]
+        )
+
+    async def api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> Message:
+        """Handle ApiVersions: return the supported versions of all APIs (KIP-35, KIP-511) and the finalized features
+        (KIP-584).
+
+        Raises `InvalidRequestError` if the name or version of the client software is invalid.
+        """
+        if context.api_version >= SOFTWARE_SINCE:
+            _check_software("client_software_name", request.client_software_name)
+            _check_software("client_software_version", request.client_software_version)
+        keys = [
+            {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
+            for api in API_TABLE.values()
+        ]
+        epoch, levels = self._finalized()
+        return {
+            "error_code": NONE,
+            "api_keys": keys,
+            "throttle_time_ms": 0,
+            "supported_features": (),
+            "finalized_features_epoch": epoch,
+            "finalized_features": [
+                {"name": name, "max_version_level": level, "min_version_level": level}
+                for name, level in sorted(levels.items())
+            ],
+        }
+
+    async def metadata(self, context: RequestContext, request: MetadataRequest) -> Message:
+        """Handle Metadata: return the brokers, the controller, and the requested topics or all."""
+        image, wanted = self._view.image, request.topics
+        form = TopicEntryForm(
+            version=context.api_version,
+            listener=context.listener,
+            operations=request.include_topic_authorized_operations,
+        )
+        if wanted is None or (context.api_version == 0 and not wanted):
+            topics = await self._entries.every(image, form)
+        else:
+            _check_named(wanted, context.api_version)
+            asked = dict.fromkeys((item.name, item.topic_id) for item in wanted)
+            found = [_found(image, name, topic_id) for name, topic_id in asked]
+            topics = await self._entries.some(image, form, found)
+            await self._create_missing(request, found)
+        return {
+            "throttle_time_ms": 0,
+            "brokers": broker_entries(image, context.listener, "node_id"),
+            "cluster_id": self._identity.cluster_id,
+            "controller_id": image.controller_id,
+            "topics": topics,
+            "cluster_authorized_operations": _cluster_operations(request),
+        }
+
+    async def _create_missing(self, request: MetadataRequest, found: Iterable[Topic | Absent]) -> None:
+        missing = [
+            str(one.name)
+            for one in found
+            if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
+        ]
+        if missing and self._identity.auto_create_topics and request.allow_auto_topic_creation:
+            # As in Kafka, the client gets a retriable error until the topic has leaders.
+            await self._creator.auto_create(missing)
+
+    async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
+        """Handle DescribeCluster: return the brokers and the controller, for admin clients (KIP-700)."""
+        image = self._view.image
+        endpoints = request.endpoint_type
+        error_code, message = NONE, None
+        if endpoints == CONTROLLER_ENDPOINTS:
+            error_code, message = (
+                MISMATCHED_ENDPOINT_TYPE,
+                "The controller is a broker and has no other endpoints: request the endpoints of brokers.",
+            )
+        elif endpoints != BROKER_ENDPOINTS:
+            error_code, message = UNSUPPORTED_ENDPOINT_TYPE, f"Endpoint type {endpoints} does not exist."
+        return {
+            "throttle_time_ms": 0,
+            "error_code": error_code,
+            "error_message": message,
+            "endpoint_type": BROKER_ENDPOINTS,
+            "cluster_id": self._identity.cluster_id,
+            "controller_id": NO_BROKER if error_code else image.controller_id,
+            "brokers": [] if error_code else broker_entries(image, context.listener, "broker_id"),
+            "cluster_authorized_operations": _cluster_operations(request),
+        }
+
+
+def _check_software(field: str, value: str) -> None:
+    if _SOFTWARE.fullmatch(value) is None:
+        raise InvalidRequestError(f"{field} contains characters that are not allowed")
+
+
+def _check_named(wanted: Iterable[MetadataRequestTopic], version: int) -> None:
+    """Raise `InvalidRequestError` unless each topic has a name or, from version 12, an id."""
+    for item in wanted:
+        topic_id = item.topic_id
+        if topic_id != ZERO_UUID and version < TOPIC_IDS_SINCE:
+            raise InvalidRequestError(f"Topics cannot be requested by id in version {version}.")
+        if item.name is None and topic_id == ZERO_UUID:
+            raise InvalidRequestError("A topic is requested without a name.")
+
+
+def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Absent:
+    if topic_id != ZERO_UUID:
+        known = image.topic_names.get(topic_id)
+        return Absent(None, topic_id, UnknownTopicIdError.code) if known is None else image.topics[known]
+    assert name is not None
+    topic = image.topics.get(name)
+    if topic is not None:
+        return topic
+    try:
+        check_topic_name(name)
+    except InvalidTopicError as error:
+        return Absent(name, ZERO_UUID, error.code)
+    # Before its first UpdateMetadata, a broker does not know which topics exist. If it answered "unknown topic",
+    # clients might drop records (librdkafka) or create the topic.
+    code = UnknownTopicOrPartitionError.code if image.brokers else LeaderNotAvailableError.code
+    return Absent(name, ZERO_UUID, code)
+
+
+def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:
+    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+
+
+def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:
+    """Return the live brokers that have a listener with the name of the request's listener."""
+    entries: list[dict[str, object]] = []
+    for broker in image.brokers.values():
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            entries.append(
+                {id_field: broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+            )
+    return entries

@@ -1,0 +1,313 @@
+"""The runtime in virtual time: loading, the queue of appends, moves, errors, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from odradek.base.errors import (
+    CoordinatorLoadInProgressError,
+    CorruptMessageError,
+    KafkaStorageError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
+    ProtocolError,
+    StorageError,
+    UnknownServerError,
+)
+from odradek.base.types import Offset, TopicPartition
+from odradek.coordinator.coordinator_ports import RecordLog, Respond
+from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.records.v2.record import decode_batch
+from odradek_testkit.batches import iterate
+from odradek_testkit.groups import MemoryPartition
+from odradek_testkit.loop import VirtualClock, run_virtual
+
+PARTITION = TopicPartition("__state", 0)
+
+
+class Words:
+    """A state machine that keeps words."""
+
+    def __init__(self, log: RecordLog) -> None:
+        self.log = log
+        self.words: list[str] = []
+        self.events: list[str] = []
+
+    def replay(self, records: bytes) -> Iterator[int]:
+        for position, header in iterate(records):
+            for record in decode_batch(records, position, header, limit=1 << 20):
+                assert record.key is not None
+                self.words.append(record.key.decode())
+            yield header.record_count
+
+    def on_loaded(self) -> None:
+        self.events.append("loaded")
+
+    def on_unloaded(self) -> None:
+        self.events.append("unloaded")
+
+    def add(self, word: str, respond: Respond[str]) -> None:
+        def appended(outcome: Offset | ProtocolError) -> None:
+            if isinstance(outcome, ProtocolError):
+                respond(outcome)
+            else:
+                self.words.append(word)
+                respond(f"{word} at {outcome}")
+
+        self.log.append([(word.encode(), b"")], appended)
+
+
+class Bench:
+    """A runtime over one partition in memory."""
+
+    def __init__(self, batch_limit_bytes: int = 1 << 20) -> None:
+        self.partition = MemoryPartition()
+        self.clock = VirtualClock()
+        self.runtime: CoordinatorRuntime[Words] = CoordinatorRuntime(
+            writer=self.partition, reader=self.partition, clock=self.clock, batch_limit_bytes=batch_limit_bytes
+        )
+
+    def load(self, epoch: int = 0) -> None:
+        self.runtime.load(PARTITION, epoch, Words)
+
+    async def loaded(self, epoch: int = 0) -> Words:
+        self.load(epoch)
+        while self.runtime.is_loading:
+            await self.clock.sleep_ms(1)
+        return self.runtime.shard(PARTITION)
+
+    def add(self, word: str) -> Awaitable[str]:
+        return self.runtime.call(PARTITION, lambda shard, respond: shard.add(word, respond))
+
+    async def results(self, *words: str) -> list[object]:
+        return await asyncio.gather(*map(self.add, words), return_exceptions=True)
+
+
+def virtual(test: Callable[[Bench], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        bench = Bench(**options)
+        try:
+            await test(bench)
+        finally:
+            await bench.runtime.close()
+
+    run_virtual(main())
+
+
+def test_a_partition_serves_once_it_is_loaded() -> None:
+    async def scenario(bench: Bench) -> None:
+        with pytest.raises(NotCoordinatorError):
+            bench.runtime.shard(PARTITION)
+        release = asyncio.Event()
+        bench.partition.before_read = release.wait
+        bench.load()
+        await bench.clock.sleep_ms(1)
+        assert bench.runtime.is_loading
+        with pytest.raises(CoordinatorLoadInProgressError):
+            await bench.add("early")
+        assert bench.runtime.shards() == []
+        release.set()
+        await bench.clock.sleep_ms(1)
+        assert await bench.add("word") == "word at 0"
+        assert [shard.events for shard in bench.runtime.shards()] == [["loaded"]]
+
+    virtual(scenario)
+
+
+def test_what_was_appended_is_replayed_in_order_after_a_move() -> None:
+    async def scenario(bench: Bench) -> None:
+        first = await bench.loaded()
+        words = [f"word {number}" for number in range(1500)]
+        await bench.results(*words)
+        bench.runtime.unload(PARTITION)
+        assert first.events == ["loaded", "unloaded"]
+        second = await bench.loaded(1)
+        assert second is not first
+        assert second.words == first.words == words
+
+    virtual(scenario)
+
+
+def test_others_run_while_a_large_partition_is_loaded() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        for start in range(0, 4000, 400):
+            await bench.results(*(f"word {start + number}" for number in range(400)))
+        bench.runtime.unload(PARTITION)
+        turns = 0
+        bench.load(1)
+        while bench.runtime.is_loading:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 5
+
+    virtual(scenario)
+
+
+def test_what_queues_up_during_an_append_goes_together_into_the_next() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        assert await bench.results("a", "b") == ["a at 0", "b at 0"]
+        release = asyncio.Event()
+        bench.partition.before_append = release.wait
+        tasks = [asyncio.ensure_future(bench.add("c"))]
+        await bench.clock.sleep_ms(1)
+        tasks += [asyncio.ensure_future(bench.add(word)) for word in "def"]
+        await bench.clock.sleep_ms(1)
+        assert bench.partition.appends == 2
+        release.set()
+        assert await asyncio.gather(*tasks) == ["c at 2", "d at 3", "e at 3", "f at 3"]
+        assert bench.partition.appends == 3
+
+    virtual(scenario)
+
+
+def test_a_batch_has_a_bound_unless_one_append_alone_exceeds_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        await bench.results("x" * 100, "y" * 100, "z" * 400, "v" * 100)
+        sizes = [len(records) for records in bench.partition.record_sets]
+        assert len(sizes) == 3
+        assert sizes[0] <= 400 and sizes[2] <= 400
+
+    virtual(scenario, batch_limit_bytes=400)
+
+
+def test_another_bound_of_batches_holds_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        await bench.results("x" * 100, "y" * 100)
+        assert len(bench.partition.record_sets) == 1
+        bench.runtime.limit_batches(200)
+        await bench.results("z" * 100, "v" * 100)
+        assert len(bench.partition.record_sets) == 3
+
+    virtual(scenario, batch_limit_bytes=400)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (NotEnoughReplicasError("no"), NotEnoughReplicasError),
+        (StorageError("disk"), KafkaStorageError),
+        (RuntimeError("bug"), UnknownServerError),
+    ],
+)
+def test_a_failed_append_is_told_to_all_of_its_batch_and_to_nobody_else(
+    failure: Exception, told: type[ProtocolError]
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        shard = await bench.loaded()
+        bench.partition.failures = [failure]
+        results = await bench.results("a", "b")
+        assert [type(result) for result in results] == [told, told]
+        assert await bench.add("c") == "c at 0"
+        assert shard.words == ["c"]
+
+    virtual(scenario)
+
+
+def test_an_answer_that_fails_does_not_take_its_neighbours_with_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        shard = await bench.loaded()
+
+        def fail(outcome: object) -> None:
+            raise RuntimeError("bug")
+
+        shard.log.append([(b"bad", None)], fail)
+        assert await bench.add("good") == "good at 0"
+
+    virtual(scenario)
+
+
+def test_a_move_answers_what_is_queued_and_under_way() -> None:
+    async def scenario(bench: Bench) -> None:
+        shard = await bench.loaded()
+        bench.partition.before_append = asyncio.Event().wait
+        tasks = [asyncio.ensure_future(bench.add("a"))]
+        await bench.clock.sleep_ms(1)
+        tasks.append(asyncio.ensure_future(bench.add("b")))
+        await bench.clock.sleep_ms(1)
+        bench.runtime.unload(PARTITION)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [NotCoordinatorError, NotCoordinatorError]
+        late: list[object] = []
+        shard.log.append([(b"late", None)], late.append)
+        await bench.clock.sleep_ms(1)
+        assert [type(outcome) for outcome in late] == [NotCoordinatorError]
+        assert bench.partition.record_sets == []
+
+    virtual(scenario)
+
+
+def test_a_partition_that_cannot_be_read_is_tried_again_from_the_start() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        await bench.add("word")
+        bench.runtime.unload(PARTITION)
+        bench.partition.read_failures = [CorruptMessageError("bad"), StorageError("disk"), RuntimeError("bug")]
+        bench.load(1)
+        await bench.clock.sleep_ms(500)
+        assert bench.runtime.is_loading
+        shard = await bench.loaded(1)
+        assert shard.words == ["word"]
+
+    virtual(scenario)
+
+
+def test_a_move_during_the_load_ends_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.partition.before_read = asyncio.Event().wait
+        bench.load()
+        await bench.clock.sleep_ms(1)
+        bench.runtime.unload(PARTITION)
+        assert not bench.runtime.is_loading
+        with pytest.raises(NotCoordinatorError):
+            bench.runtime.shard(PARTITION)
+        bench.partition.before_read = None
+        assert (await bench.loaded(1)).events == ["loaded"]
+
+    virtual(scenario)
+
+
+def test_a_leader_that_is_elected_again_keeps_what_it_has() -> None:
+    async def scenario(bench: Bench) -> None:
+        shard = await bench.loaded(3)
+        bench.load(4)
+        bench.load(2)
+        assert bench.runtime.shard(PARTITION) is shard
+        assert shard.events == ["loaded"]
+
+    virtual(scenario)
+
+
+def test_a_caller_that_gives_up_does_not_undo_what_it_asked_for() -> None:
+    async def scenario(bench: Bench) -> None:
+        shard = await bench.loaded()
+        release = asyncio.Event()
+        bench.partition.before_append = release.wait
+        task = asyncio.ensure_future(bench.add("word"))
+        await bench.clock.sleep_ms(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        release.set()
+        await bench.clock.sleep_ms(1)
+        assert shard.words == ["word"]
+
+    virtual(scenario)
+
+
+def test_closing_twice_is_fine_and_nothing_is_loaded_afterwards() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.loaded()
+        await bench.runtime.close()
+        await bench.runtime.close()
+        bench.load(5)
+        with pytest.raises(NotCoordinatorError):
+            bench.runtime.shard(PARTITION)
+
+    virtual(scenario)

@@ -1,0 +1,427 @@
+"""Who may commit offsets when, what is visible when, and what expires."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from odradek.base.errors import (
+    NONE,
+    CoordinatorNotAvailableError,
+    FencedInstanceIdError,
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    IllegalGenerationError,
+    KafkaStorageError,
+    MessageTooLargeError,
+    NonEmptyGroupError,
+    NotCoordinatorError,
+    NotEnoughReplicasAfterAppendError,
+    OffsetMetadataTooLargeError,
+    ProtocolError,
+    RebalanceInProgressError,
+    RequestTimedOutError,
+    UnknownMemberIdError,
+    UnstableOffsetCommitError,
+)
+from odradek.base.types import TopicPartition
+from odradek.coordinator.classic_group import GroupState
+from odradek.coordinator.group_offsets import Committed
+from odradek.coordinator.group_requests import CommitRequest, FetchedOffset, LeavingMember, OffsetToCommit
+from odradek.coordinator.log_records import OffsetValue
+from odradek.coordinator.offset_commits import InvalidCommitOffsetSizeError
+from odradek_testkit.groups import SESSION_MS, SETTINGS, GroupLab, Reply
+
+EVENTS_0, EVENTS_1, OTHER_0 = TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("other", 0)
+RETENTION_MS = SETTINGS.offsets_retention_ms
+
+
+@pytest.fixture
+def lab() -> GroupLab:
+    return GroupLab()
+
+
+def offset(number: int, **changes: object) -> OffsetToCommit:
+    return OffsetToCommit(offset=number, **changes)  # type: ignore[arg-type]
+
+
+# Commits
+
+
+def test_an_offset_is_visible_once_it_is_committed(lab: GroupLab) -> None:
+    reply = lab.commit({EVENTS_0: offset(5, metadata="note", leader_epoch=3)})
+    assert reply.is_parked
+    assert lab.fetch([EVENTS_0]) == {EVENTS_0: FetchedOffset()}
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE}
+    assert lab.fetch([EVENTS_0]) == {EVENTS_0: FetchedOffset(offset=5, metadata="note", leader_epoch=3)}
+
+
+def test_an_offset_on_its_way_is_unstable_for_those_who_ask(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.commit({EVENTS_0: offset(6)})
+    assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5
+    assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].error_code == UnstableOffsetCommitError.code
+    lab.log.settle()
+    assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].offset == 6
+
+
+def test_all_offsets_or_those_that_are_asked_for(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)})
+    lab.log.settle()
+    assert {key: value.offset for key, value in lab.fetch().items()} == {EVENTS_0: 5, OTHER_0: 6}
+    assert {key: value.offset for key, value in lab.fetch([OTHER_0, EVENTS_1]).items()} == {OTHER_0: 6, EVENTS_1: -1}
+
+
+def test_a_group_that_does_not_exist_has_no_offsets(lab: GroupLab) -> None:
+    assert lab.fetch() == {}
+    assert lab.fetch([EVENTS_0]) == {EVENTS_0: FetchedOffset()}
+
+
+def test_a_member_commits_in_its_generation(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    reply = lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE}
+
+
+@pytest.mark.parametrize(
+    ("member_id", "generation", "error"),
+    [
+        ("", -1, UnknownMemberIdError),
+        ("nobody", 1, UnknownMemberIdError),
+        ("nobody", -1, UnknownMemberIdError),
+        (None, 0, IllegalGenerationError),
+        (None, 2, IllegalGenerationError),
+        (None, -1, IllegalGenerationError),
+    ],
+)
+def test_who_may_not_commit_to_a_group_with_members(
+    lab: GroupLab, member_id: str | None, generation: int, error: type[ProtocolError]
+) -> None:
+    (own_id,) = lab.form(None)
+    with pytest.raises(error):
+        lab.commit({EVENTS_0: offset(5)}, own_id if member_id is None else member_id, generation)
+    assert lab.log.waiting == []
+
+
+def test_a_fenced_instance_may_not_commit(lab: GroupLab) -> None:
+    (old_id,) = lab.form("static")
+    lab.join(instance_id="static")
+    lab.log.settle()
+    with pytest.raises(FencedInstanceIdError):
+        lab.shard.commit(CommitRequest(member=lab.check(old_id, 1, "static"), offsets={EVENTS_0: offset(5)}), Reply())
+
+
+def test_a_generation_without_a_group_is_over(lab: GroupLab) -> None:
+    with pytest.raises(IllegalGenerationError):
+        lab.commit({EVENTS_0: offset(5)}, "somebody", 3)
+    assert lab.shard.groups == {}
+
+
+def test_a_member_that_is_gone_may_not_commit_but_a_tool_may(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.leave(LeavingMember(member_id=member_id))
+    with pytest.raises(UnknownMemberIdError):
+        lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    reply = lab.commit({EVENTS_0: offset(0)})
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE}
+
+
+def test_a_rebalance_lets_the_old_generation_commit_until_the_new_one_begins(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.join()
+    reply = lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.join(member_id)
+    assert lab.group.state is GroupState.COMPLETING_REBALANCE
+    with pytest.raises(RebalanceInProgressError):
+        lab.commit({EVENTS_0: offset(6)}, member_id, 2)
+    with pytest.raises(IllegalGenerationError):
+        lab.commit({EVENTS_0: offset(6)}, member_id, 1)
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE}
+
+
+def test_a_commit_is_a_sign_of_life(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    for number in range(3):
+        lab.clock.advance(SESSION_MS - 1)
+        lab.commit({EVENTS_0: offset(number)}, member_id, 1)
+    assert member_id in lab.group.members
+
+
+def test_metadata_has_a_bound_in_characters_as_java_counts(lab: GroupLab) -> None:
+    bound = SETTINGS.offset_metadata_max
+    reply = lab.commit(
+        {
+            EVENTS_0: offset(1, metadata="é" * bound),
+            EVENTS_1: offset(2, metadata="x" * (bound + 1)),
+            OTHER_0: offset(3, metadata="😀" * (bound // 2 + 1)),
+        }
+    )
+    lab.log.settle()
+    too_large = OffsetMetadataTooLargeError.code
+    assert reply.value == {EVENTS_0: NONE, EVENTS_1: too_large, OTHER_0: too_large}
+    assert set(lab.fetch()) == {EVENTS_0}
+
+
+def test_nothing_is_written_when_all_metadata_is_too_large(lab: GroupLab) -> None:
+    reply = lab.commit({EVENTS_0: offset(1, metadata="x" * (SETTINGS.offset_metadata_max + 1))})
+    assert reply.value == {EVENTS_0: OffsetMetadataTooLargeError.code}
+    assert lab.log.waiting == []
+    assert lab.shard.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (NotEnoughReplicasAfterAppendError, CoordinatorNotAvailableError),
+        (KafkaStorageError, NotCoordinatorError),
+        (MessageTooLargeError, InvalidCommitOffsetSizeError),
+        (RequestTimedOutError, RequestTimedOutError),
+    ],
+)
+def test_a_commit_that_fails_leaves_the_old_offset(
+    lab: GroupLab, failure: type[ProtocolError], told: type[ProtocolError]
+) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    reply = lab.commit({EVENTS_0: offset(6)})
+    lab.log.fail_next(failure("no"))
+    assert reply.value == {EVENTS_0: told.code}
+    assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].offset == 5
+
+
+def test_of_two_commits_the_later_record_wins(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    old = Committed(OffsetValue(offset=3, commit_timestamp_ms=0), -1)
+    lab.group.offsets.put(EVENTS_0, old)
+    assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5
+
+
+# Deletions that are asked for
+
+
+def test_deleted_offsets_of_an_empty_group_are_gone_after_a_reload_too(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5), EVENTS_1: offset(6)})
+    lab.log.settle()
+    reply = lab.delete_offsets(EVENTS_0, OTHER_0)
+    assert reply.is_parked
+    assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5, "until the tombstone is committed"
+    lab.log.settle()
+    assert reply.value == {EVENTS_0: NONE, OTHER_0: NONE}, "a partition without an offset is no error"
+    assert set(lab.fetch()) == {EVENTS_1}
+    lab.reload()
+    assert set(lab.fetch()) == {EVENTS_1}
+
+
+def test_nothing_is_written_for_partitions_without_an_offset(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    assert lab.delete_offsets(EVENTS_1).value == {EVENTS_1: NONE}
+    assert lab.log.waiting == []
+
+
+def test_an_empty_group_goes_with_its_last_offset(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert lab.shard.groups == {}
+    with pytest.raises(GroupIdNotFoundError):
+        lab.delete_offsets(EVENTS_0)
+
+
+@pytest.mark.parametrize("is_stable", [True, False])
+def test_a_consumer_group_keeps_the_offsets_of_topics_that_it_subscribes_to(lab: GroupLab, is_stable: bool) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)}, member_id, 1)
+    lab.log.settle()
+    if not is_stable:
+        lab.join()
+        assert lab.group.state is GroupState.PREPARING_REBALANCE
+    reply = lab.delete_offsets(EVENTS_0, OTHER_0, EVENTS_1)
+    lab.log.settle()
+    subscribed = GroupSubscribedToTopicError.code
+    assert reply.value == {EVENTS_0: subscribed, OTHER_0: NONE, EVENTS_1: subscribed}
+    assert set(lab.fetch()) == {EVENTS_0}
+
+
+def test_a_consumer_group_keeps_all_offsets_while_its_subscriptions_are_unknown(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({OTHER_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    lab.group.subscribed_topics = None
+    assert lab.delete_offsets(OTHER_0).value == {OTHER_0: GroupSubscribedToTopicError.code}
+
+
+def test_a_group_of_another_protocol_type_keeps_its_offsets_until_its_members_leave(lab: GroupLab) -> None:
+    reply = lab.join(protocol_type="connect")
+    lab.clock.advance(SETTINGS.initial_rebalance_delay_ms)
+    member_id = reply.value.member_id
+    lab.sync(member_id, 1, {member_id: b""})
+    lab.log.settle()
+    lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    with pytest.raises(NonEmptyGroupError):
+        lab.delete_offsets(EVENTS_0)
+    assert set(lab.fetch()) == {EVENTS_0}
+    lab.leave(LeavingMember(member_id=member_id))
+    lab.log.settle()
+    deleting = lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert deleting.value == {EVENTS_0: NONE}
+
+
+def test_a_commit_on_its_way_is_deleted_too(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.delete_offsets(EVENTS_0)
+    lab.log.settle()
+    assert lab.fetch() == {}
+    lab.reload()
+    assert lab.fetch() == {}
+
+
+def test_a_deletion_whose_tombstones_are_not_stored_fails(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    reply = lab.delete_offsets(EVENTS_0)
+    lab.log.fail_next(NotEnoughReplicasAfterAppendError("one is missing"))
+    with pytest.raises(CoordinatorNotAvailableError):
+        _ = reply.value
+    assert lab.fetch()[EVENTS_0].offset == 5
+
+
+# Expiry
+
+
+def expire(lab: GroupLab, delay_ms: float) -> set[TopicPartition]:
+    """Partitions with an offset after time has passed and old offsets were looked for."""
+    lab.clock.advance(delay_ms)
+    lab.shard.expire()
+    lab.log.settle()
+    return set(lab.fetch())
+
+
+def test_offsets_without_members_expire_after_their_commit(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.clock.advance(1000)
+    lab.commit({EVENTS_1: offset(6)})
+    lab.log.settle()
+    assert expire(lab, RETENTION_MS - 1001) == {EVENTS_0, EVENTS_1}
+    assert expire(lab, 1) == {EVENTS_1}
+    assert expire(lab, 1000) == set()
+    assert lab.shard.groups == {}
+
+
+def test_offsets_of_a_group_that_became_empty_expire_together(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    lab.clock.advance(1000)
+    lab.leave(LeavingMember(member_id=member_id))
+    lab.log.settle()
+    assert expire(lab, RETENTION_MS - 1) == {EVENTS_0}
+    assert expire(lab, 1) == set()
+    assert lab.shard.groups == {}
+    lab.reload()
+    assert lab.shard.groups == {}
+
+
+def test_a_stable_consumer_group_keeps_the_offsets_of_its_topics_only(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)}, member_id, 1)
+    lab.log.settle()
+    step_ms = SESSION_MS - 1
+    lab.group.members[member_id].session_timeout_ms = RETENTION_MS * 2
+    lab.heartbeat(member_id, 1)
+    assert expire(lab, step_ms) == {EVENTS_0, OTHER_0}
+    assert expire(lab, RETENTION_MS - step_ms) == {EVENTS_0}
+    assert lab.group.state is GroupState.STABLE
+
+
+def test_a_group_of_another_kind_keeps_its_offsets_while_it_has_members(lab: GroupLab) -> None:
+    reply = lab.join(protocol_type="connect", session_timeout_ms=RETENTION_MS * 3)
+    lab.clock.advance(SETTINGS.initial_rebalance_delay_ms)
+    member_id = reply.value.member_id
+    lab.sync(member_id, 1, {})
+    lab.log.settle()
+    lab.commit({EVENTS_0: offset(5)}, member_id, 1)
+    lab.log.settle()
+    assert expire(lab, RETENTION_MS * 2) == {EVENTS_0}
+
+
+def test_an_old_commit_may_say_itself_how_long_it_lives(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5, retention_ms=1000), EVENTS_1: offset(6, retention_ms=RETENTION_MS * 2)})
+    lab.log.settle()
+    assert expire(lab, 999) == {EVENTS_0, EVENTS_1}
+    assert expire(lab, 1) == {EVENTS_1}
+    lab.reload()
+    assert expire(lab, RETENTION_MS) == {EVENTS_1}
+    assert expire(lab, RETENTION_MS) == set()
+
+
+def test_an_offset_on_its_way_does_not_expire(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.clock.advance(RETENTION_MS)
+    lab.commit({EVENTS_0: offset(6)})
+    assert expire(lab, 0) == {EVENTS_0}
+    assert lab.fetch()[EVENTS_0].offset == 6
+
+
+def test_offsets_stay_when_their_tombstones_are_not_stored(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    lab.clock.advance(RETENTION_MS)
+    lab.shard.expire()
+    lab.log.fail_next(KafkaStorageError("no"))
+    assert set(lab.fetch()) == {EVENTS_0}
+    assert expire(lab, 0) == set()
+
+
+def test_an_empty_group_without_offsets_goes_at_the_next_look(lab: GroupLab) -> None:
+    (member_id,) = lab.form(None)
+    lab.leave(LeavingMember(member_id=member_id))
+    lab.log.settle()
+    lab.shard.expire()
+    assert len(lab.log.waiting) == 1
+    lab.log.settle()
+    assert lab.shard.groups == {}
+
+
+def test_a_group_whose_first_commit_failed_goes_without_a_record(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.fail_next(KafkaStorageError("no"))
+    lab.shard.expire()
+    assert (lab.shard.groups, lab.log.waiting) == ({}, [])
+
+
+def test_a_group_with_a_pending_member_stays(lab: GroupLab) -> None:
+    pending = lab.join(requires_known_member_id=True).value.member_id
+    lab.shard.expire()
+    assert lab.group.pending_members == {pending}
+
+
+def test_offsets_of_deleted_partitions_go(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)})
+    lab.log.settle()
+    lab.shard.forget_partitions(frozenset({EVENTS_0, EVENTS_1}))
+    lab.log.settle()
+    assert set(lab.fetch()) == {OTHER_0}
+    lab.reload()
+    assert set(lab.fetch()) == {OTHER_0}
+
+
+def test_retention_is_the_setting(lab: GroupLab) -> None:
+    lab.settings = replace(SETTINGS, offsets_retention_ms=10)
+    lab.shard = lab.load()
+    lab.commit({EVENTS_0: offset(5)})
+    lab.log.settle()
+    assert expire(lab, 9) == {EVENTS_0}
+    assert expire(lab, 1) == set()
