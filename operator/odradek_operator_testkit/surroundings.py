@@ -393,14 +393,14 @@ class Operator:
         body = change.after or change.before
         assert body is not None
         deleted = change.after is None
-        self.manager.saw(body, deleted=deleted, listed=False)
+        self.manager.watch_event(body, deleted=deleted, listed=False)
         match change.key.resource.kind:
             case "Cluster":
-                self.manager.heard_of_cluster(body, deleted=deleted)
+                self.manager.cluster_changed(body, deleted=deleted)
             case "Topic":
-                self.manager.heard_of_topic(body, deleted=deleted)
+                self.manager.topic_changed(body, deleted=deleted)
             case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
-                self.manager.heard_of_object(body, deleted=deleted)
+                self.manager.object_changed(body, deleted=deleted)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Operator]:

@@ -37,14 +37,14 @@ class Member:
     """Location of the JVM's counters, whatever its directory for temporary files."""
 
     def routes(self) -> dict[str, Route]:
-        """The routes by path."""
+        """Return the routes by path."""
         return {"/metrics": self._metrics, "/livez": self._alive, "/healthz": self._alive, "/readyz": self._serving}
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         try:
             told = parse(await ask(_HOST, self.client_port, "mntr"))
         except NoAnswerError:
-            told = {}  # The process's own series are there all the same, and `up` says that the pod answers.
+            told = {}  # The series of the process are still returned, and `up` shows that the pod answers.
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Told(told, self))
         registry.register(_JavaProcess(self))
@@ -119,7 +119,7 @@ class _JavaProcess(Collector):
             try:
                 found = collections(counters(path.read_bytes()))
             except (OSError, LayoutError):
-                continue  # Java just begins or just ends: the next scrape has them.
+                continue  # Java is starting or ending: the next scrape has the counters.
             for collector, count, seconds in found:
                 family.add_metric([collector], count, seconds)
         return family

@@ -1,7 +1,7 @@
 """Converts ZooKeeper's `mntr` into the series that dashboards for its JMX exporter query. Pure.
 
-`pod/zookeeper_pod` uses it at each scrape. The table `SERIES` has the series; keys that are not in the answer are left
-out, because a server that is not serving yet answers with one line that says so. Names, labels and types follow the
+`pod/zookeeper_pod` uses it at each scrape. The table `SERIES` has the series. A series is omitted if its key is not in
+the answer: a server that does not serve yet answers with one line without keys. Names, labels and types follow the
 common exporter rules for ZooKeeper's beans.
 """
 
@@ -121,7 +121,7 @@ SERIES: Final = (
         "zookeeper_uptimemilliseconds",
         SeriesKind.GAUGE,
         Of.MEMBER,
-        "Milliseconds since the member began to serve.",
+        "Milliseconds since the member started to serve.",
     ),
 )
 

@@ -21,7 +21,7 @@ EXIT_CANNOT_RUN: Final = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Does not return on success. Returns 1 if the parent has ended already, 127 if the command does not exist."""
+    """Execute the command. Returns only on failure: 1 if the parent has ended, 127 if the command does not exist."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

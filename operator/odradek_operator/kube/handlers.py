@@ -50,17 +50,17 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
 
     def on_node(body: Object, *, deleted: bool) -> None:
         if readiness_changed(body, deleted=deleted):
-            manager.heard_of_node()
+            manager.node_readiness_changed()
 
     def on_volume(body: Object, *, deleted: bool) -> None:
         """Only the cache needs it: a change of a volume comes with one of its claim."""
 
-    _watch(table, manager, Kind.CLUSTER, manager.heard_of_cluster)
-    _watch(table, manager, Kind.TOPIC, manager.heard_of_topic)
+    _watch(table, manager, Kind.CLUSTER, manager.cluster_changed)
+    _watch(table, manager, Kind.TOPIC, manager.topic_changed)
     _watch(table, manager, Kind.NODE, on_node)
     _watch(table, manager, Kind.VOLUME, on_volume)
     for kind in LABELLED:
-        _watch(table, manager, kind, manager.heard_of_object)
+        _watch(table, manager, kind, manager.object_changed)
     return table
 
 
@@ -70,7 +70,7 @@ def _watch(table: kopf.OperatorRegistry, manager: Manager, kind: Kind, listener:
     async def on_event(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's name
         found, deleted = complete(kind, dict(body)), type == "DELETED"
         # An event has no type if its object comes from a list: the watch has just begun, or begun again.
-        manager.saw(found, deleted=deleted, listed=type is None)
+        manager.watch_event(found, deleted=deleted, listed=type is None)
         listener(found, deleted=deleted)
 
     group, version = _group_and_version(kind)

@@ -29,8 +29,9 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 30.0
 """Maximum seconds between two sweeps."""
-STIR_SECONDS: Final = 1.0
-"""Delay after an event about a Cluster or a Topic without one, so that many events cause one sweep."""
+SWEEP_DELAY_SECONDS: Final = 1.0
+"""Delay of a sweep after an event about a Cluster, or about a Topic without one, so that many events cause one
+sweep."""
 
 
 class Manager:
@@ -50,54 +51,54 @@ class Manager:
         self._fresh_at = float("-inf")
         """Time of the loop at which the next sweep with fresh lists is due."""
         self._fenced: dict[str, tuple[Shared, KubernetesClient]] = {}
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
 
     def gained(self, namespace: str) -> None:
-        """Start to serve a namespace."""
+        """Start the loops of a namespace that this operator serves from now on."""
         for key in self._clusters:
             if key[0] == namespace:
                 self._start(key)
         self._fresh_at = float("-inf")
-        self._stirred.set()
+        self._woken.set()
 
     async def lost(self, namespace: str) -> None:
-        """Stop to serve a namespace. Returns when none of its loops runs."""
+        """Stop the loops of a namespace. Returns when none of them runs."""
         await self._stop(namespace)
 
-    def saw(self, body: Object, *, deleted: bool, listed: bool) -> None:
+    def watch_event(self, body: Object, *, deleted: bool, listed: bool) -> None:
         """Update the cache with a watch event about any object. `listed`: whether the watch has begun with a list."""
         if listed:
             self._shared.cache.doubt(kind_of(body))
         self._shared.cache.observe(body, deleted=deleted)
 
-    def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
+    def cluster_changed(self, body: Object, *, deleted: bool) -> None:
         """Handle a Cluster that was created, changed or deleted."""
         key = (body["metadata"]["namespace"], body["metadata"]["name"])
         if not deleted:
             self._clusters.add(key)
-            self._scopes.heard(key[0])
+            self._scopes.add_namespace(key[0])
             self._start(key)
         self._wake(key, body, deleted=deleted)
-        self._stirred.set()
+        self._woken.set()
 
-    def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
+    def topic_changed(self, body: Object, *, deleted: bool) -> None:
         """Handle a Topic that was created, changed or deleted."""
         key = (body["metadata"]["namespace"], cluster_of(body))
         found = self._loops.get(key)
         if deleted and found is not None:
-            found[0].topic_vanished(body)
+            found[0].topic_deleted(body)
         if not self._wake(key, body, deleted=deleted):
-            self._stirred.set()
+            self._woken.set()
 
-    def heard_of_object(self, body: Object, *, deleted: bool) -> None:
+    def object_changed(self, body: Object, *, deleted: bool) -> None:
         """Handle an object with a cluster's label that was created, changed or deleted."""
         metadata = body["metadata"]
         cluster = metadata.get("labels", {}).get(names.CLUSTER_LABEL, "")
         found = self._loops.get((metadata.get("namespace", ""), cluster))
         if found is not None:
-            found[0].saw(body, deleted=deleted)
+            found[0].object_changed(body, deleted=deleted)
 
-    def heard_of_node(self) -> None:
+    def node_readiness_changed(self) -> None:
         """Handle a change of a node: wake all loops."""
         for loop, _ in self._loops.values():
             loop.wake()
@@ -123,7 +124,7 @@ class Manager:
     def _ended(self, key: Key, task: asyncio.Task[None]) -> None:
         self._loops.pop(key, None)
         # A Cluster of that name may have been created while this loop ended.
-        self._stirred.set()
+        self._woken.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the loop of cluster %s/%s ended", *key, exc_info=error)
 
@@ -148,15 +149,15 @@ class Manager:
         """Run until cancelled. No loop is left then."""
         try:
             while True:
-                self._stirred.clear()
+                self._woken.clear()
                 try:
                     await self._guarded_sweep()
                 except KubernetesError as error:
                     logger.warning("cannot list all resources: %s", error)
-                await asyncio.sleep(STIR_SECONDS)
+                await asyncio.sleep(SWEEP_DELAY_SECONDS)
                 try:
                     async with asyncio.timeout(SWEEP_SECONDS):
-                        await self._stirred.wait()
+                        await self._woken.wait()
                 except TimeoutError:
                     continue
         finally:
@@ -187,13 +188,13 @@ class Manager:
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
         self._clusters = set(keys)
         places = {key[0] for key in (*keys, *self._loops)} | {key_of(body)[0] for body in unowned}
-        self._scopes.seen(places | {topic["metadata"]["namespace"] for topic in topics})
+        self._scopes.set_namespaces(places | {topic["metadata"]["namespace"] for topic in topics})
         for key in keys:
             self._start(key)
         self._count("Cluster", clusters)
         self._count("Topic", topics)
         for topic in topics:
-            await self._care(topic, keys)
+            await self._handle_topic(topic, keys)
         for body in unowned:
             namespace = key_of(body)[0]
             if self._scopes.holds(namespace) or self._scopes.is_closing(namespace):
@@ -206,8 +207,8 @@ class Manager:
             body for body in await present_unowned(self._shared.client) if not watched or key_of(body)[0] in watched
         ]
 
-    async def _care(self, topic: Object, clusters: Container[Key]) -> None:
-        """Handle a Topic that belongs to no loop."""
+    async def _handle_topic(self, topic: Object, clusters: Container[Key]) -> None:
+        """Write the status of a Topic without a Cluster, or remove its finalizer if it is being deleted."""
         namespace, cluster = topic["metadata"]["namespace"], cluster_of(topic)
         leaving = "deletionTimestamp" in topic["metadata"]
         client = self._in(namespace)[1]

@@ -137,15 +137,15 @@ class Operator:
 
     async def _served(self) -> None:
         """Wait until the API server serves the custom resources: they may be installed after the operator."""
-        told = ""
+        logged = ""
         while True:
             try:
                 for kind in (Kind.CLUSTER, Kind.TOPIC):
                     await self._client.list(kind, self._settings.namespaces[0] if self._settings.namespaces else None)
             except KubernetesError as error:
-                if str(error) != told:
+                if str(error) != logged:
                     logger.warning("waiting for the resources of odradek.dev/v1: %s", error)
-                    told = str(error)
+                    logged = str(error)
                 await asyncio.sleep(CRD_RETRY_SECONDS)
             else:
                 return

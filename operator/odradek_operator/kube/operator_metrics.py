@@ -1,7 +1,7 @@
 """The metrics of the operator: `strimzi_*`, which existing operator dashboards use, and the number of ready pods.
 
-All kinds of these dashboards have series from the start with value 0, including kinds that do not exist here: otherwise
-`increase()` misses the first event and panels show "No data".
+All kinds in these dashboards have series with the value 0 from the start, including kinds that do not exist here.
+Otherwise `increase()` would miss the first event, and panels would show "No data".
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Reconciliations:
         def counter(name: str, what: str) -> Counter:
             return Counter(f"strimzi_{name}", what, _LABELS, registry=registry)
 
-        self._started = counter("reconciliations", "Reconciliations, whatever their cause")
-        self._periodical = counter("reconciliations_periodical", "Reconciliations by the timer")
+        self._started = counter("reconciliations", "Reconciliations of any cause")
+        self._periodical = counter("reconciliations_periodical", "Reconciliations that the timer started")
         self._successful = counter("reconciliations_successful", "Reconciliations that reached the desired state")
         self._failed = counter("reconciliations_failed", "Reconciliations that failed")
         self._locked = counter("reconciliations_locked", "Reconciliations skipped because of a lock; always 0")
@@ -139,7 +139,7 @@ class Leadership(Collector):
         yield self._family()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """A series for each scope."""
+        """Return the metric, with one series for each scope."""
         family, standing = self._family(), self._standing()
         for scope in standing.serving:
             family.add_metric([scope], 1)

@@ -1,9 +1,10 @@
 """The namespaces that this operator serves: one Lease for each, and one for operators of all namespaces.
 
-`operator` and `manager` use it. The namespaces come from the settings, or are added when their resources are seen. A
-listener is called when a namespace may be served and when no longer; a fence limits writes; `Standing` is shown to
-people. The holder of a namespace's Lease serves it, even if other operators have the namespace in their lists. An
-operator of all namespaces first acquires the Lease `ALL_LEASE`, so that a second one stays on standby for all of them.
+`operator` and `manager` use it. The namespaces come from the settings, or are added when they have resources. A
+listener is called when this operator may serve a namespace, and when it no longer may. A fence limits writes.
+`Standing` is for the probes, the metrics and the log. The holder of a namespace's Lease serves it, even if the settings
+of other operators name the namespace. An operator of all namespaces first acquires the Lease `ALL_LEASE`, so that a
+second one is on standby for all of them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Standing:
 
 
 class ScopeListener(Protocol):
-    """Works on namespaces that are served."""
+    """Gets notified when this operator begins and stops to serve a namespace."""
 
     def gained(self, namespace: str) -> None:
         """The namespace may be served from now on."""
@@ -59,14 +60,14 @@ class ScopeListener(Protocol):
 
 
 class Scopes(Protocol):
-    """The methods that the manager calls."""
+    """Decides which namespaces this operator serves."""
 
-    def seen(self, namespaces: Iterable[str]) -> None:
-        """Exactly these namespaces have resources."""
+    def set_namespaces(self, namespaces: Iterable[str]) -> None:
+        """Tell which namespaces have resources: exactly these."""
         ...
 
-    def heard(self, namespace: str) -> None:
-        """This namespace has resources."""
+    def add_namespace(self, namespace: str) -> None:
+        """Tell that this namespace has resources."""
         ...
 
     def holds(self, namespace: str) -> bool:
@@ -82,7 +83,7 @@ class Scopes(Protocol):
         ...
 
     def standing(self) -> Standing:
-        """The served scopes, for people."""
+        """Return the served scopes."""
         ...
 
 
@@ -93,10 +94,10 @@ class Alone:
         """`namespaces` are those of the settings; none means all."""
         self._standing = Standing(serving=tuple(sorted(namespaces)) or (ALL,))
 
-    def seen(self, namespaces: Iterable[str]) -> None:
+    def set_namespaces(self, namespaces: Iterable[str]) -> None:
         """Does nothing."""
 
-    def heard(self, namespace: str) -> None:
+    def add_namespace(self, namespace: str) -> None:
         """Does nothing."""
 
     def holds(self, namespace: str) -> bool:
@@ -157,8 +158,8 @@ class Leases:
 
     # Methods for the manager
 
-    def seen(self, namespaces: Iterable[str]) -> None:
-        """Start and stop accordingly; with a list in the settings, the list is used."""
+    def set_namespaces(self, namespaces: Iterable[str]) -> None:
+        """Start and end the Leases of namespaces. Without effect if the settings have a list of namespaces."""
         if self._all is None:
             return
         self._wanted = set(namespaces)
@@ -167,8 +168,8 @@ class Leases:
                 self._end(namespace)
             self._begin_all()
 
-    def heard(self, namespace: str) -> None:
-        """Start to acquire its Lease at once."""
+    def add_namespace(self, namespace: str) -> None:
+        """Start to acquire the Lease of a namespace at once."""
         if self._all is not None and namespace not in self._wanted:
             self._wanted.add(namespace)
             if self._all.remaining() > 0:

@@ -41,7 +41,7 @@ _HELD_BACK: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Api(Protocol):
-    """The requests to the API server."""
+    """The requests to the API server that a start may send."""
 
     def node(self, name: str) -> Json:
         """Return a node. Raises `ApiReadError`."""
@@ -89,7 +89,7 @@ def volume_roots(text: str) -> list[Path]:
 
 
 class _Answers:
-    """Objects from the API server, or, if it is not available, its last answers."""
+    """Reads objects from the API server, or from its saved answers if it is not available."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """The identity of a pod, from the environment that its StatefulSet sets. Pure.
 
-`pod/broker` and `pod/zookeeper_pod` call it first. Variables: `docs/design/0009`. A missing or invalid one raises a
-`PodError` with its name.
+`pod/broker` and `pod/zookeeper_pod` call it first. A missing or invalid variable raises a `PodError` with its name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The files and the Java options of an ensemble member. Pure.
 
-It generates `zoo.cfg` and `myid` from the mounted properties and the pod; the list of members is appended to the
-mounted text, which stays unchanged. The heap follows from the memory limit of the container.
+`zoo.cfg` is the mounted text, unchanged, followed by the list of members. The heap depends on the memory limit of the
+container.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ probe's four-letter word are suppressed."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """How members reach each other."""
+    """Where the members of the ensemble connect to each other."""
 
     hosts: tuple[str, ...]
     """By ordinal."""
@@ -112,7 +112,7 @@ def check_member(noted: str | None, pod: MemberPod) -> None:
     """Raise `PodError` if the data belongs to another member: two members with one id would lose writes."""
     if noted is not None and noted.strip() != str(pod.server_id):
         raise PodError(
-            f"The data folder belongs to member {noted.strip()!r}, but this pod is member {pod.server_id}: "
+            f"The data directory belongs to member {noted.strip()!r}, but this pod is member {pod.server_id}: "
             "its volume is bound to the wrong claim."
         )
 

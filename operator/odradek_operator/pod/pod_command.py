@@ -1,7 +1,7 @@
-"""`odradek-pod`: the commands that run in the pods of a cluster. Each is imported when it runs.
+"""`odradek-pod`: the commands that run in the pods of a cluster. The module of a command is imported when it runs.
 
-The environment comes from the operator's objects. Exit code 1 with a message means that the pod cannot work, 2 wrong
-usage. The broker's command does not return: it executes the broker.
+The operator's objects set the environment. Exit code 1 with a message means that the pod cannot work, and 2 that the
+command line is wrong. The broker's command does not return: it executes the broker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`odradek-pod zookeeper`: runs a member of an ensemble as a Java process, and serves its metrics.
 
-The exit code is that of the Java process, 0 after a requested stop. SIGTERM and SIGINT are forwarded to it. Java ends
-with this process, however that ends.
+It exits with the code of the Java process, or with 0 after a requested stop. It forwards SIGTERM and SIGINT to Java.
+Java ends with this process, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _guard_against_empty_members(data: Path, state: Path) -> bool:
     files = [path.name for path in snapshots.iterdir()] if snapshots.is_dir() else []
     if state.read_text(encoding="ascii").strip() == names.FORMING and not ensemble.has_data(files):
         for name in ensemble.EPOCHS:
-            # Left by an attempt to join what was taken for an existing ensemble: ZooKeeper would not start with them.
+            # An attempt to join an ensemble left these files. ZooKeeper would not start with them.
             (snapshots / name).unlink(missing_ok=True)
         initialize.touch()
         logger.info("the ensemble is new: this member starts without data")

@@ -37,19 +37,19 @@ class Listener:
         self._namespace = namespace
         self._changed = asyncio.Event()
 
-    def heard_of_cluster(self, body: Object, *, deleted: bool) -> None:
+    def cluster_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
-    def heard_of_topic(self, body: Object, *, deleted: bool) -> None:
+    def topic_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
-    def heard_of_object(self, body: Object, *, deleted: bool) -> None:
+    def object_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
-    def heard_of_node(self) -> None:
+    def node_readiness_changed(self) -> None:
         self.nodes += 1
 
-    def saw(self, body: Object, *, deleted: bool, listed: bool) -> None:
+    def watch_event(self, body: Object, *, deleted: bool, listed: bool) -> None:
         self.cache_events.append((body["kind"], body["metadata"]["name"], deleted, listed))
 
     def _note(self, body: Object, deleted: bool) -> None:

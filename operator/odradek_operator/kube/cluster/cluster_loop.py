@@ -1,4 +1,4 @@
-"""The reconciliation loop of one cluster: observe, decide, act, report; after events, and periodically.
+"""The reconciliation loop of one cluster. It observes, decides, acts and reports after events and periodically.
 
 `manager` starts it for each cluster, and `handlers` wake it. It changes objects in Kubernetes and state in ZooKeeper,
 and writes statuses and Events. Decisions depend only on what a round reads, not on memory, so an operator that was
@@ -29,14 +29,14 @@ from odradek_operator.kube.api.object_kinds import Kind, Object, Reference, kind
 from odradek_operator.kube.api.unowned import remove_unowned
 from odradek_operator.kube.cluster.cluster_view import View, ViewReader, is_paused
 from odradek_operator.kube.cluster.exporter_reports import Reports
-from odradek_operator.kube.cluster.kubernetes_events import Events, Mood
-from odradek_operator.kube.cluster.news import Done, tell_done
+from odradek_operator.kube.cluster.kubernetes_events import Events, EventType
 from odradek_operator.kube.cluster.record_keeper import keep_record
 from odradek_operator.kube.cluster.specification import Specification, read_topics, specification
 from odradek_operator.kube.cluster.status_documents import INVALID_SPEC
 from odradek_operator.kube.cluster.status_writer import Findings, Statuses
+from odradek_operator.kube.cluster.topic_events import CompletedAction, write_topic_events
 from odradek_operator.kube.cluster.topic_finalizers import (
-    Vanished,
+    DeletedTopics,
     keep_finalizers,
     release_finalizers,
     release_protected,
@@ -104,28 +104,28 @@ class ClusterLoop:
         """Whether the view of this round is fresh."""
         self._fresh_at = float("-inf")
         """Time of the event loop at which the last fresh view was begun."""
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._applier = Applier(self._client)
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
-        self._vanished = Vanished()
+        self._deleted_topics = DeletedTopics()
 
     def wake(self) -> None:
         """Something changed: start a round soon."""
-        self._stirred.set()
+        self._woken.set()
 
     def specification_changed(self) -> None:
         """A user changed the Cluster or a Topic: start a round with a fresh view soon, since objects will change."""
         self._max_age = 0.0
         self.wake()
 
-    def topic_vanished(self, body: Object) -> None:
+    def topic_deleted(self, body: Object) -> None:
         """A watch has reported that a Topic was deleted."""
-        self._vanished.add(body)
+        self._deleted_topics.add(body)
         self.specification_changed()
 
-    def saw(self, body: Object, *, deleted: bool) -> None:
+    def object_changed(self, body: Object, *, deleted: bool) -> None:
         """An object of the cluster was created, changed or deleted; wakes the loop if that may matter."""
         if deleted:
             self._applier.vanished(Reference.of(body))
@@ -138,7 +138,7 @@ class ClusterLoop:
         periodic = False
         try:
             while True:
-                self._stirred.clear()
+                self._woken.clear()
                 began = time.process_time()
                 pause = await self._guarded_round(periodic=periodic)
                 if pause is None:
@@ -146,7 +146,7 @@ class ClusterLoop:
                 await asyncio.sleep(max(MIN_PAUSE_SECONDS, time.process_time() - began))
                 try:
                     async with asyncio.timeout(pause):
-                        await self._stirred.wait()
+                        await self._woken.wait()
                     periodic = False
                 except TimeoutError:
                     periodic = True
@@ -213,17 +213,19 @@ class ClusterLoop:
         spec = specification(view)
         if spec.cluster is None:
             return await self._refuse(view, spec.problem, outcome)
-        return await self._care(spec.cluster, spec, view, outcome)
+        return await self._reconcile(spec.cluster, spec, view, outcome)
 
     async def _refuse(self, view: View, sentence: str, outcome: ReconciliationOutcome) -> float:
         await release_protected(self._client, view.topics.values())
         outcome.failed = True
         await self._statuses.invalid(view.cluster, sentence, view.topics)
         await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
-        await self._shared.events.tell_once(view.cluster, INVALID_SPEC, sentence, Mood.WARNING)
+        await self._shared.events.write_once(view.cluster, INVALID_SPEC, sentence, EventType.WARNING)
         return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
 
-    async def _care(self, cluster: Cluster, spec: Specification, view: View, outcome: ReconciliationOutcome) -> float:
+    async def _reconcile(
+        self, cluster: Cluster, spec: Specification, view: View, outcome: ReconciliationOutcome
+    ) -> float:
         ensemble = ensemble_of(cluster, view.state)
         cluster = ensemble.cluster
         topics, invalid = read_topics(view.topics)
@@ -238,7 +240,7 @@ class ClusterLoop:
         decision = await self._apply(ensemble, view, decision, record)
         self._count_pods(cluster, view)
         await self._carry_out(cluster, view, decision, snapshot)
-        await self._tell_waiting(view, decision)
+        await self._report_waiting(view, decision)
         if settled is not None:
             await keep_finalizers(self._client, view.topics, topics, settled)
         await self._statuses.write(
@@ -282,7 +284,7 @@ class ClusterLoop:
             topics={name: topic for name, topic in topics.items() if name not in leaving and not topic.paused},
             removed={name: topic for name, topic in topics.items() if name in leaving} | self._removed(view),
         )
-        done: list[Done] = []
+        done: list[CompletedAction] = []
         try:
             zk = await self._session.client(zookeeper_connect(cluster))
             if (foreign := await self._foreign(cluster, view, zk)) is not None:
@@ -290,7 +292,9 @@ class ClusterLoop:
             outcome = await reconcile(
                 zk,
                 wanted,
-                lambda action: done.append(Done(topic=action.topic, what=type(action).__name__, reason=action.reason)),
+                lambda action: done.append(
+                    CompletedAction(topic=action.topic, what=type(action).__name__, reason=action.reason)
+                ),
                 everything=True,
                 plan_only=not self._is_fresh,
             )
@@ -301,15 +305,15 @@ class ClusterLoop:
         for name in wanted.removed:
             decision = outcome.plan.decisions[name]
             if not decision.actions and not decision.refusals:
-                self._vanished.settle(name)
-        await tell_done(self._shared.events, view.cluster, view.topics, done)
+                self._deleted_topics.settle(name)
+        await write_topic_events(self._shared.events, view.cluster, view.topics, done)
         if done:
             self.wake()
         return outcome, "", ()
 
     def _removed(self, view: View) -> dict[str, Topic]:
         """Topics that were deleted before they had the finalizer, in their last version."""
-        return read_topics(self._vanished.missing_in(view.topics))[0]
+        return read_topics(self._deleted_topics.missing_in(view.topics))[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:
         """Return why the metadata in ZooKeeper is not this cluster's; None if it is, or if no cluster id is
@@ -425,7 +429,7 @@ class ClusterLoop:
                 assert snapshot.controller_epoch_version is not None, "and only where there was a controller"
                 zk = await self._session.client(zookeeper_connect(cluster))
                 await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
-            await self._shared.events.tell(view.cluster, type(step).__name__, step.reason)
+            await self._shared.events.write(view.cluster, type(step).__name__, step.reason)
         if decision.steps:
             self.wake()
 
@@ -444,10 +448,10 @@ class ClusterLoop:
                 if step.pod_uid is not None:
                     await client.delete(pod, uid=step.pod_uid, force=step.force)
 
-    async def _tell_waiting(self, view: View, decision: ClusterDecision) -> None:
+    async def _report_waiting(self, view: View, decision: ClusterDecision) -> None:
         for waiting in decision.waiting:
-            mood = Mood.WARNING if waiting.needs_person else Mood.NORMAL
-            await self._shared.events.tell_once(view.cluster, waiting.reason, waiting.sentence, mood)
+            event_type = EventType.WARNING if waiting.needs_person else EventType.NORMAL
+            await self._shared.events.write_once(view.cluster, waiting.reason, waiting.sentence, event_type)
 
 
 def _refused(error: KubernetesError) -> Waiting:

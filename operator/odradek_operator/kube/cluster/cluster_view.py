@@ -30,7 +30,7 @@ EVENTS_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Objects of one cluster at about the same time."""
+    """The objects of one cluster, read at about the same time."""
 
     cluster: Object
     topics: Mapping[str, Object]

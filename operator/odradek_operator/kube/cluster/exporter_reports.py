@@ -32,7 +32,7 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 class _Known:
     report: Report | None = None
     asked_at: float = -1e9
-    told_at: float = -1e9
+    read_at: float = -1e9
     task: asyncio.Task[None] | None = None
     trouble: str = field(default="")
 
@@ -62,7 +62,7 @@ class Reports:
         if now - known.asked_at >= ASK_SECONDS and (known.task is None or known.task.done()):
             known.asked_at = now
             known.task = asyncio.create_task(self._ask(self._url_of(cluster), known), name=f"report of {cluster.name}")
-        return known.report if now - known.told_at < STALE_SECONDS else None
+        return known.report if now - known.read_at < STALE_SECONDS else None
 
     async def _ask(self, url: str, known: _Known) -> None:
         if self._session is None:
@@ -71,7 +71,7 @@ class Reports:
             async with self._session.get(url) as answer:
                 answer.raise_for_status()
                 known.report = decode(await _whole(answer.content))
-            known.told_at = asyncio.get_running_loop().time()
+            known.read_at = asyncio.get_running_loop().time()
             known.trouble = ""
         except (aiohttp.ClientError, TimeoutError, ReportError) as error:
             trouble = f"{url} did not return sizes and lag: {error or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""Writes Kubernetes Events about what was done to a resource and why, or what it waits for, each once.
+"""Writes Kubernetes Events: what the operator did to a resource and why, and what a resource waits for.
 
 A failure to write an Event is only logged, because Events are informational.
 """
@@ -25,8 +25,8 @@ MAX_NOTE: Final = 1_000
 """Maximum characters of a message; the API server accepts 1,024."""
 
 
-class Mood(Enum):
-    """Type of an Event."""
+class EventType(Enum):
+    """The type of an Event: a planned action, or a problem."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -39,7 +39,7 @@ class Events:
         """`instance`: the name of the operator's pod."""
         self._client = client
         self._instance = instance
-        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._written: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def through(self, client: KubernetesClient) -> Events:
         """Return the same writer with another client."""
@@ -47,7 +47,7 @@ class Events:
         other._client = client
         return other
 
-    async def tell(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
+    async def write(self, about: Object, reason: str, sentence: str, event_type: EventType = EventType.NORMAL) -> None:
         """Write an Event about something that happened now."""
         metadata = about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -65,7 +65,7 @@ class Events:
             },
             "reason": reason,
             "message": sentence[:MAX_NOTE],
-            "type": mood.value,
+            "type": event_type.value,
             "source": {"component": FIELD_MANAGER, "host": self._instance},
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": self._instance,
@@ -79,13 +79,15 @@ class Events:
         except KubernetesError as error:
             logger.warning("cannot write an Event: %s", error)
 
-    async def tell_once(self, about: Object, reason: str, sentence: str, mood: Mood = Mood.NORMAL) -> None:
+    async def write_once(
+        self, about: Object, reason: str, sentence: str, event_type: EventType = EventType.NORMAL
+    ) -> None:
         """Write an Event about a lasting state, once."""
         key = (about["metadata"]["uid"], reason, sentence)
-        known = key in self._told
-        self._told[key] = None
-        self._told.move_to_end(key)
-        while len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        known = key in self._written
+        self._written[key] = None
+        self._written.move_to_end(key)
+        while len(self._written) > REMEMBERED:
+            self._written.popitem(last=False)
         if not known:
-            await self.tell(about, reason, sentence, mood)
+            await self.write(about, reason, sentence, event_type)

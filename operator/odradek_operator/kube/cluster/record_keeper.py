@@ -59,7 +59,7 @@ def _is_same(present: Object, record: Record, owners: list[Any]) -> bool:
 
 
 def _owners(cluster: Cluster) -> list[Any]:
-    """Whether Kubernetes deletes the record with the Cluster: only if it deletes all claims, too."""
+    """Return the owner references of the record: the Cluster if all claims are deleted with it, else none."""
     goes = cluster.brokers.delete_claims and (cluster.zookeeper.connect is not None or cluster.zookeeper.delete_claims)
     owners: list[Any] = metadata(cluster, Component.KAFKA, names.record(cluster.name))["ownerReferences"]
     return owners if goes else []

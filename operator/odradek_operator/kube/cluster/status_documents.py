@@ -320,7 +320,7 @@ def topic_document(
     return document
 
 
-def told_document(
+def with_condition(
     condition: Condition, generation: int, *, previous: Mapping[str, Any], now: float, keep_figures: bool = True
 ) -> Document:
     """Return the present status with another condition, if nothing else is known.

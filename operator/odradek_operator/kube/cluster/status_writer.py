@@ -27,9 +27,9 @@ from odradek_operator.kube.cluster.status_documents import (
     merge_patch,
     no_cluster,
     paused,
-    told_document,
     topic_document,
     topic_is_deleted,
+    with_condition,
     zookeeper_unreachable,
 )
 from odradek_operator.kube.cluster.topic_finalizers import waits_for_deletion
@@ -90,9 +90,9 @@ class Statuses:
             notices=found.notices,
         )
         before = _status(found.view.cluster)
-        told = cluster_document(found.cluster, cluster_view, previous=before, now=now)
-        self.unsettled = not _is_ready(told)
-        await self._patch(found.view.cluster, told)
+        of_cluster = cluster_document(found.cluster, cluster_view, previous=before, now=now)
+        self.unsettled = not _is_ready(of_cluster)
+        await self._patch(found.view.cluster, of_cluster)
         written = 0
         for name, body in sorted(found.view.topics.items()):
             if "deletionTimestamp" in body["metadata"]:
@@ -120,8 +120,8 @@ class Statuses:
         elif found.outcome is None:
             condition = zookeeper_unreachable(found.trouble)
         if condition is not None or found.outcome is None:
-            assert condition is not None, "without an outcome there is trouble to tell"
-            return told_document(condition, generation, previous=before, now=now)
+            assert condition is not None, "without an outcome, `trouble` is the reason"
+            return with_condition(condition, generation, previous=before, now=now)
         return topic_document(
             found.topics[name],
             found.outcome.snapshot,
@@ -141,17 +141,17 @@ class Statuses:
             return
         namespace = body["metadata"]["namespace"]
         if found.outcome is None:
-            await self._tell(body, deletion_waits(namespace, name, found.trouble))
+            await self._write_condition(body, deletion_waits(namespace, name, found.trouble))
         elif refusals := found.outcome.plan.decisions[name].refusals:
-            await self._tell(body, deletion_waits(namespace, name, refusals[0].sentence))
+            await self._write_condition(body, deletion_waits(namespace, name, refusals[0].sentence))
         elif name in found.outcome.snapshot.topics or name in found.outcome.snapshot.deleting:
-            await self._tell(body, topic_is_deleted(namespace, name))
+            await self._write_condition(body, topic_is_deleted(namespace, name))
 
     async def held(self, topics: Mapping[str, Object], why: str) -> None:
         """Write why nothing is done for Topics that are being deleted."""
         for name, body in sorted(topics.items()):
             if waits_for_deletion(body):
-                await self._tell(body, deletion_waits(body["metadata"]["namespace"], name, why))
+                await self._write_condition(body, deletion_waits(body["metadata"]["namespace"], name, why))
 
     def _due(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change is written now."""
@@ -168,7 +168,7 @@ class Statuses:
 
     async def invalid(self, body: Object, message: str, topics: Mapping[str, Object]) -> None:
         """Write the statuses of an invalid Cluster without an earlier valid specification, and of its Topics."""
-        await self._tell(body, invalid(message))
+        await self._write_condition(body, invalid(message))
         condition, written = invalid_cluster(body["metadata"]["name"]), 0
         self.unsettled = False
         for _, topic in sorted(topics.items()):
@@ -177,15 +177,15 @@ class Statuses:
             if written >= TOPICS_A_ROUND:
                 self.unsettled = True
                 break
-            written += await self._tell(topic, condition)
+            written += await self._write_condition(topic, condition)
 
     async def waits(self, body: Object, reason: str, sentence: str) -> None:
         """Write the status of a Cluster for which nothing can be done yet."""
-        await self._tell(body, not_ready(reason, sentence))
+        await self._write_condition(body, not_ready(reason, sentence))
 
     async def paused(self, body: Object, state: KubernetesState) -> None:
         """Write the status of a paused Cluster, including the number of ready pods."""
-        document = told_document(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
+        document = with_condition(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
         for field_name, pods in (("brokersReady", state.brokers), ("zookeeper", state.ensemble)):
             if field_name in document:
                 document[field_name] = _counted(document[field_name], sum(pod.ready for pod in pods.values()))
@@ -193,10 +193,10 @@ class Statuses:
 
     async def without_cluster(self, body: Object, cluster: str) -> None:
         """Write the status of a Topic whose Cluster does not exist."""
-        await self._tell(body, no_cluster(cluster), keep_figures=False)
+        await self._write_condition(body, no_cluster(cluster), keep_figures=False)
 
-    async def _tell(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
-        document = told_document(
+    async def _write_condition(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
+        document = with_condition(
             condition,
             read_metadata(body).generation,
             previous=_status(body),

@@ -1,4 +1,4 @@
-"""The finalizer of Topic resources with `deletion: Delete`: the topic is deleted before the resource.
+"""Manages the finalizer of Topic resources with `deletion: Delete`, so that the topic is deleted before the resource.
 
 A resource that protects its topic has no finalizer, so that `kubectl delete` never waits for an operator.
 """
@@ -17,7 +17,7 @@ from odradek_operator.topics.reconcile import Outcome
 FINALIZER: Final = "odradek.dev/topic"
 
 
-class Vanished:
+class DeletedTopics:
     """Topics with `deletion: Delete` that were deleted before they had the finalizer, by name."""
 
     def __init__(self) -> None:

@@ -122,7 +122,7 @@ def test_a_pod_that_failed_unnoticed_keeps_a_second_one_from_restarting() -> Non
         world.api.store.merge(pod, {"status": {"conditions": conditions}}, status_only=True)
         world.change(Kind.CLUSTER, "demo", {"spec": {"version": "0.1.1"}})
         # Only the cache hears of it, and something else wakes the loop, so the next round begins on the cache.
-        operator.manager.saw(world.get(Kind.CLUSTER, "demo"), deleted=False, listed=False)
+        operator.manager.watch_event(world.get(Kind.CLUSTER, "demo"), deleted=False, listed=False)
         world.change(Kind.TOPIC, "topic-1", {"metadata": {"annotations": {"somebody": "else"}}})
         await until(lambda: len(world.deleted_pods) == 3, "all restart")
         assert world.deleted_pods[0] == "demo-kafka-0", "the pod that is not ready restarts first"
@@ -187,8 +187,8 @@ def test_a_topic_that_was_created_again_unnoticed_keeps_its_records() -> None:
         world.delete(Kind.TOPIC, "orders")
         removed["metadata"]["resourceVersion"] = str(world.api.store.version)
         world.api.put(topic_body("orders"))
-        operator.manager.saw(removed, deleted=True, listed=False)
-        operator.manager.heard_of_topic(removed, deleted=True)
+        operator.manager.watch_event(removed, deleted=True, listed=False)
+        operator.manager.topic_changed(removed, deleted=True)
         await asyncio.sleep(2 * operator.settings.idle_seconds)
         assert world.topics() == {"orders"}
         assert world.ready(Kind.TOPIC, "orders")

@@ -206,7 +206,7 @@ def test_a_lost_namespace_is_served_again_once_it_is_free_while_others_stay_serv
             await until(lambda: serving(operator) == {ALL, "orders"}, "one is lost", TIMES.duration)
             assert standby(operator) == {"billing": "is served by thief"}
             before = len(operator.client.landed)
-            operator.manager.heard_of_cluster(cluster_body(namespace="billing"), deleted=False)
+            operator.manager.cluster_changed(cluster_body(namespace="billing"), deleted=False)
             await asyncio.sleep(TIMES.duration / 2)
             assert {place(asked) for _, asked in operator.client.landed[before:]} <= {"orders"}
             await until(lambda: serving(operator) == {ALL, "orders", "billing"}, "the thief is gone")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek_operator.kube.api.object_kinds import Object
-from odradek_operator.kube.cluster.kubernetes_events import MAX_NOTE, REMEMBERED, Events, Mood
+from odradek_operator.kube.cluster.kubernetes_events import MAX_NOTE, REMEMBERED, Events, EventType
 from odradek_operator_testkit.api import KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
 from odradek_operator_testkit.surroundings import cluster_body
@@ -23,7 +23,7 @@ def begin() -> tuple[KubernetesApi, Events, Object]:
 def test_an_event_is_about_its_object() -> None:
     async def run() -> None:
         api, events, cluster = begin()
-        await events.tell(cluster, "RestartPod", "its template changed", Mood.WARNING)
+        await events.write(cluster, "RestartPod", "its template changed", EventType.WARNING)
         (event,) = told(api)
         assert event["involvedObject"]["uid"] == cluster["metadata"]["uid"]
         assert event["metadata"]["namespace"] == cluster["metadata"]["namespace"]
@@ -36,12 +36,12 @@ def test_a_lasting_state_is_written_once_and_an_action_each_time() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         for _ in range(3):
-            await events.tell_once(cluster, "Waiting", "broker 1 is away.")
-        await events.tell_once(cluster, "Waiting", "broker 2 is away.")
+            await events.write_once(cluster, "Waiting", "broker 1 is away.")
+        await events.write_once(cluster, "Waiting", "broker 2 is away.")
         assert [event["message"] for event in told(api)].count("broker 1 is away.") == 1
         assert len(told(api)) == 2
         for _ in range(3):
-            await events.tell(cluster, "RestartPod", "again")
+            await events.write(cluster, "RestartPod", "again")
         assert len(told(api)) == 5
 
     run_virtual(run())
@@ -51,10 +51,10 @@ def test_the_number_of_remembered_messages_is_limited() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         for number in range(REMEMBERED + 1):
-            await events.tell_once(cluster, "Waiting", f"for {number}.")
-        await events.tell_once(cluster, "Waiting", f"for {REMEMBERED}.")
+            await events.write_once(cluster, "Waiting", f"for {number}.")
+        await events.write_once(cluster, "Waiting", f"for {REMEMBERED}.")
         assert len(told(api)) == REMEMBERED + 1
-        await events.tell_once(cluster, "Waiting", "for 0.")
+        await events.write_once(cluster, "Waiting", "for 0.")
         assert len(told(api)) == REMEMBERED + 2
 
     run_virtual(run())
@@ -64,7 +64,7 @@ def test_long_messages_are_cut_and_long_names_fit() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         cluster["metadata"]["name"] = "n" * 253
-        await events.tell(cluster, "Waiting", "x" * 5_000)
+        await events.write(cluster, "Waiting", "x" * 5_000)
         (event,) = told(api)
         assert len(event["message"]) == MAX_NOTE
         assert len(event["metadata"]["name"]) <= 253
@@ -76,7 +76,7 @@ def test_an_event_that_cannot_be_written_is_only_logged() -> None:
     async def run() -> None:
         api, events, cluster = begin()
         api.faults.refuses = True
-        await events.tell(cluster, "Waiting", "nobody hears")
+        await events.write(cluster, "Waiting", "nobody hears")
         assert told(api) == []
 
     run_virtual(run())

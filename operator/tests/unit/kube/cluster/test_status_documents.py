@@ -24,8 +24,8 @@ from odradek_operator.kube.cluster.status_documents import (
     invalid,
     no_cluster,
     paused,
-    told_document,
     topic_document,
+    with_condition,
     zookeeper_unreachable,
 )
 from odradek_operator.lifecycle.observed_cluster import KubernetesState, Pod
@@ -400,7 +400,7 @@ def test_a_topic_that_does_not_exist() -> None:
 )
 def test_the_rest_of_the_status_stays_when_only_a_condition_is_known(condition: Any, truth: str, reason: str) -> None:
     previous = topic_of(seen_topic(), Decision(topic="orders"))
-    document = told_document(condition, 9, previous=previous, now=NOW + 60)
+    document = with_condition(condition, 9, previous=previous, now=NOW + 60)
     check(document, "topics")
     assert ready_of(document)[:2] == (truth, reason)
     assert document["observedGeneration"] == 9
@@ -411,12 +411,12 @@ def test_the_rest_of_the_status_stays_when_only_a_condition_is_known(condition: 
 
 def test_a_condition_has_the_time_at_which_its_status_changed() -> None:
     """Not the time of another reason, and not the time of another round."""
-    first = told_document(invalid("one."), 1, previous={}, now=NOW)
-    second = told_document(no_cluster("demo"), 2, previous=first, now=NOW + 60)
-    third = told_document(paused(), 3, previous=second, now=NOW + 120)
+    first = with_condition(invalid("one."), 1, previous={}, now=NOW)
+    second = with_condition(no_cluster("demo"), 2, previous=first, now=NOW + 60)
+    third = with_condition(paused(), 3, previous=second, now=NOW + 120)
     times = [document["conditions"][0]["lastTransitionTime"] for document in (first, second, third)]
     assert times == [STAMP, STAMP, "2023-11-14T22:15:20Z"]
-    assert told_document(paused(), 3, previous=third, now=NOW + 999) == third
+    assert with_condition(paused(), 3, previous=third, now=NOW + 999) == third
 
 
 def test_a_damaged_status_is_written_again() -> None:
@@ -425,7 +425,7 @@ def test_a_damaged_status_is_written_again() -> None:
 
 
 def test_a_very_long_message_is_cut() -> None:
-    document = told_document(invalid("x" * 99_999), 1, previous={}, now=NOW)
+    document = with_condition(invalid("x" * 99_999), 1, previous={}, now=NOW)
     assert len(document["conditions"][0]["message"]) == MAX_MESSAGE
 
 

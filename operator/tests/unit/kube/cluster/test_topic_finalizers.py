@@ -9,7 +9,7 @@ from odradek_operator.crds import Cluster, Deletion, Topic
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.topic_finalizers import (
     FINALIZER,
-    Vanished,
+    DeletedTopics,
     has_finalizer,
     keep_finalizers,
     release_finalizers,
@@ -121,7 +121,7 @@ def gone(uid: str, **spec: object) -> Object:
 
 def test_a_list_that_was_read_before_a_deletion_does_not_hide_it() -> None:
     """The watch reports the deletion while a round still works with its list."""
-    vanished = Vanished()
+    vanished = DeletedTopics()
     vanished.add(gone("1"))
     assert vanished.missing_in({"orders": gone("1")}) == {}
     assert vanished.missing_in({}).keys() == {"orders"}
@@ -131,14 +131,14 @@ def test_a_list_that_was_read_before_a_deletion_does_not_hide_it() -> None:
 
 
 def test_a_new_resource_of_the_name_replaces_the_deleted_one() -> None:
-    vanished = Vanished()
+    vanished = DeletedTopics()
     vanished.add(gone("1"))
     assert vanished.missing_in({"orders": gone("2")}) == {}
     assert vanished.missing_in({}) == {}
 
 
 def test_a_deleted_resource_that_protected_its_topic_or_was_released_is_not_remembered() -> None:
-    vanished = Vanished()
+    vanished = DeletedTopics()
     vanished.add(gone("1", deletion="Protect"))
     body = gone("1")
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -1,6 +1,7 @@
-"""Events about changes of topics: one for each topic, or one for the cluster if many changed at once.
+"""Writes Events about changes of topics: one for each topic, or one for the cluster if many changed in one round.
 
-A round writes only a few Events, so that the statuses of hundreds of topics in one `kubectl apply` are not delayed.
+The number of Events in a round is limited, so that they do not delay the statuses of hundreds of topics that one
+`kubectl apply` creates.
 """
 
 from __future__ import annotations
@@ -19,29 +20,31 @@ _NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """An action on a topic, with the reason of its Event and an explanation."""
+class CompletedAction:
+    """An action on a topic: its name, which is the reason of the Event, and why it was done."""
 
     topic: str
     what: str
     reason: str
 
 
-async def tell_done(events: Events, cluster: Object, topics: Mapping[str, Object], done: Iterable[Done]) -> None:
+async def write_topic_events(
+    events: Events, cluster: Object, topics: Mapping[str, Object], done: Iterable[CompletedAction]
+) -> None:
     """Write Events about what was done. `topics`: resources by name; topics without a resource get no Event."""
-    by_what: dict[str, list[Done]] = defaultdict(list)
+    by_what: dict[str, list[CompletedAction]] = defaultdict(list)
     for one in done:
         if one.topic in topics:
             by_what[one.what].append(one)
     for what, found in by_what.items():
         if len(found) > FEW:
-            await events.tell(cluster, what, _sentence(found))
+            await events.write(cluster, what, _sentence(found))
             continue
         for one in found:
-            await events.tell(topics[one.topic], what, one.reason)
+            await events.write(topics[one.topic], what, one.reason)
 
 
-def _sentence(found: Iterable[Done]) -> str:
+def _sentence(found: Iterable[CompletedAction]) -> str:
     names = sorted({one.topic for one in found})
     shown = ", ".join(names[:_NAMED])
     rest = len(names) - _NAMED

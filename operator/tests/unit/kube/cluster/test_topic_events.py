@@ -9,14 +9,14 @@ import pytest
 
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.kubernetes_events import Events
-from odradek_operator.kube.cluster.news import FEW, Done, tell_done
+from odradek_operator.kube.cluster.topic_events import FEW, CompletedAction, write_topic_events
 from odradek_operator_testkit.api import KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
 from odradek_operator_testkit.surroundings import cluster_body, topic_body
 from odradek_testkit.loop import run_virtual
 
 
-def told(done: Iterable[Done], topics: int) -> list[Object]:
+def told(done: Iterable[CompletedAction], topics: int) -> list[Object]:
     """Return the Events of a round in a cluster with `count` Topic resources, `topic-000` and so on."""
 
     async def run() -> list[Object]:
@@ -24,7 +24,7 @@ def told(done: Iterable[Done], topics: int) -> list[Object]:
         events = Events(MemoryClient(api, writes_per_second=100_000), instance="operator-0")
         cluster = api.put(cluster_body())
         bodies = {name: api.put(topic_body(name)) for name in map(name_of, range(topics))}
-        await tell_done(events, cluster, bodies, done)
+        await write_topic_events(events, cluster, bodies, done)
         return api.store.all(api.place("/api/v1/events").resource, None)
 
     return run_virtual(run())
@@ -34,8 +34,10 @@ def name_of(number: int) -> str:
     return f"topic-{number:03}"
 
 
-def created(count: int) -> list[Done]:
-    return [Done(topic=name_of(number), what="CreateTopic", reason="it is asked for") for number in range(count)]
+def created(count: int) -> list[CompletedAction]:
+    return [
+        CompletedAction(topic=name_of(number), what="CreateTopic", reason="it is asked for") for number in range(count)
+    ]
 
 
 @pytest.mark.parametrize("count", [1, FEW])
@@ -55,7 +57,7 @@ def test_many_topics_are_one_event_of_the_cluster() -> None:
 
 
 def test_a_summary_does_not_replace_other_events_of_the_same_round() -> None:
-    changed = Done(topic=name_of(7), what="SetTopicConfig", reason="retention.ms is set to 1")
+    changed = CompletedAction(topic=name_of(7), what="SetTopicConfig", reason="retention.ms is set to 1")
 
     events = told([*created(50), changed], 50)
 
