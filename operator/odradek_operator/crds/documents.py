@@ -1,8 +1,7 @@
 """YAML text to documents that remember the line of every field. Pure.
 
-Enters: the text of a file and its name. Leaves: the documents in order, or a `DocumentError` with the line. `crds`
-makes typed resources of them. YAML's own types only, nothing is constructed that a manifest could name; a key that
-stands twice in one mapping is an error, because the first would silently be lost.
+`reader` reads resources from the documents. Only YAML's own types are constructed, so a manifest cannot construct
+Python objects. A key that occurs twice in one mapping is an error, because YAML would silently ignore the first one.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from odradek.base.errors import OdradekError
 
 
 class DocumentError(OdradekError):
-    """The text is not YAML, or a document is not a mapping. Names file and line."""
+    """The text is not YAML, or a document is not a mapping. The message has the file and the line."""
 
 
 class LocatedMapping(dict[str, Any]):
-    """A YAML mapping that knows where it and its keys stand; lines count from 1."""
+    """A YAML mapping with its line and the lines of its keys, from 1."""
 
     __slots__ = ("line", "lines")
 
     def __init__(self, line: int) -> None:
-        """Empty, at `line`."""
+        """Create an empty mapping at `line`."""
         super().__init__()
         self.line = line
         self.lines: dict[str, int] = {}
@@ -35,9 +34,9 @@ class Document(NamedTuple):
     """One document of a file."""
 
     source: str
-    """Name of the file, as given."""
+    """Name of the file."""
     number: int
-    """Position among the file's documents, from 1; empty ones count."""
+    """Position among the documents of the file, from 1. Empty documents count."""
     content: LocatedMapping
 
 
@@ -47,7 +46,7 @@ class _Loader(yaml.SafeLoader):
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Generator[LocatedMapping, None, None]:
     mapping = LocatedMapping(node.start_mark.line + 1)
-    # Handed out before it is filled, as in PyYAML itself: an alias inside may point back to it.
+    # PyYAML needs the mapping before it is filled: an alias inside may refer to it.
     yield mapping
     written_out = {id(key) for key, _ in node.value}
     loader.flatten_mapping(node)
@@ -58,11 +57,11 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Generator[Loc
             raise yaml.constructor.ConstructorError(
                 None, None, f"a field's name must be text, found {key!r}", key_node.start_mark
             )
-        # What a merge key (<<) brings in may be overridden; only what is written out here must not repeat.
+        # Keys of a merged mapping (<<) may be overridden. Only keys that are written here must differ.
         if id(key_node) in written_out:
             if key in own:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the field {key!r} stands twice in one mapping", key_node.start_mark
+                    None, None, f"the field {key!r} occurs twice in one mapping", key_node.start_mark
                 )
             own.add(key)
         mapping[key] = loader.construct_object(value_node)
@@ -73,7 +72,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
 def parse_documents(text: str, source: str) -> list[Document]:
-    """Every document that is not empty. Raises `DocumentError` for the first that is not a YAML mapping."""
+    """Return every document that is not empty. Raise `DocumentError` for the first that is not a YAML mapping."""
     documents = []
     try:
         for index, content in enumerate(yaml.load_all(text, Loader=_Loader), start=1):

@@ -139,7 +139,7 @@ class Model:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return pydantic's schema of the dataclass, wrapped into `_read`."""
         schema: Any = handler.resolve_ref_schema(handler(source))
-        # pydantic uses a schema again by its reference, so the reference must be that of the whole.
+        # pydantic uses the schema of a type again by its reference. Without it, only the first use would have `_read`.
         reference = schema.pop("ref")
         return core_schema.with_info_wrap_validator_function(cls._read, schema, ref=reference)
 

@@ -258,7 +258,7 @@ class _Manifests:
         key = str(content.get("kind")), read.name
         earlier = self._reads.get(key)
         if read.name and earlier is not None:
-            read.complain(("metadata", "name"), f"this {key[0]} is described twice, also in {earlier.source}.")
+            read.complain(("metadata", "name"), f"this {key[0]} occurs twice, also in {earlier.source}.")
         elif read.name:
             self._reads[key] = read
         if self._reads.get(key) is not read:

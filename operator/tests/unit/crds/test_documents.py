@@ -26,8 +26,8 @@ def test_merge_keys_may_be_overridden() -> None:
     ("text", "complaint"),
     [
         ("a: 1\nb: [", "f:2: this is not valid YAML"),
-        ("a: 1\nb: 2\na: 3", "f:3: this is not valid YAML: the field 'a' stands twice"),
-        ("a: {x: 1,\n x: 2}", "f:2: this is not valid YAML: the field 'x' stands twice"),
+        ("a: 1\nb: 2\na: 3", "f:3: this is not valid YAML: the field 'a' occurs twice"),
+        ("a: {x: 1,\n x: 2}", "f:2: this is not valid YAML: the field 'x' occurs twice"),
         ("- 1", "f: document 1 must be a mapping"),
         ("a: 1\n---\njust text", "f: document 2 must be a mapping"),
         ("1: a", "f:1: this is not valid YAML: a field's name must be text, found 1"),
@@ -35,7 +35,7 @@ def test_merge_keys_may_be_overridden() -> None:
         ("a: \x07", "f: this is not valid YAML"),
     ],
 )
-def test_what_is_no_document_is_told_with_its_line(text: str, complaint: str) -> None:
+def test_the_error_about_an_invalid_document_has_its_line(text: str, complaint: str) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_documents(text, "f")
     assert str(raised.value).startswith(complaint)

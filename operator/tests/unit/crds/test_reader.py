@@ -1,4 +1,4 @@
-"""Cluster and Topic resources: defaults, every field, every complaint."""
+"""Cluster and Topic resources: defaults, every field, every problem."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def test_what_is_wrong_with_a_topic(spec: str, complaint: str) -> None:
             "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: a.b}, spec: {}}",
             "metadata.name: must be lower-case letters, digits and '-', at most 40",
         ),
-        (CLUSTER, "metadata.name: this Cluster is described twice, also in f.yaml."),
+        (CLUSTER, "metadata.name: this Cluster occurs twice, also in f.yaml."),
     ],
 )
 def test_what_is_wrong_with_a_document(document: str, complaint: str) -> None:
@@ -370,7 +370,7 @@ def test_what_is_wrong_with_a_document(document: str, complaint: str) -> None:
     assert found[0].startswith(complaint)
 
 
-def test_every_problem_is_told_with_file_line_and_resource() -> None:
+def test_every_problem_has_its_file_line_and_resource() -> None:
     text = "\n".join(
         [
             "apiVersion: odradek.dev/v1",
@@ -410,7 +410,7 @@ def test_a_setting_that_brokers_would_not_start_with_is_refused() -> None:
         read_object(as_object(cluster("{brokers: {config: {create.topic.policy.class.name: x}}}")))
 
 
-def test_what_has_no_effect_is_noticed_and_no_error() -> None:
+def test_parts_without_effect_are_notices_and_not_errors() -> None:
     resources = read(
         cluster("{brokers: {config: {background.threads: 100}}}"), "{apiVersion: v1, kind: ConfigMap, data: {}}"
     )
@@ -428,7 +428,7 @@ def test_status_and_unknown_metadata_are_left_to_kubernetes() -> None:
 
 
 def as_object(document: str) -> Any:
-    """As the API server gives it: without lines, with metadata that is none of ours."""
+    """An object of the API server: without lines, with metadata that the operator does not use."""
     content = yaml.safe_load(document)
     content["metadata"] |= {
         "generation": 4,
@@ -461,7 +461,7 @@ def test_an_object_is_paused_by_its_annotation_alone() -> None:
         assert (found.paused, read_metadata(content).paused) == (paused, paused)
 
 
-def test_what_is_wrong_with_an_object_are_sentences_without_places() -> None:
+def test_problems_of_an_object_have_neither_file_nor_line() -> None:
     with pytest.raises(ResourceError) as raised:
         read_object(as_object(topic("{partitions: 0, cluster: demo, config: {retention.ms: x}}")))
     first, second = str(raised.value).splitlines()
@@ -482,7 +482,7 @@ def test_secured_listeners_come_later_on_kubernetes_and_are_left_to_the_embedded
         read_object({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": {"name": "a"}, "spec": {}})
 
 
-def test_names_of_external_listeners_leave_room_for_those_of_their_services() -> None:
+def test_names_of_external_listeners_are_short_enough_for_their_services() -> None:
     content = as_object(cluster("{listeners: [{name: abcdefghij, port: 9094, type: nodeport}]}"))
     content["metadata"]["name"] = "c" * 36
     read_object(content)
@@ -491,7 +491,7 @@ def test_names_of_external_listeners_leave_room_for_those_of_their_services() ->
         read_object(content)
 
 
-def test_a_broken_object_still_tells_whose_it_is() -> None:
+def test_the_cluster_and_metadata_of_an_invalid_object_are_read() -> None:
     content = as_object(topic("{cluster: demo, partitions: none}"))
     assert cluster_of_topic(content) == "demo"
     assert read_metadata(content) == Metadata(name="orders", namespace="kafka", uid="u-1", generation=4)
@@ -508,7 +508,7 @@ def test_quantities(text: str, value: int | str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1Bi", "-1", "Gi", "1e3"])
-def test_what_is_no_quantity(text: str) -> None:
+def test_text_that_is_not_a_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity_value(text)
 
@@ -519,7 +519,7 @@ def test_resources_differ_by_specification_and_not_by_generation() -> None:
     assert not same_spec(one, Topic(name="t", cluster="c", partitions=2, generation=1))
 
 
-def test_the_examples_are_right() -> None:
+def test_the_examples_are_valid() -> None:
     documents = [
         document
         for path in sorted(EXAMPLES.glob("*.yaml"))
@@ -543,7 +543,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3), max_le
         values | st.dictionaries(st.text(max_size=5), values, max_size=2),
     )
 )
-def test_nothing_in_a_specification_is_more_than_a_problem(spec: dict[str, object]) -> None:
+def test_any_specification_is_read_or_has_problems(spec: dict[str, object]) -> None:
     content = LocatedMapping(1)
     content.update(apiVersion="odradek.dev/v1", kind="Topic", metadata=_located({"name": "t"}), spec=_located(spec))
     (demo,) = parse_documents(CLUSTER, "f")

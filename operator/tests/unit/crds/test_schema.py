@@ -1,4 +1,4 @@
-"""The CRDs: files are fresh, and types, reader and schema know the same fields, bounds and defaults."""
+"""The CRDs: the files are up to date, and schema and reader have the same fields and defaults."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ CLUSTER = {
         "zookeeper": [{"podSelector": {}}],
     },
 }
-"""Every field but two, each another than its default. They are for an ensemble that other brokers use."""
+"""Every field but those of `SHARED_ENSEMBLE`, none with its default."""
 SHARED_ENSEMBLE = {("zookeeper", "connect"), ("brokers", "firstBrokerId")}
 TOPIC = {
     "cluster": "demo",
@@ -117,7 +117,7 @@ def located(value: Any) -> Any:
 
 
 def read(kind: str, spec: object) -> Cluster | Topic:
-    """With listeners as the embedded cluster allows them."""
+    """Read a manifest of an embedded cluster, whose listeners may be secured."""
     demo = located(wrapped("Cluster", {"brokers": {"replicas": 5}}))
     documents = [Document("f", 1, located(wrapped(kind, spec)))]
     resources = read_resources([*documents, Document("f", 2, demo)] if kind == "Topic" else documents)
@@ -125,7 +125,7 @@ def read(kind: str, spec: object) -> Cluster | Topic:
 
 
 def leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of all fields that have none within; `[]` stands for a list's entries."""
+    """Yield the paths of all fields without inner fields. `[]` is an entry of a list."""
     if "properties" in schema:
         for name, inner in schema["properties"].items():
             yield from leaves(inner, (*path, name))
@@ -136,7 +136,7 @@ def leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def fields_of(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every field at every depth."""
+    """Yield every field at every depth."""
     for name, inner in schema.get("properties", {}).items():
         yield f"{path}.{name}", inner
         yield from fields_of(inner, f"{path}.{name}")
@@ -146,7 +146,7 @@ def fields_of(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dic
 
 
 def without(document: Any, path: tuple[str, ...]) -> Any:
-    """A copy without the field."""
+    """Return a copy without the field."""
     result = copy.deepcopy(document)
     inner = result
     for name in path[:-1]:
@@ -156,7 +156,7 @@ def without(document: Any, path: tuple[str, ...]) -> Any:
 
 
 def defaulted(value: Any, schema: dict[str, Any]) -> Any:
-    """As the API server fills in defaults."""
+    """Return the value with the defaults that the API server adds."""
     if isinstance(value, dict):
         filled = dict(value)
         for name, inner in schema.get("properties", {}).items():
@@ -170,7 +170,7 @@ def defaulted(value: Any, schema: dict[str, Any]) -> Any:
     return value
 
 
-def test_the_files_of_the_chart_are_fresh() -> None:
+def test_the_files_of_the_chart_are_up_to_date() -> None:
     for name, text in rendered().items():
         assert (ROOT / FOLDER / name).read_text(encoding="utf-8") == text, "run: make crds"
 
@@ -185,7 +185,7 @@ def test_schema_and_reader_know_the_same_fields(plural: str, kind: str, sample: 
     known = set(leaves(schema_of(plural)["properties"]["spec"])) - SHARED_ENSEMBLE
     whole = read(kind, sample)
     for path in known:
-        # A field of the schema that the sample lacks ends here, and so does one that the reader does not take over.
+        # Fails for a field of the schema that the sample lacks, or that the reader ignores.
         shorter = without(sample, path)
         try:
             assert read(kind, shorter) != whole, path
@@ -196,8 +196,8 @@ def test_schema_and_reader_know_the_same_fields(plural: str, kind: str, sample: 
 
 
 @pytest.mark.parametrize(("kind", "sample"), [("Cluster", CLUSTER), ("Topic", TOPIC)])
-def test_every_field_of_the_types_can_be_said(kind: str, sample: dict[str, Any]) -> None:
-    """All values differ from the defaults, so what the reader leaves out is seen."""
+def test_every_field_of_the_types_is_read(kind: str, sample: dict[str, Any]) -> None:
+    """All values differ from the defaults, so a field that the reader ignores is found."""
     whole = read(kind, sample)
     default = Cluster(name="demo") if kind == "Cluster" else Topic(name="demo", cluster="")
     metadata = {"name", "namespace", "uid", "generation", "paused", "unknown_fields"}
@@ -214,7 +214,7 @@ def unchanged(value: Any, default: Any, path: str = "") -> Iterator[str]:
             yield f"{path}{field.name}"
 
 
-def test_an_ensemble_that_is_there_can_be_said() -> None:
+def test_an_existing_ensemble_is_read() -> None:
     found = read("Cluster", {"zookeeper": {"connect": "a:1/b"}})
     assert isinstance(found, Cluster)
     assert found.zookeeper.connect == "a:1/b"
@@ -248,11 +248,11 @@ json_values = st.recursive(
 
 @pytest.mark.parametrize(("plural", "kind", "sample"), [("clusters", "Cluster", CLUSTER), ("topics", "Topic", TOPIC)])
 @given(data=st.data())
-def test_whatever_stands_in_a_field_is_a_value_or_a_sentence(
+def test_any_value_in_a_field_is_read_or_is_a_problem(
     plural: str, kind: str, sample: dict[str, Any], data: st.DataObject
 ) -> None:
     path = data.draw(st.sampled_from(PATHS[plural]))
-    # Also what is around it: a list for a mapping, a number for a list.
+    # The mappings and lists around the field as well.
     path = path[: data.draw(st.integers(1, len(path)))]
     spoiled = copy.deepcopy(sample)
     inner: Any = spoiled
@@ -271,12 +271,12 @@ def test_every_field_is_explained(plural: str) -> None:
     assert schema["description"]
     for path, inner in fields_of(schema):
         if path.startswith(".metadata"):
-            continue  # Kubernetes' own.
+            continue  # Kubernetes describes it.
         assert inner.get("description", "").endswith("."), path
 
 
 @pytest.mark.parametrize("plural", ["clusters", "topics"])
-def test_only_what_kubernetes_judges_itself_is_left_open(plural: str) -> None:
+def test_only_parts_that_kubernetes_validates_have_no_schema(plural: str) -> None:
     opened = {path for path, inner in fields_of(schema_of(plural)) if "x-kubernetes-preserve-unknown-fields" in inner}
     pods = {
         f".spec.{part}.template.{name}" for part in ("brokers", "zookeeper") for name in ("affinity", "tolerations[]")
@@ -286,7 +286,7 @@ def test_only_what_kubernetes_judges_itself_is_left_open(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", ["clusters", "topics"])
-def test_rules_say_what_is_wrong_in_a_sentence(plural: str) -> None:
+def test_messages_of_rules_are_sentences(plural: str) -> None:
     schema = schema_of(plural)
     rules = [
         rule for _, inner in [("", schema), *fields_of(schema)] for rule in inner.get("x-kubernetes-validations", [])
@@ -298,14 +298,14 @@ def test_rules_say_what_is_wrong_in_a_sentence(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", ["clusters", "topics"])
-def test_columns_show_fields_that_there_are(plural: str) -> None:
+def test_columns_show_existing_fields(plural: str) -> None:
     (version,) = definitions()[plural]["spec"]["versions"]
     paths = {path for path, _ in fields_of(schema_of(plural))} | {".metadata.creationTimestamp"}
     for column in version["additionalPrinterColumns"]:
         assert re.sub(r"\[[^]]*\]", "[]", column["jsonPath"]) in paths
 
 
-def test_an_uninstall_leaves_the_definitions() -> None:
+def test_an_uninstall_keeps_the_definitions() -> None:
     for plural, definition in definitions().items():
         assert definition["metadata"]["name"] == f"{plural}.odradek.dev"
         assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
