@@ -1,1 +1,1 @@
-"""Kit of the project's tests: simulation, crash torture, parts of a broker in memory, Apache Kafka as a reference."""
+"""Test support: simulation, crash tests of logs, parts of a broker in memory, and Apache Kafka as a reference."""

@@ -1,7 +1,7 @@
-"""Real Apache Kafka as a judge: its jars from Maven Central, its tools and brokers as child processes. For tests only.
+"""Runs Apache Kafka as a reference: its jars from Maven Central, its tools and brokers as child processes.
 
-`jars` brings a version's jars once into a cache folder; `run_tool` and `Tools` run its command-line classes;
-`ApacheBroker` is a broker of it, in ZooKeeper mode, for comparisons and mixed clusters.
+`jars` downloads the jars of a version once into a cache folder; `run_tool` and `Tools` run its command-line classes;
+`ApacheBroker` runs a broker in ZooKeeper mode, for comparisons and mixed clusters.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from odradek.testing.free_ports import free_ports
 
 SLF4J_VERSION: Final = "1.7.36"
 OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl,slf4j-log4j12"
-"""SLF4J backends that Kafka brings along: with a second one on the class path chance decides where messages go."""
+"""SLF4J backends that Kafka depends on. With a second one on the class path, it is undefined which one logs."""
 
 START_SECONDS: Final = 120.0
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
-"""Options of Java for a run of a second: a third of the processor time is saved, throughput is lost."""
+"""JVM options for short runs: they save a third of the CPU time at the cost of throughput."""
 
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion><groupId>odradek</groupId><artifactId>interop</artifactId><version>1</version>
@@ -41,20 +41,20 @@ _DEPENDENCY: Final = (
 
 
 class InteropError(OdradekError):
-    """Apache Kafka could not be had or did not start."""
+    """Apache Kafka could not be downloaded or did not start."""
 
 
 def jars(version: str, cache: Path) -> Path:
-    """The folder with all jars of Apache Kafka `version`, brought there by Maven when it is not yet.
+    """Return the folder with all jars of Apache Kafka `version`, 0.8.2 or later. Maven downloads them if necessary.
 
-    From 0.8.2 on. Raises `InteropError` when Maven is missing or fails.
+    Raises `InteropError` if Maven is missing or fails.
     """
     folder = cache.absolute() / f"kafka-{version}"
     complete = folder / ".complete"
     if complete.exists():
         return folder
     if shutil.which("mvn") is None:
-        raise InteropError("Maven ('mvn') is needed to fetch Apache Kafka for this: install it (Debian: maven).")
+        raise InteropError("Maven ('mvn') is needed to download Apache Kafka: install it (Debian: maven).")
     folder.mkdir(parents=True, exist_ok=True)
     pom = folder / "pom.xml"
     pom.write_text(_POM.format(dependencies=_dependencies(version)), encoding="utf-8")
@@ -62,13 +62,13 @@ def jars(version: str, cache: Path) -> Path:
     options = [f"-DoutputDirectory={folder}", f"-DexcludeArtifactIds={OTHER_LOGGERS}"]
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
     if result.returncode != 0:
-        raise InteropError(f"Maven could not fetch Apache Kafka {version}: {result.stdout[-2000:]}")
+        raise InteropError(f"Maven could not download Apache Kafka {version}: {result.stdout[-2000:]}")
     complete.touch()
     return folder
 
 
 def _dependencies(version: str) -> str:
-    """The lines of the POM: the broker with its clients, the tools where they are apart, one logger."""
+    """Return the dependencies for the POM: the broker with its clients, the tools if they are separate, one logger."""
     is_old = int(version.partition(".")[0]) < 3
     wanted = [("org.apache.kafka", "kafka_2.11" if is_old else "kafka_2.13", version)]
     if not is_old:
@@ -78,9 +78,9 @@ def _dependencies(version: str) -> str:
 
 
 def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:
-    """Compile against the jars in `folder` into `target`; `InteropError` with the compiler's words when it fails."""
+    """Compile against the jars in `folder` into `target`. Raises `InteropError` with the output of the compiler."""
     if shutil.which("javac") is None:
-        raise InteropError("A Java compiler ('javac') is needed for this: install a JDK, not only a JRE.")
+        raise InteropError("A Java compiler ('javac') is needed: install a JDK, not only a JRE.")
     command = ["javac", "-nowarn", "-proc:none", "-Xlint:-options", "-cp", f"{folder}/*", "-d", str(target)]
     options = ["-J-XX:TieredStopAtLevel=1", *map(str, sources)]
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=120)
@@ -89,7 +89,7 @@ def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:
 
 
 def java_command(folder: Path, main_class: str, *, heap: str, options: Sequence[str] = ()) -> list[str]:
-    """The command line that runs a class of the jars in `folder`; only errors are logged, to standard error."""
+    """Return the command that runs a class of the jars in `folder`. It logs only errors, to standard error."""
     return [
         "java",
         f"-Xmx{heap}",
@@ -112,9 +112,9 @@ def run_tool(
     options: Sequence[str] = (),
     classes: Path | None = None,
 ) -> str:
-    """Run a tool to its end and return what it printed; `InteropError` with its output when it fails.
+    """Run a tool to its end and return its standard output. Raises `InteropError` with its output if it fails.
 
-    `options` go to Java itself; `classes` is a folder of more classes, as `compile_java` makes them.
+    `options` are for the JVM; `classes` is a folder of additional classes, such as the target of `compile_java`.
     """
     command = java_command(folder, main_class, heap=heap, options=options)
     if classes is not None:
@@ -123,34 +123,34 @@ def run_tool(
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_seconds)
     if result.returncode != 0:
         raise InteropError(
-            f"{main_class} ended with {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+            f"{main_class} failed with exit code {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
         )
     return result.stdout
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The command-line classes of one Apache Kafka version, pointed at a cluster."""
+    """The command-line tools of one Apache Kafka version, connected to a cluster."""
 
     version: str
     folder: Path
     bootstrap: str
 
     def run(self, main_class: str, *arguments: str, stdin: str = "") -> str:
-        """What the tool prints, given these arguments and `--bootstrap-server`; `InteropError` when it fails."""
+        """Return the output of a tool with `--bootstrap-server` and these arguments. Raises `InteropError`."""
         return self.run_plain(main_class, "--bootstrap-server", self.bootstrap, *arguments, stdin=stdin)
 
     def run_plain(self, main_class: str, *arguments: str, stdin: str = "") -> str:
-        """The same with these arguments alone."""
+        """Return the output of a tool with these arguments only. Raises `InteropError`."""
         return run_tool(self.folder, main_class, arguments, stdin=stdin, options=QUICK_START)
 
     def named(self, before_4: str, since_4: str) -> str:
-        """The one of two names that this version knows: Kafka 4 moved classes and renamed options."""
+        """Return the name that this version uses: Kafka 4 moved classes and renamed options."""
         return before_4 if self.version.startswith("3.") else since_4
 
 
 class ApacheBroker:
-    """One Apache Kafka broker in ZooKeeper mode, a child process with its files under `directory`."""
+    """An Apache Kafka broker in ZooKeeper mode: a child process with its files under `directory`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class ApacheBroker:
         heap: str,
         options: Sequence[str] = (),
     ) -> None:
-        """`properties` are added to, or override, id, listener, directory and ensemble; `options` go to Java itself."""
+        """`properties` extend or override id, listener, directory and ensemble; `options` are for the JVM."""
         self.port: Final = free_ports(1)[0]
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
@@ -181,13 +181,13 @@ class ApacheBroker:
 
     @property
     def pid(self) -> int:
-        """Its process id; `InteropError` while it does not run."""
+        """The process id. Raises `InteropError` if the broker does not run."""
         if self._process is None:
             raise InteropError("The broker does not run.")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it accepts connections."""
+        """Start the broker and wait until it accepts connections."""
         log = (self._directory / "broker.log").open("ab")
         with log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._directory)
@@ -200,7 +200,7 @@ class ApacheBroker:
             time.sleep(0.1)
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it, in order or at once; idempotent."""
+        """Stop the broker cleanly or kill it. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,9 +1,7 @@
-"""Record sets as clients may send them, sound and broken, and what a broker answers to and keeps of each.
+"""Builds valid and invalid record sets, produces them, and returns the broker's response and what it appended.
 
-Values enter and bytes of a record set leave; a record set goes to a broker's address, and its answer comes back with
-what was added to the partition's log file. The comparison with Apache Kafka calls it. Invariant: nothing that is
-returned tells one broker from another if both did the same: offsets count from the answered one, and a time that the
-broker set is `BY_BROKER`.
+The comparison with Apache Kafka uses it. Invariant: two brokers that behave the same give equal results. Therefore
+offsets are relative to the offset in the response, and a time that the broker set is replaced by `BY_BROKER`.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from odradek.records.v2.record import Record
 from odradek.records.v2.varint import encode_varint
 
 BY_BROKER: Final = -(1 << 62)
-"""Stands for the time at which the broker appended."""
+"""Placeholder for the time at which the broker appended."""
 
 TIMEOUT_SECONDS: Final = 30.0
 _LIMIT_BYTES: Final = 1 << 28
 _SIZE: Final = Struct(">i")
 _VALUES: Final = (b"a" * 100, b"b" * 100)
 _BODY_AT: Final = 16
-"""Where what a message's CRC covers begins."""
+"""Position of the first byte that the CRC of a message covers."""
 
 
 # Format 2
@@ -53,7 +51,7 @@ def batch_of(
     step_ms: int = 1,
     **fields: Any,
 ) -> bytes:
-    """A batch of these values, or of two, from `now_ms` on; `fields` are those of `BatchBuilder.build`."""
+    """Return a batch of these values (default: two) with times from `now_ms`; `fields` are for `BatchBuilder.build`."""
     builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
     for number, value in enumerate(values or _VALUES):
         builder.append(key, value, timestamp_ms=now_ms + number * step_ms, headers=headers)
@@ -61,12 +59,12 @@ def batch_of(
 
 
 def refit(raw: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a true CRC."""
+    """Return the batch with changed header fields and a correct CRC."""
     return assemble(read_header(raw)._replace(**fields), raw[HEADER_SIZE:])
 
 
 def batch_around(section: bytes, count: int, *, now_ms: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch that claims `count` records and holds any bytes, packed with `codec`."""
+    """Return a batch that declares `count` records and contains any bytes, compressed with `codec`."""
     header = read_header(batch_of(b"v", now_ms=now_ms))
     header = header._replace(record_count=count, last_offset_delta=count - 1, attributes=int(codec))
     return assemble(header, compress(codec, section))
@@ -75,7 +73,7 @@ def batch_around(section: bytes, count: int, *, now_ms: int, codec: Codec = Code
 def record_body(
     number: int, *, key: bytes | None = b"k", value: bytes | None = b"v" * 70, headers: bytes = b"\x00"
 ) -> bytes:
-    """A record without its length; `headers` begin with their count."""
+    """Return a record without its length; `headers` begins with their count."""
     parts = [b"\x00\x00", encode_varint(number)]
     for content in (key, value):
         parts += [encode_varint(-1)] if content is None else [encode_varint(len(content)), content]
@@ -83,7 +81,7 @@ def record_body(
 
 
 def record(body: bytes, *, longer: int = 0) -> bytes:
-    """The body behind its length, to which `longer` is added."""
+    """Return the body after its length, to which `longer` is added."""
     return encode_varint(len(body) + longer) + body
 
 
@@ -100,18 +98,18 @@ def message_set(
     key: bytes | None = b"k",
     append_time_ms: int | None = None,
 ) -> bytes:
-    """Messages of these values, or of two, numbered from `begin` by `step`, a millisecond apart."""
+    """Return messages of these values (default: two), a millisecond apart, with offsets from `begin` by `step`."""
     messages = [(begin + step * number, now_ms + number, key, value) for number, value in enumerate(values or _VALUES)]
     return encode_set(messages, magic=magic, codec=codec, append_time_ms=append_time_ms)
 
 
 def wrapper(inner: bytes, *, offset: int, now_ms: int, is_append_time: bool = False) -> bytes:
-    """A wrapper of format 1 around any bytes."""
+    """Return a format 1 wrapper around any bytes."""
     return encode_wrapper((offset, now_ms, None, inner), magic=1, codec=Codec.GZIP, is_append_time=is_append_time)
 
 
 def with_attributes(message: bytes, attributes: int) -> bytes:
-    """One message with other attributes and a true CRC."""
+    """Return a message with other attributes and a correct CRC."""
     body = message[_BODY_AT : _BODY_AT + 1] + bytes((attributes,)) + message[_BODY_AT + 2 :]
     return message[: _BODY_AT - 4] + crc32(body).to_bytes(4, "big") + body
 
@@ -120,28 +118,28 @@ def with_attributes(message: bytes, attributes: int) -> bytes:
 
 
 class Answer(NamedTuple):
-    """What a broker said to a record set, and what it kept."""
+    """The response of a broker to a record set, and what it appended."""
 
     code: int
     faulty: tuple[int, ...] = ()
-    """Numbers of the records that the answer names (KIP-467)."""
+    """Indexes of the records that the response reports (KIP-467)."""
     is_timed: bool = False
-    """Whether it told a log-append time."""
+    """Whether the response has a log append time."""
     headers: tuple[BatchHeader, ...] = ()
-    """Of the entries that were kept; offsets from the answered one on, CRC and length 0."""
+    """Headers of the appended entries, with offsets relative to the response's, and CRC and length 0."""
     records: tuple[Record, ...] = ()
 
 
 class Target(NamedTuple):
-    """A broker that runs on this machine."""
+    """A broker on this machine."""
 
     port: int
     data: Path
-    """Its log directory."""
+    """The log directory of the broker."""
 
 
 def answer_to(target: Target, topic: str, raw: bytes, version: int) -> Answer:
-    """Produce `raw` to partition 0 of `topic`, alone, by this version of the API."""
+    """Produce only `raw` to partition 0 of `topic`, with this version of the API."""
     log = target.data / f"{topic}-0" / f"{0:020}.log"
     before = log.stat().st_size
     told = produce(target.port, topic, raw, version)
@@ -151,13 +149,15 @@ def answer_to(target: Target, topic: str, raw: bytes, version: int) -> Answer:
         added = file.read()
     if told.error_code:
         if added:
-            raise OdradekError(f"{topic}: error {told.error_code} was told, {len(added)} bytes were kept")
+            raise OdradekError(
+                f"{topic}: the response has error {told.error_code}, but {len(added)} bytes were appended"
+            )
         return Answer(told.error_code, faulty)
     return Answer(0, faulty, told.log_append_time_ms >= 0, tuple(_headers(added, told)), tuple(_records(added, told)))
 
 
 def produce(port: int, topic: str, raw: bytes, version: int) -> ProducedPartition:
-    """A broker's answer to one record set. `OSError`: it closed the connection."""
+    """Return the response of a broker to one record set. Raises `OSError` if it closes the connection."""
     request = ProduceRequest(None, 1, 10_000, [(TopicPartition(topic, 0), memoryview(raw))])
     with socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS) as connection:
         connection.sendall(b"".join(encode_produce_request(version, 7, "judge", request)))

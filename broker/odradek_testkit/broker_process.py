@@ -1,7 +1,6 @@
-"""One of our brokers as a process of its own, beside brokers of Apache Kafka or on a directory that one of them had.
+"""Runs an Odradek broker as a separate process, next to Apache Kafka's brokers or on a directory of one of them.
 
-Properties enter, a process that serves leaves; `testing/apache.ApacheBroker` is its counterpart, with the same methods.
-For tests only.
+`apache.ApacheBroker` is its counterpart, with the same methods.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _STOP_SECONDS: Final = 60.0
 
 
 class OdradekBroker:
-    """Our broker without its parent process; its files are under `directory`, its data in `directory/data`."""
+    """An Odradek broker without its parent process. Its files are in `directory`, its data in `directory/data`."""
 
     def __init__(
         self,
@@ -36,8 +35,9 @@ class OdradekBroker:
         broker_id: int = 0,
         port: int | None = None,
     ) -> None:
-        """`properties` are added to, or override, id, listener, directory and ensemble; without a port a free one is
-        taken. Nothing is started yet."""
+        """`properties` extend or override id, listener, directory and ensemble. Without a port, a free one is used.
+
+        Starts nothing yet."""
         self.port: Final = port or free_ports(1)[0]
         self._log = directory / "odradek.log"
         settings = {
@@ -56,22 +56,22 @@ class OdradekBroker:
 
     @property
     def pid(self) -> int:
-        """Its process id, while it runs."""
+        """The process id. Raises an error if the broker does not run."""
         assert self._process is not None, "the broker does not run"
         return self._process.pid
 
     def start(self) -> None:
-        """Start it; it serves when a client gets its metadata. `AssertionError` with its log when it ends instead."""
+        """Start the broker and wait until a client gets metadata. Raises `AssertionError` with its log if it ends."""
         from confluent_kafka.admin import AdminClient
 
         self.launch()
         bootstrap = f"127.0.0.1:{self.port}"
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        wait_until(lambda: self._ended() or _serves(admin), what=f"our broker's start on {bootstrap}")
+        wait_until(lambda: self._ended() or _serves(admin), what=f"the start of the Odradek broker on {bootstrap}")
         assert not self._ended(), self._log.read_text()[-4000:]
 
     def launch(self) -> None:
-        """Start the process and return at once."""
+        """Start the process without waiting."""
         with self._log.open("ab") as out:
             command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -80,7 +80,7 @@ class OdradekBroker:
         return self._process is None or self._process.poll() is not None
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it, in order or at once; idempotent."""
+        """Stop the broker cleanly or kill it. Idempotent."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
@@ -88,7 +88,7 @@ class OdradekBroker:
             process.wait(timeout=_STOP_SECONDS)
 
     def errors(self) -> list[str]:
-        """Lines of its log that tell of an error."""
+        """Return the lines of its log with an error."""
         return [line for line in self._log.read_text().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
 
 

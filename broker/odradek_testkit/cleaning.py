@@ -1,6 +1,6 @@
-"""Compaction for tests: one whole pass over a log, without a schedule and without a worker.
+"""Compaction for tests: runs one complete pass over a log, without schedule and worker process.
 
-A log on any `Files` enters and is rewritten in place; tests of compaction and of what survives it call it.
+Works with any implementation of `Files`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMIT = 1 << 24
 
 
 def settle(log: PartitionLog) -> None:
-    """Make everything durable, checkpointed and replicated, as time does."""
+    """Make all records durable, checkpointed and replicated, so that they may be cleaned."""
     log.high_watermark = log.log_end_offset
     log.flush()
     log.checkpointed(log.recovery_point)
@@ -28,7 +28,7 @@ def settle(log: PartitionLog) -> None:
 def cleaning_request(
     log: PartitionLog, clock: Clock, first_dirty_offset: int = 0, **changes: object
 ) -> CleaningRequest:
-    """The request for a pass over all that may be cleaned; `changes` override its fields."""
+    """Return a request for a pass over everything that may be cleaned; `changes` override its fields."""
     segments = log.cleanable()
     end_offset = segments[-1].next_offset if segments else log.log_start_offset
     request = CleaningRequest(
@@ -58,7 +58,7 @@ def cleaning_request(
 def compact(
     files: Files, log: PartitionLog, clock: Clock, first_dirty_offset: int = 0, **changes: object
 ) -> CleaningResult:
-    """One pass over all that may be cleaned, swapped in."""
+    """Run a pass over everything that may be cleaned, and swap in the result."""
     request = cleaning_request(log, clock, first_dirty_offset, **changes)
     result = clean_log(files, request)
     for group in result.groups:
@@ -69,7 +69,7 @@ def compact(
 
 
 def records_of(log: PartitionLog) -> list[Record]:
-    """All records of a log, markers left out."""
+    """Return all records of a log without markers."""
     found: list[Record] = []
     for segment in log.segments:
         content = segment.file.pread(segment.size, 0)

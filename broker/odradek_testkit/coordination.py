@@ -1,6 +1,6 @@
-"""The coordination handlers over a coordinator in memory, in virtual time; requests and answers go through their bytes.
+"""The handlers of group requests over a coordinator in memory, in virtual time.
 
-For tests only.
+Requests and responses are encoded and decoded, as over a connection.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ EVENTS = (TopicPartition("events", 0), TopicPartition("events", 1))
 
 
 class Server:
-    """Handlers over a coordinator in memory; requests and answers go through their bytes."""
+    """Handlers over a coordinator in memory; requests and responses are encoded and decoded."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -89,7 +89,7 @@ class Server:
         await self.clock.sleep_ms(1)
 
     async def ask(self, key: ApiKey, version: int, message: Mapping[str, object], listener: str = "PLAINTEXT") -> Any:
-        """The decoded answer to a request, as a client of that version sees it."""
+        """Return the decoded response, as a client that uses this version sees it."""
         frame = codec.encode_request(key, version, 5, "tester", message)[4:]
         header, position = codec.decode_header(frame)
         request = codec.decode_request(header, frame, position)
@@ -117,7 +117,7 @@ class Server:
         return await self.ask(ApiKey.JOIN_GROUP, version, message | changes)
 
     async def member(self, version: int, group_id: str = "group", **changes: object) -> Any:
-        """A JoinGroup that goes through with the id that it is given."""
+        """Send JoinGroup, and repeat it with the member id of the response, as KIP-394 requires."""
         answer = await self.join(version, group_id, **changes)
         if answer.error_code == MemberIdRequiredError.code:
             answer = await self.join(version, group_id, **(changes | {"member_id": answer.member_id}))

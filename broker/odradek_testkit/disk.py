@@ -1,18 +1,18 @@
-"""A disk in memory that forgets what was not synced: the `Files` port for simulation and crash torture.
+"""A disk in memory that loses unsynced data in a crash: implements the `Files` port for simulation and crash tests.
 
-Operations enter; `crash` plays a power cut and what is left is what a real disk may leave. Fault model:
+`crash` simulates a power failure and leaves one of the states that a real disk may have afterwards. Fault model:
 
-- A byte that was written before the last `sync` of its file survives. Of later writes to a file each may survive,
-  vanish, or survive up to some byte (tear); a later write may survive where an earlier one vanished. A later
-  `truncate` survives or vanishes like a write.
-- Names are durable with `sync_directory` of their directory and with `write_atomically`. Of later creations, renames
-  and removals in a directory a prefix survives, as in a journalling file system: they are replayed in order.
-- A crash ends every lock and makes every open file useless.
+- A byte that was written before the last `sync` of its file survives. Each later write to the file may survive, be
+  lost, or survive up to some byte (torn); a later write may survive although an earlier one is lost. A later
+  `truncate` survives or is lost like a write.
+- Names are durable after `sync_directory` of their directory and after `write_atomically`. Of the later creations,
+  renames and removals in a directory a prefix survives, as in a journaling file system that replays them in order.
+- A crash releases all locks and makes all open files unusable.
 
-`fail` makes chosen operations raise; a full disk refuses writes that lengthen a file. The choice of what survives is
-the caller's random source, so a seed replays a crash; `fork` gives a copy: one moment can be crashed many times.
-`kill` ends the process that used the disk, and loses nothing. Invariant: without a crash it behaves as the operating
-system (`tests/contract/test_files.py` holds both to one suite).
+`fail` makes selected operations raise; a full disk refuses writes that extend a file. The caller's random generator
+decides what survives, so a seed reproduces a crash. `fork` returns a copy, so that the same moment can crash in several
+ways. `kill` ends the process that uses the disk, and loses nothing. Invariant: without a crash the disk behaves like
+the operating system; `tests/contract/test_files.py` runs the same tests on both.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ UNBOUNDED: Final = 1 << 62
 
 
 class Fate(Enum):
-    """What a power cut makes of a write that was not synced."""
+    """What a power failure does to a write that was not synced."""
 
     LOST = "lost"
     TORN = "torn"
-    """Kept up to some byte."""
+    """The write survives up to some byte."""
     KEPT = "kept"
 
 
@@ -45,7 +45,7 @@ ANY_FATE: Final = (Fate.LOST, Fate.TORN, Fate.KEPT)
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """Content of one file: what is there now, what is durable, and the operations between."""
+    """Content of one file: the current one, the durable one, and the operations between them."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
@@ -88,9 +88,9 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 class _Directory:
-    """Names in one directory: what they are now, what is durable, and the changes between.
+    """Names in one directory: the current ones, the durable ones, and the changes between them.
 
-    They belong to the directory itself and not to its path, so a directory that is renamed keeps what was synced in it.
+    They belong to the directory and not to its path, so a renamed directory keeps its synced names.
     """
 
     __slots__ = ("durable", "journal", "names")
@@ -120,7 +120,7 @@ class MemoryFile:
     __slots__ = ("_disk", "_life", "_node", "_open", "_path", "_read_only")
 
     def __init__(self, disk: MemoryFiles, path: str, node: _Node, *, read_only: bool) -> None:
-        """Made by `MemoryFiles.open`."""
+        """Created by `MemoryFiles.open`."""
         self._disk = disk
         self._path = path
         self._node = node
@@ -130,7 +130,7 @@ class MemoryFile:
 
     @property
     def path(self) -> str:
-        """Where the file is, following `renamed_to`."""
+        """The path that the file was opened with, or that of the last `renamed_to`."""
         return self._path
 
     def _begin(self, operation: str) -> None:
@@ -144,17 +144,17 @@ class MemoryFile:
         return len(self._node.content)
 
     def pread(self, length: int, position: int) -> bytes:
-        """At most `length` bytes from `position`; fewer only at the end of the file."""
+        """Read at most `length` bytes from `position`; fewer only at the end of the file."""
         self._begin("read")
         return bytes(self._node.content[position : position + length])
 
     def pread_now(self, length: int, position: int) -> Buffer | None:
-        """Exactly `length` bytes from `position`: all is in memory; None when the file ends before."""
+        """Read exactly `length` bytes from `position`, all of which are in memory; None if the file ends before."""
         data = self.pread(length, position)
         return data if len(data) == length else None
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers from `position`; a disk that gets full keeps what fits, as a real one does."""
+        """Write all buffers from `position`. If the disk becomes full, it keeps what fits, as a real one does."""
         data = b"".join(buffers)
         self._writable("write")
         self._begin("write")
@@ -168,14 +168,14 @@ class MemoryFile:
         return len(data)
 
     def truncate(self, size: int) -> None:
-        """Cut, or lengthen with zeros, to `size` bytes."""
+        """Truncate the file, or extend it with zeros, to `size` bytes."""
         self._writable("truncate")
         self._begin("truncate")
         self._node.truncate(size)
         self._node.modified_ms = self._disk.wall_ms()
 
     def allocate(self, size: int) -> None:
-        """Make the file at least `size` bytes long, of zeros; all of them or none."""
+        """Extend the file with zeros to at least `size` bytes, or change nothing if they do not fit."""
         self._writable("allocate")
         self._begin("allocate")
         growth = size - len(self._node.content)
@@ -189,20 +189,20 @@ class MemoryFile:
             raise StorageError(f"cannot {operation} {self._path}: it is open for reading", path=self._path)
 
     def sync(self) -> None:
-        """Make every byte written before durable."""
+        """Make all bytes written before durable."""
         self._begin("sync")
         self._node.sync()
 
     def renamed_to(self, path: str) -> None:
-        """Note that `Files.rename` moved this open file."""
+        """Record that `Files.rename` moved this open file."""
         self._path = path
 
     def fileno(self) -> int | None:
-        """None: there is no descriptor."""
+        """None: a file in memory has no descriptor."""
         return None
 
     def close(self) -> None:
-        """Give the file back; idempotent."""
+        """Close the file. Idempotent."""
         self._open = False
 
 
@@ -210,29 +210,29 @@ class MemoryFiles:
     """A file system in memory with crash semantics; see the module's fault model."""
 
     def __init__(self, *, capacity_bytes: int = UNBOUNDED) -> None:
-        """An empty disk with the root directory `/`."""
+        """Create an empty disk with the root directory `/`."""
         self.capacity_bytes = capacity_bytes
         self.life = 0
-        """Counts crashes; files opened in an earlier life are useless."""
+        """Number of crashes; files that were opened before the last one are unusable."""
         self.operations = 0
-        """Operations so far that change or sync something."""
+        """Number of operations so far that change or sync something."""
         self.stop_after: int | None = None
-        """The power is cut when there were this many operations: later ones raise `PowerCutError`."""
+        """Number of operations after which the power fails: later ones raise `PowerCutError`."""
         self.is_off = False
-        """Whether the power was cut under an operation, and there was no `crash` yet."""
+        """Whether the power failed during an operation, and `crash` was not called yet."""
         self.fail: Callable[[str, str], StorageError | None] | None = None
-        """Asked before each operation with its name (write, sync, truncate, read, ...) and path."""
+        """Called before each operation with its name (write, sync, truncate, read, ...) and path."""
         self.wall_ms: Callable[[], int] = lambda: WALL_START_MS
-        """Time that files are dated with."""
+        """Modification time of files that are written now."""
         self.free: dict[str, tuple[int, int]] = {}
-        """(free, total) bytes of directories that are disks of their own; of all others the room is told."""
+        """(free, total) bytes of directories that are separate disks; all others report the free space of this disk."""
         self._root = _Directory()
         self._locks: set[str] = set()
 
     # Faults
 
     def step(self, operation: str, path: str) -> None:
-        """Count an operation and let faults happen before it."""
+        """Count an operation and apply faults before it."""
         if self.fail is not None:
             error = self.fail(operation, path)
             if error is not None:
@@ -245,27 +245,27 @@ class MemoryFiles:
         self.operations += 1
 
     def room(self) -> int:
-        """Bytes that still fit."""
+        """Number of bytes that still fit."""
         return self.capacity_bytes - sum(len(node.content) for _, node in self._walk() if isinstance(node, _Node))
 
     def crash(self, chance: random_module.Random, fates: Sequence[Fate] = ANY_FATE) -> None:
-        """Cut the power: what is left is one of the states that the fault model allows.
+        """Simulate a power failure, which leaves one of the states that the fault model allows.
 
-        `fates` are those that writes may meet, each as likely as the others. Where all are lost, or all kept, so are
-        the names.
+        `fates` are the possible fates of a write, equally likely. If all writes are lost, or all kept, so are the
+        names.
         """
         self._root.crash(chance, fates)
         self.kill()
 
     def kill(self) -> None:
-        """End the process that uses the disk: open files and locks go, nothing that was written is lost."""
+        """End the process that uses the disk: its open files and locks are gone, no written data is lost."""
         self._locks.clear()
         self.life += 1
         self.stop_after = None
         self.is_off = False
 
     def fork(self) -> MemoryFiles:
-        """A copy with a future of its own; files that are open stay with the original."""
+        """Return an independent copy; open files stay with the original."""
         other = MemoryFiles(capacity_bytes=self.capacity_bytes)
         other._root = deepcopy(self._root)
         other._locks = set(self._locks)
@@ -276,7 +276,7 @@ class MemoryFiles:
         return other
 
     def content(self, path: str = "/") -> dict[str, bytes | None]:
-        """Every name below a directory with its content, None for directories; no fault meets it."""
+        """Return every name below a directory with its content, None for directories. Faults do not apply."""
         prefix = path.rstrip("/") + "/"
         return {
             name: bytes(node.content) if isinstance(node, _Node) else None
@@ -318,7 +318,7 @@ class MemoryFiles:
     # The port
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open an existing file, or make it when `create`."""
+        """Open an existing file; with `create`, create it if it does not exist."""
         if create and self._find(path) is None:
             self._create(path)
         else:
@@ -334,12 +334,12 @@ class MemoryFiles:
         return node
 
     def read(self, path: str) -> bytes:
-        """The whole content."""
+        """Return the content."""
         self.step("read", path)
         return bytes(self._node("read", path).content)
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Replace the content; durable on return."""
+        """Replace the content, durably."""
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)
@@ -350,7 +350,7 @@ class MemoryFiles:
         self.sync_directory(_split(path)[0])
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of this name is there."""
+        """Whether a file or directory with this path exists."""
         return self._find(path) is not None
 
     def list(self, path: str) -> list[str]:
@@ -363,7 +363,7 @@ class MemoryFiles:
         return isinstance(self._find(path), _Directory)
 
     def make_directories(self, path: str) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents if they do not exist."""
         made = ""
         for name in filter(None, path.split("/")):
             parent = self._directory(made or "/")
@@ -376,7 +376,7 @@ class MemoryFiles:
                 raise StorageError(f"cannot make directory {path}: {made} is a file", path=path)
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or directory over `target` in one step."""
+        """Move a file or directory to `target` atomically, replacing a file there."""
         node = self._find(source)
         if node is None:
             raise StorageError(f"cannot rename {source}: there is no such file", path=source, missing=True)
@@ -384,7 +384,7 @@ class MemoryFiles:
         target_directory = self._directory(target_parent)
         existing = target_directory.names.get(target_name)
         if isinstance(existing, _Directory) != isinstance(node, _Directory) and existing is not None:
-            raise StorageError(f"cannot rename {source}: {target} is of another kind", path=source)
+            raise StorageError(f"cannot rename {source}: only one of it and {target} is a directory", path=source)
         if isinstance(existing, _Directory) and existing.names and existing is not node:
             raise StorageError(f"cannot rename {source}: {target} is not empty", path=source)
         self.step("rename", source)
@@ -399,7 +399,7 @@ class MemoryFiles:
             source_directory.journal.append(_Removed(source_name, after=added))
 
     def remove(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file if it exists."""
         node = self._find(path)
         if node is None:
             return
@@ -411,7 +411,7 @@ class MemoryFiles:
         directory.journal.append(_Removed(name))
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory and all below it; a missing one is fine."""
+        """Delete a directory with its contents if it exists."""
         if self._find(path) is None:
             return
         parent, name = _split(path)
@@ -432,24 +432,24 @@ class MemoryFiles:
         return len(self._node("measure", path).content)
 
     def modified_ms(self, path: str) -> int:
-        """Wall time of the last write to a file, or what `set_modified_ms` made of it. A crash does not change it."""
+        """Wall time of the last write to a file, or the value set by `set_modified_ms`. A crash does not change it."""
         self.step("measure", path)
         return self._node("measure", path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Make a file look as if it was written last at a wall time."""
+        """Set the modification time of a file."""
         node = self._node("date", path)
         self.step("date", path)
         node.modified_ms = modified_ms
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(free, total) bytes of the disk."""
+        """Return (free, total) bytes of the disk."""
         self._directory(path)
         self.step("measure", path)
         return self.free.get(path) or (max(self.room(), 0), self.capacity_bytes)
 
     def lock(self, path: str) -> Callable[[], None]:
-        """Take an exclusive lock file and return its release."""
+        """Take an exclusive lock file and return a function to release it."""
         if path in self._locks:
             raise StorageError(f"cannot lock {path}: another process holds it", path=path, held=True)
         self.open(path, create=True).close()
@@ -458,7 +458,7 @@ class MemoryFiles:
 
 
 class PowerCutError(BaseException):
-    """The power went off in the middle of a run: no handler of ours may go on, hence no `Exception`."""
+    """The power failed during a run. Not an `Exception`, so that no handler in the tested code continues."""
 
 
 _READS: Final = frozenset({"open", "read", "list", "measure"})
@@ -470,7 +470,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _prefix(count: int, chance: random_module.Random, fates: Sequence[Fate]) -> int:
-    """How many of `count` changes of names survive."""
+    """Return how many of `count` changes of names survive."""
     if len(set(fates)) == 1 and fates[0] is not Fate.TORN:
         return 0 if fates[0] is Fate.LOST else count
     return chance.randrange(count + 1)
@@ -496,7 +496,7 @@ class _Added:
 class _Removed:
     name: str
     after: _Added | None = None
-    """The same node's name in another directory, which must be durable first."""
+    """The name of the same node in another directory, which must be durable first."""
 
     def apply(self, names: _Names) -> None:
         if self.after is None or self.after.applied:

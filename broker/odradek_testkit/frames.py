@@ -1,6 +1,6 @@
-"""Request frames that are valid by their schema, and what a hostile or broken peer might make of them.
+"""Generates request frames that match their schema, and damages them as a hostile or faulty peer might.
 
-Everything is drawn from a seeded `random.Random`, so that a frame that does harm can be drawn again. For tests only.
+All choices come from a seeded `random.Random`, so that a frame that causes a failure can be generated again.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _WORDS: Final = ("", "a", "topic-1", "__consumer_offsets", "gruppe", "x" * 249)
 
 
 def random_request(api: Api, version: int, source: random.Random) -> bytes:
-    """A whole, decodable frame of this API and version, length prefix included."""
+    """Return a complete, valid frame of this API and version, including the length prefix."""
     message = _struct(schema_of(api.request_type, version), source, depth=0)
     client_id = source.choice((None, "", "fuzz"))
     return codec.encode_request(api.key, version, source.randrange(1 << 31), client_id, message)
 
 
 def every_api(source: random.Random) -> list[tuple[Api, int]]:
-    """Every API and version that is served, in a drawn order."""
+    """Return all supported APIs and versions in random order."""
     found = [(api, version) for api in API_TABLE.values() for version in range(api.min_version, api.max_version + 1)]
     source.shuffle(found)
     return found
 
 
 def mutated(frame: bytes, source: random.Random) -> bytes:
-    """The frame with one to four things wrong with it; its length prefix is usually, not always, true again."""
+    """Return the frame with one to four damages. Its length prefix is usually, but not always, corrected."""
     body = bytearray(frame[4:])
     for _ in range(source.randint(1, 4)):
         _MUTATIONS[source.randrange(len(_MUTATIONS))](body, source)

@@ -1,8 +1,9 @@
-"""The group coordinator in memory: a shard on a manual clock, with a log that the test commits or fails.
+"""The group coordinator in memory: a shard on a manual clock, with a log whose appends the test commits or fails.
 
-`GroupLab` plays members of groups without a thread, a task or a socket: requests give a `Reply` that is filled when the
-coordinator answers, `settle` commits what was appended, `lab.clock.advance` lets time pass, `reload` moves the
-partition. `MemoryPartition` is a partition for the runtime, as writer and reader. `logged` is what a log amounts to.
+`GroupLab` acts as the members of groups, without threads, tasks or sockets. A request returns a `Reply` that is set
+when the coordinator answers. `settle` commits the appended records, `lab.clock.advance` advances the time, `reload`
+moves the partition to another coordinator. `MemoryPartition` is a partition for the runtime, as writer and reader.
+`logged` returns the durable state of a shard.
 """
 
 from __future__ import annotations
@@ -48,35 +49,35 @@ SETTINGS: Final = GroupSettings(
 SESSION_MS: Final = 10_000
 REBALANCE_MS: Final = 60_000
 RANGE: Final = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x06events\xff\xff\xff\xff"),)
-"""A consumer's subscription to the topic `events`, for the assignor `range`."""
+"""The protocols of a consumer that subscribes to the topic `events` with the assignor `range`."""
 
 
 class Reply(Generic[T]):
-    """The answer to a request, once it is there."""
+    """The answer to a request, once it has arrived."""
 
     def __init__(self) -> None:
-        """Not answered yet."""
+        """Create a reply without an answer."""
         self._answers: list[T | ProtocolError] = []
 
     def __call__(self, answer: T | ProtocolError) -> None:
-        """Take the answer."""
+        """Receive the answer."""
         self._answers.append(answer)
         if len(self._answers) > 1:
             raise AssertionError(f"answered more than once: {self._answers}")
 
     @property
     def count(self) -> int:
-        """How often it was answered."""
+        """Number of answers received."""
         return len(self._answers)
 
     @property
     def is_parked(self) -> bool:
-        """No answer yet."""
+        """Whether there is no answer yet."""
         return not self._answers
 
     @property
     def value(self) -> T:
-        """The answer; an error is raised, and so is the lack of one."""
+        """Return the answer. Raises it if it is an error, and `AssertionError` if there is none."""
         if not self._answers:
             raise AssertionError("not answered yet")
         answer = self._answers[0]
@@ -86,7 +87,7 @@ class Reply(Generic[T]):
 
 
 class MemoryLog:
-    """`RecordLog` whose appends wait until the test decides on them."""
+    """A `RecordLog` whose appends wait until the test commits or refuses them."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -110,19 +111,19 @@ class MemoryLog:
         done(Offset(offset))
 
     def fail_next(self, error: ProtocolError) -> None:
-        """Refuse the oldest queued append; nothing is written."""
+        """Refuse the oldest queued append, which writes nothing."""
         _, done = self.waiting.pop(0)
         done(error)
 
     def settle(self) -> None:
-        """Commit everything, also what the commits lead to."""
+        """Commit all queued appends, including those that the commits cause."""
         while self.waiting:
             self.commit_next()
 
 
 @dataclass
 class GroupLab:
-    """One shard, and the members that talk to it."""
+    """One shard and the members that send requests to it."""
 
     settings: GroupSettings = SETTINGS
     group_id: str = "group"
@@ -136,7 +137,7 @@ class GroupLab:
         self.shard = self.load()
 
     def load(self) -> GroupShard:
-        """A shard with what the log holds now; the present one is left as it is."""
+        """Return a new shard loaded from the log; the current shard does not change."""
         shard = GroupShard(
             settings=self.settings,
             clock=self.clock,
@@ -151,17 +152,17 @@ class GroupLab:
         return shard
 
     def reload(self) -> None:
-        """Move the partition away and back."""
+        """Move the partition to another coordinator and back."""
         self.shard.on_unloaded()
         self.shard = self.load()
 
     @property
     def group(self) -> ClassicGroup:
-        """The group of the lab."""
+        """The group of this lab."""
         return self.shard.groups[self.group_id]
 
     def join(self, member_id: str = "", **changes: Any) -> Reply[JoinResult]:
-        """JoinGroup of a consumer."""
+        """Send JoinGroup as a consumer."""
         options: dict[str, Any] = {
             "group_id": self.group_id,
             "client_id": "client",
@@ -176,13 +177,13 @@ class GroupLab:
         return reply
 
     def check(self, member_id: str, generation: int, instance_id: str | None = None) -> MemberCheck:
-        """Who asks, in the lab's group."""
+        """Return the identity of a member in the lab's group."""
         return MemberCheck(group_id=self.group_id, member_id=member_id, instance_id=instance_id, generation=generation)
 
     def sync(
         self, member_id: str, generation: int, assignments: Mapping[str, bytes] | None = None, **changes: Any
     ) -> Reply[SyncResult]:
-        """SyncGroup; of the leader with assignments."""
+        """Send SyncGroup; as the leader, with assignments."""
         instance_id = changes.pop("instance_id", None)
         reply: Reply[SyncResult] = Reply()
         check = self.check(member_id, generation, instance_id)
@@ -190,7 +191,7 @@ class GroupLab:
         return reply
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """Heartbeat; raises what the member has to do."""
+        """Send a heartbeat. Raises the error that says what the member has to do."""
         self.shard.heartbeat(self.check(member_id, generation, instance_id))
 
     def leave(self, *members: LeavingMember) -> list[LeaveResult]:
@@ -218,7 +219,7 @@ class GroupLab:
         return reply
 
     def form(self, *instance_ids: str | None) -> list[str]:
-        """A stable group with one member for each argument, static ones where it is an id; their member ids."""
+        """Form a stable group with a member for each argument, static if it is an id. Returns the member ids."""
         replies = [self.join(instance_id=instance_id) for instance_id in instance_ids]
         while any(reply.is_parked for reply in replies):
             self.clock.advance(self.settings.initial_rebalance_delay_ms)
@@ -232,10 +233,10 @@ class GroupLab:
 
 
 def visible(shard: GroupShard) -> dict[str, Any]:
-    """What of a shard must survive a reload: offsets, and generations with their members and assignments.
+    """Return the state of a shard that must survive a reload: offsets, and generations with members and assignments.
 
-    A group in the middle of a rebalance comes back as its last stored generation, so only its offsets count; a group
-    with neither a generation nor an offset has left no trace.
+    A group that is rebalancing is reloaded with its last stored generation, so only its offsets are compared. A group
+    without a generation and without offsets is not stored.
     """
     state: dict[str, Any] = {}
     for group_id, group in shard.groups.items():
@@ -253,15 +254,15 @@ class MemoryPartition:
     """`PartitionWriter` and `PartitionReader` of one partition."""
 
     def __init__(self) -> None:
-        """Empty; appends succeed at once."""
+        """Create an empty partition whose appends succeed at once."""
         self.record_sets: list[bytes] = []
         self.next_offset = 0
         self.appends = 0
         self.failures: list[BaseException] = []
-        """Errors of the next appends, the first one first."""
+        """Errors that the next appends raise, in order."""
         self.read_failures: list[BaseException] = []
         self.before_append: Callable[[], Any] | None = None
-        """Awaited before each append takes place."""
+        """Awaited before each append."""
         self.before_read: Callable[[], Any] | None = None
 
     async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
@@ -277,7 +278,7 @@ class MemoryPartition:
         return Offset(offset)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
-        """All that was appended, or a failure."""
+        """Return everything that was appended, or raise the set failure."""
         if self.before_read is not None:
             await self.before_read()
         for records in list(self.record_sets):

@@ -1,7 +1,4 @@
-"""The guides in `docs/`: their samples, and their commands run as they stand there. For tests only.
-
-The text of a guide enters; its fenced blocks leave, or what Kafka's tools print that its commands name.
-"""
+"""Reads the samples of the guides in `docs/`, and runs their commands of Kafka's tools unchanged."""
 
 from __future__ import annotations
 
@@ -21,36 +18,36 @@ CLASSES: Final = {
     "kafka-transactions.sh": "org.apache.kafka.tools.TransactionsCommand",
     "zookeeper-shell.sh": "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka",
 }
-"""What each script of Kafka's `bin/` runs."""
+"""The main class of each script in Kafka's `bin/`."""
 
 
 def fenced_blocks(text: str, language: str) -> list[str]:
-    """The content of each block of a language, as ```sh begins one."""
+    """Return the content of each fenced block of a language, such as ```sh."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 class Guide:
-    """The commands and samples of the guide, run as they stand there."""
+    """Runs commands of a guide unchanged, and reads its samples."""
 
     def __init__(self, text: str, kafka: Path, directory: Path) -> None:
-        """Files that commands name are those of `directory`."""
+        """`directory` has the files that the commands refer to."""
         self.properties: Final = parse_properties("\n".join(fenced_blocks(text, "properties")))
-        """The sample of `server.properties`."""
+        """Return the sample of `server.properties`."""
         lines = "\n".join(fenced_blocks(text, "sh")).replace("\\\n", " ").splitlines()
         self._commands = [shlex.split(line) for line in lines if line.startswith("bin/")]
         self._kafka = kafka
         self._directory = directory
         self.places: dict[str, str] = {}
-        """Values of the variables `$BOOTSTRAP` and `$ZOOKEEPER`."""
+        """Set the variables `$BOOTSTRAP` and `$ZOOKEEPER`."""
 
     def file(self, name: str) -> Path:
-        """A file that commands name."""
+        """Write a file that commands refer to."""
         return self._directory / name
 
     def run(self, script: str, *options: str) -> str:
-        """What the only command prints that runs this script with these words among its own."""
+        """Return the output of the only command of the guide that has this script and these options."""
         found = [words for words in self._commands if words[0] == f"bin/{script}" and {*options} <= {*words}]
-        assert len(found) == 1, f"{script} with {options} stands {len(found)} times in the guide"
+        assert len(found) == 1, f"the guide has {len(found)} commands with {script} and {options}, expected 1"
         words = [self.places.get(word, word) for word in found[0][1:]]
         words = [str(self.file(word)) if word.endswith(".json") else word for word in words]
         if script == "zookeeper-shell.sh":

@@ -1,7 +1,7 @@
-"""Log directories of Apache Kafka: what its own tool says of their files, and the records as a stock client reads them.
+"""Reads logs with Apache Kafka's DumpLogSegments tool and with librdkafka, for golden files and comparisons.
 
-A running broker or files enter; text and plain values for JSON leave. The script that makes the golden directories
-calls it, and the tests that compare them with ours. Nothing here decodes a record by our own code: it is the judge.
+The script that creates the golden directories uses it, and so do the tests that compare them with this project's logs.
+It uses none of this project's decoders, because it is the reference for them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DUMP_TOOL: Final = "kafka.tools.DumpLogSegments"
 _READ_SECONDS: Final = 60.0
 _TOOL_SECONDS: Final = 120.0
 _BYTES: Final = "latin-1"
-"""One character a byte, so that JSON holds any."""
+"""One character per byte, so that JSON can represent all bytes."""
 
 
 class PlainRecord(TypedDict):
-    """A record as JSON holds it; keys, values and header values have one character for each byte."""
+    """A record as in JSON; keys, values and header values have one character for each byte."""
 
     offset: int
     timestamp: int
@@ -38,7 +38,7 @@ class PlainRecord(TypedDict):
 def plain_record(
     offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
 ) -> PlainRecord:
-    """A record of any reader in the form of the golden files."""
+    """Return a record of any reader in the form of the golden files."""
     return {
         "offset": offset,
         "timestamp": timestamp,
@@ -53,36 +53,38 @@ def _text(content: bytes | None) -> str | None:
 
 
 class Dump(NamedTuple):
-    """What the tool printed, and what it complained of."""
+    """Standard output and standard error of the tool."""
 
     printed: str
     complaints: str
 
 
 def dump_segments(jars: Path, files: Sequence[Path], *options: str, directory: Path | None = None) -> Dump:
-    """What Kafka's DumpLogSegments says of the files, all in one run. `InteropError` when it ends with an error.
+    """Return the output of Kafka's DumpLogSegments for all files in one run. Raises `InteropError` if it fails.
 
-    With `directory` the paths in its output are relative to that.
+    With `directory`, the paths in the output are relative to it.
     """
     command = java_command(jars, DUMP_TOOL, heap="256m", options=QUICK_START)
     command += ["--files", ",".join(map(str, files)), *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TOOL_SECONDS)
     if result.returncode:
         raise InteropError(
-            f"{DUMP_TOOL} ended with {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+            f"{DUMP_TOOL} failed with exit code {result.returncode}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
         )
     prefix = "" if directory is None else f"{directory}/"
     return Dump(*(text.replace(prefix, "") for text in (result.stdout, result.stderr)))
 
 
 def wait_until_unregistered(zookeeper: str, broker_id: int) -> None:
-    """Until ZooKeeper has forgotten a broker that was killed: before, it lets no other one of the id register."""
+    """Wait until the session of a killed broker has expired: until then no other broker with its id can register."""
     from kazoo.client import KazooClient
 
     client = KazooClient(hosts=zookeeper)
     client.start()
     try:
-        wait_until(lambda: client.exists(f"/brokers/ids/{broker_id}") is None, what="the end of the broker's session")
+        wait_until(
+            lambda: client.exists(f"/brokers/ids/{broker_id}") is None, what="the expiry of the broker's session"
+        )
     finally:
         client.stop()
         client.close()
@@ -91,8 +93,9 @@ def wait_until_unregistered(zookeeper: str, broker_id: int) -> None:
 def read_topic(
     bootstrap: str, topic: str, *, committed_only: bool = False, properties: Mapping[str, Any] | None = None
 ) -> list[PlainRecord]:
-    """Every record of partition 0 from its start, as librdkafka reads them; with `committed_only` to the last stable
-    offset and without aborted ones."""
+    """Return all records of partition 0 as librdkafka reads them.
+
+    With `committed_only`, it reads up to the last stable offset and omits the records of aborted transactions."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -112,7 +115,9 @@ def read_topic(
         while True:
             message = consumer.poll(_READ_SECONDS)
             if message is None:
-                raise InteropError(f"No end of {topic} within {_READ_SECONDS:g} s after {len(found)} records.")
+                raise InteropError(
+                    f"The end of {topic} was not reached within {_READ_SECONDS:g} s, after {len(found)} records."
+                )
             error = message.error()
             if error is None:
                 found.append(_plain(message))
@@ -128,7 +133,7 @@ def _plain(message: Message) -> PlainRecord:
     kind, timestamp = message.timestamp()
     offset = message.offset()
     assert offset is not None, "a record has an offset"
-    # The type of headers says more than a message that was read can have: a mapping, names alone.
+    # The declared type of headers is wider than what a consumed message can have (a mapping, names only).
     headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
     return plain_record(
         offset,

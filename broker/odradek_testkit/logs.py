@@ -1,7 +1,4 @@
-"""Logs for tests: one partition's log on any `Files`, with a host that does at once what a manager does later.
-
-Files and settings enter, a `PartitionLog` leaves; tests of the log and of what stands on it call it.
-"""
+"""Creates a partition's log on any `Files`, with a host that does at once what a log manager does later."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ async def run_inline(function: Callable[[], T]) -> T:
 
 
 class RecordingHost:
-    """`LogHost` that takes note of everything, removes files at once and flushes when told to."""
+    """A `LogHost` that records all requests, removes files at once and flushes on `run_flushes`."""
 
     def __init__(self, files: Files) -> None:
-        """Removes from `files`."""
+        """`files` are where it removes files."""
         self._files = files
         self.flushes: list[PartitionLog] = []
         self.checkpoints = 0
@@ -47,11 +44,11 @@ class RecordingHost:
         self.failures: list[StorageError] = []
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Noted; `run_flushes` does it."""
+        """Record the request; `run_flushes` carries it out."""
         self.flushes.append(log)
 
     def run_flushes(self) -> None:
-        """Flush what was asked for."""
+        """Carry out the requested flushes."""
         waiting, self.flushes = self.flushes, []
         for log in waiting:
             log.flush()
@@ -61,17 +58,17 @@ class RecordingHost:
         self.checkpoints += 1
 
     def checkpoint_now(self, log: PartitionLog) -> None:
-        """Noted, and taken for done."""
+        """Record the request and treat it as done."""
         self.forced_checkpoints += 1
         log.checkpointed(log.recovery_point)
 
     def check_room(self, log: PartitionLog) -> None:
-        """Raises `refusal`, when there is one."""
+        """Raise `refusal` if it is set."""
         if self.refusal is not None:
             raise self.refusal
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
-        """Removed at once."""
+        """Remove the files at once."""
         self.removed.append((tuple(paths), delay_ms))
         for path in paths:
             self._files.remove(path)
@@ -93,7 +90,7 @@ def open_log(
     topic_id: UUID | None = None,
     directory: str = DIRECTORY,
 ) -> PartitionLog:
-    """The log in `directory`, loaded as a broker does at its start; made when there is none."""
+    """Load the log in `directory` as a broker does at its start; create it if there is none."""
     files.make_directories(directory)
     settings = config or TopicConfig()
     loaded = load(
@@ -113,7 +110,7 @@ def open_log(
 
 
 def small_segments(**settings: object) -> TopicConfig:
-    """Settings under which a few hundred bytes already fill a segment and every batch is indexed."""
+    """Return settings with which a few hundred bytes fill a segment and every batch is indexed."""
     return replace(TopicConfig(), **{"segment_bytes": 600, "index_interval_bytes": 0, **settings})  # type: ignore[arg-type]
 
 
@@ -127,7 +124,7 @@ def batch(
     leader_epoch: int = -1,
     is_transactional: bool = False,
 ) -> memoryview:
-    """A writable record batch of values (default: one), each a millisecond after the one before."""
+    """Return a writable batch of values (default: one), a millisecond apart."""
     builder = BatchBuilder(limit_bytes=1 << 30)
     for place, value in enumerate(values or (b"value",)):
         builder.append(None, value, timestamp_ms=timestamp_ms + place)
@@ -145,7 +142,7 @@ def batch(
 def old_set(
     *values: bytes, magic: int, codec: Codec = Codec.NONE, base_offset: int = 0, timestamp_ms: int = 1_700_000_000_000
 ) -> memoryview:
-    """A writable message set of format 0 or 1 (default: of one value), a wrapper when there is a codec; see `batch`."""
+    """Return a writable message set of format 0 or 1, a wrapper if there is a codec; see `batch`."""
     messages = [
         (base_offset + place, timestamp_ms + place if magic else -1, None, value)
         for place, value in enumerate(values or (b"value",))
@@ -163,7 +160,7 @@ def marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> memoryview:
-    """A writable batch that ends a transaction."""
+    """Return a writable batch that ends a transaction."""
     content = control_batch(
         kind,
         producer_id=producer_id,

@@ -1,8 +1,8 @@
-"""Time for tests: an event loop whose clock jumps instead of waiting, and a clock that is turned by hand.
+"""Virtual time for tests: an event loop whose clock jumps instead of waiting, and a clock that the test advances.
 
-`run_virtual` runs a coroutine on a `VirtualLoop`: when nothing is ready, time jumps to the next timer, so hours pass in
-milliseconds and equal programs give equal traces. `ManualClock` is for code without tasks: the test advances it.
-Invariant: no real time and no threads; a loop on which nothing can ever happen again raises instead of hanging.
+`run_virtual` runs a coroutine on a `VirtualLoop`. When nothing is ready, the time jumps to the next timer, so hours
+pass in milliseconds, and equal programs have equal traces. `ManualClock` is for code without tasks. Invariant: there is
+no real time and there are no threads; a loop on which nothing can ever happen again raises an error instead of hanging.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from odradek.base.ports import Timer
 T = TypeVar("T")
 
 START_MS: Final = 1_000_000.0
-"""Monotonic time at the start of every test: not 0, so that a forgotten initial value shows."""
+"""Monotonic time at the start of every test: not 0, so that a forgotten initial value is noticed."""
 WALL_START_MS: Final = 1_700_000_000_000
 _SHORTEST_DELAY_S: Final = 1e-6
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls without waiting; a wait becomes a jump of `now_s`."""
+    """A selector that never waits: a wait becomes a jump of `now_s`."""
 
     now_s = START_MS / 1000
     before_jump: Callable[[], None] = staticmethod(lambda: None)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now. Without anything ready, time moves on by `timeout` seconds."""
+        """Return what is ready now. If nothing is, advance the time by `timeout` seconds."""
         ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if not ready and timeout != 0:
             if timeout is None:
@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time."""
 
     def __init__(self) -> None:
-        """Time starts at `START_MS`."""
+        """The time starts at `START_MS`."""
         self._jumping: Final = _JumpingSelector()
         super().__init__(self._jumping)
 
@@ -54,19 +54,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jumping.now_s
 
     def before_jumps(self, look: Callable[[], None]) -> None:
-        """Call `look` whenever all that could happen at an instant has happened; what it raises ends the run."""
+        """Call `look` before each jump of the time. An error that it raises ends the run."""
         self._jumping.before_jump = look
 
     def run_in_executor(self, *_: object) -> NoReturn:
-        """Refused: a thread would bring real time in."""
+        """Raise an error: a thread would depend on real time."""
         raise RuntimeError("no threads in virtual time")
 
 
 class VirtualClock:
-    """`Clock` over a running `VirtualLoop`; random numbers from a seed."""
+    """A `Clock` over a running `VirtualLoop`, with random numbers from a seed."""
 
     def __init__(self, seed: int = 0) -> None:
-        """Equal seeds give equal numbers."""
+        """Equal seeds give equal random numbers."""
         self._loop: Final = asyncio.get_running_loop()
         self._random: Final = random.Random(seed)
 
@@ -75,12 +75,12 @@ class VirtualClock:
         return self._loop.time() * 1000
 
     def wall_ms(self) -> int:
-        """A wall clock that runs with the virtual one."""
+        """Wall time, which advances with the virtual time."""
         return WALL_START_MS + round(self._loop.time() * 1000 - START_MS)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """On the loop, after virtual time."""
-        # Rounding leaves delays too short to move this clock: who waits for the rest of one would wait for ever.
+        """Run `callback` on the loop after `delay_ms` of virtual time."""
+        # Rounding may leave a delay too short to advance this clock: a caller that waits for the rest would never end.
         delay_s = max(_SHORTEST_DELAY_S, delay_ms / 1000) if delay_ms > 0 else 0.0
         return self._loop.call_later(delay_s, callback)
 
@@ -89,7 +89,7 @@ class VirtualClock:
         await asyncio.sleep(delay_ms / 1000)
 
     def random(self) -> float:
-        """The next number of the seed."""
+        """Return the next random number of the seed."""
         return self._random.random()
 
     def token_bytes(self, length: int) -> bytes:
@@ -98,7 +98,7 @@ class VirtualClock:
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run to completion in virtual time; tasks left over are a failure."""
+    """Run a coroutine to completion in virtual time. Raises an error if tasks are left."""
 
     async def checked() -> T:
         result = await main
@@ -120,10 +120,10 @@ class _ManualTimer:
 
 
 class ManualClock:
-    """`Clock` without a loop: `advance` turns it and runs what is due, in order."""
+    """A `Clock` without a loop: `advance` moves the time and runs what is due, in order."""
 
     def __init__(self, seed: int = 0) -> None:
-        """Starts at `START_MS`."""
+        """The time starts at `START_MS`."""
         self._now_ms = START_MS
         self._timers: list[tuple[float, int, _ManualTimer]] = []
         self._count = 0
@@ -131,11 +131,11 @@ class ManualClock:
 
     @property
     def pending(self) -> int:
-        """Timers that are set."""
+        """Number of timers that are set."""
         return sum(timer.callback is not None for _, _, timer in self._timers)
 
     def advance(self, delay_ms: float) -> None:
-        """Let time pass."""
+        """Advance the time and run the timers that are due."""
         end_ms = self._now_ms + delay_ms
         while self._timers and self._timers[0][0] <= end_ms:
             self._now_ms, _, timer = heappop(self._timers)
@@ -145,26 +145,26 @@ class ManualClock:
         self._now_ms = end_ms
 
     def monotonic_ms(self) -> float:
-        """The time that it was turned to."""
+        """The time to which it was advanced."""
         return self._now_ms
 
     def wall_ms(self) -> int:
-        """A wall clock that is turned with it."""
+        """Wall time, which advances with the monotonic time."""
         return WALL_START_MS + round(self._now_ms - START_MS)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        """Run by `advance`."""
+        """Set a timer, which `advance` runs."""
         timer = _ManualTimer(callback)
         self._count += 1
         heappush(self._timers, (self._now_ms + max(0.0, delay_ms), self._count, timer))
         return timer
 
     async def sleep_ms(self, delay_ms: float) -> None:
-        """Passes at once: code with tasks is to use `run_virtual`."""
+        """Return at once: code with tasks should use `run_virtual`."""
         self.advance(delay_ms)
 
     def random(self) -> float:
-        """The next number of the seed."""
+        """Return the next random number of the seed."""
         return self._random.random()
 
     def token_bytes(self, length: int) -> bytes:

@@ -1,14 +1,15 @@
-"""A network for simulations: named hosts, streams with delay, cuts, stalls and partitions, all in virtual time.
+"""A simulated network: named hosts and connections with delays, resets, stalls and partitions, all in virtual time.
 
-`SimulatedLoop` takes the place of the real event loop; the production listener and channel open and accept connections
-on it without knowing. Faults enter by the methods of `SimulatedNetwork`; bytes leave where they were sent to, in order.
+`SimulatedLoop` replaces the real event loop, so that the production listener and channel open and accept connections on
+it. The methods of `SimulatedNetwork` inject faults.
 
-Fault model. A stream keeps its order and loses nothing while both ends live, as TCP does: what is sent into a blocked
-direction waits, and arrives when the block is lifted. A host that *dies* resets its streams (its kernel answers for
-it); a host that *vanishes* leaves its peers without a word. Nothing arrives twice. Delays are drawn from the seed, so
-equal seeds give equal runs. Invariant: nobody runs on behalf of a dead host.
+Fault model. Like TCP, a stream keeps its order and loses nothing while both ends live: data that is sent in a blocked
+direction waits, and arrives when the block is removed. If a host *dies*, its streams are reset, as by its kernel; if it
+*vanishes*, its peers receive nothing. Nothing arrives twice. Delays are random numbers of the seed, so equal seeds give
+equal runs. Invariant: no code runs on behalf of a dead host.
 
-Callbacks of a host carry its `Host` in their context (`as_host`): whatever a dead host had scheduled is dropped.
+Callbacks of a host have its `Host` in their context (`as_host`), so that the scheduled callbacks of a dead host can be
+dropped.
 """
 
 from __future__ import annotations
@@ -25,48 +26,48 @@ from odradek.base.ports import Buffer
 from odradek_testkit.loop import VirtualLoop
 
 DELAY_MS: Final = (0.05, 1.0)
-"""Time that bytes are under way, when nothing is wrong."""
+"""Network delay without faults."""
 
 CHUNK_BYTES: Final = 16 << 10
-"""Bytes that arrive by one callback."""
+"""Maximum number of bytes that arrive in one callback."""
 
 FIRST_CLIENT_PORT: Final = 40_000
 
 
 class Host:
-    """One machine or pod: what runs on it, dies with it. A restarted one is a new `Host` of the same name."""
+    """One machine or pod: what runs on it ends when it dies. A restarted one is a new `Host` with the same name."""
 
     __slots__ = ("_held", "alive", "name", "tasks", "turns")
 
     def __init__(self, name: str) -> None:
-        """Alive from the beginning."""
+        """A new host is alive."""
         self.name: Final = name
         self.alive = True
         self.turns = 0
-        """Callbacks that ran here so far: nothing on it has changed while this stands still."""
+        """Number of callbacks that have run on this host: its state has not changed while this number is the same."""
         self._held: list[_Call] | None = None
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
-        """What runs here. A dead host's tasks stand for ever: a task that nobody holds would be collected, and the
-        `finally` blocks of a process that was killed would run."""
+        """Tasks on this host. They keep the tasks of a dead host referenced: if a task were collected, the `finally`
+        blocks of a killed process would run."""
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether the host is frozen."""
         return self._held is not None
 
     def freeze(self) -> None:
-        """Do nothing any more, as after SIGSTOP or in a long pause of the machine; what comes in waits."""
+        """Run no callback until `thaw`, as after SIGSTOP or in a long pause of the machine; incoming data waits."""
         if self._held is None:
             self._held = []
 
     def thaw(self) -> None:
-        """Go on, with all that has become due meanwhile at once, in its order."""
+        """Continue: run all callbacks that became due meanwhile, in order."""
         held, self._held = self._held, None
         for call in held or ():
             call.again()
 
     def hold(self, call: _Call) -> None:
-        """Keep a call for later; the host is frozen."""
+        """Queue a call while the host is frozen."""
         assert self._held is not None
         self._held.append(call)
 
@@ -80,7 +81,7 @@ _HOST: ContextVar[Host | None] = ContextVar("simulated_host", default=None)
 
 @contextmanager
 def as_host(host: Host) -> Iterator[None]:
-    """Whatever is scheduled inside, and what that schedules, runs on `host` and dies with it."""
+    """Run everything that the block schedules, directly or indirectly, on `host`."""
     token = _HOST.set(host)
     try:
         yield
@@ -89,12 +90,12 @@ def as_host(host: Host) -> Iterator[None]:
 
 
 def current_host() -> Host | None:
-    """The host on whose behalf the caller runs; None outside of all."""
+    """Return the host on whose behalf the caller runs; None if there is none."""
     return _HOST.get()
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """Sets of tasks, by which their owners cancel them, have the order of addresses; of these, that of numbers."""
+    """A task with a numbered hash, so that iterating over a set of tasks does not depend on memory addresses."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class _NumberedTask(asyncio.Task[Any]):
         loop: asyncio.AbstractEventLoop,
         context: Context | None,
     ) -> None:
-        # Before the rest: a task enters the set of all tasks while it is made.
+        # Set first: the constructor adds the task to the set of all tasks.
         self._number = number
         super().__init__(coro, loop=loop, context=context)
 
@@ -115,7 +116,7 @@ class SimulatedLoop(VirtualLoop):
     """A loop in virtual time whose connections go over a `SimulatedNetwork`."""
 
     def __init__(self, seed: int = 0) -> None:
-        """`seed` draws the delays."""
+        """`seed` determines the delays."""
         super().__init__()
         self._tasks_made = 0
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ class SimulatedLoop(VirtualLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
+        """Like that of the base class, but callbacks of a dead host are dropped and those of a frozen host wait."""
         context = copy_context() if context is None else context
         host = context.get(_HOST)
         if host is None:
@@ -136,7 +137,7 @@ class SimulatedLoop(VirtualLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As ever, except that a dead host's callbacks do nothing, and a frozen one's wait."""
+        """Like that of the base class, but callbacks of a dead host are dropped and those of a frozen host wait."""
         context = copy_context() if context is None else context
         host = context.get(_HOST)
         if host is None:
@@ -157,7 +158,7 @@ class SimulatedLoop(VirtualLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
-        """As ever; the task belongs to the current host."""
+        """Like that of the base class; the task belongs to the current host."""
         task = super().create_task(coro, name=name, context=context)
         host = current_host() if context is None else context.get(_HOST)
         if host is not None:
@@ -168,13 +169,13 @@ class SimulatedLoop(VirtualLoop):
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the simulated network. Raises `ConnectionRefusedError`; a blocked way never answers."""
+        """Connect over the simulated network. Raises `ConnectionRefusedError`; waits while the direction is blocked."""
         return await self.network.connect(protocol_factory, host, port)
 
     async def create_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], *, sock: SimulatedSocket, backlog: int = 100
     ) -> SimulatedServer:
-        """Accept on the address that `bind` gave."""
+        """Accept connections on an address of `bind`."""
         return self.network.listen(protocol_factory, sock)
 
 
@@ -202,7 +203,7 @@ class _Call:
             self._callback(*args)
 
     def again(self) -> None:
-        """It was due while the host was frozen; whoever cancelled it meanwhile did so in time."""
+        """Run the callback, which was due while the host was frozen, unless it was cancelled meanwhile."""
         if self.handle is None or not self.handle.cancelled():
             self._loop.call_soon(self._callback, *self._args, context=self._context)
 
@@ -211,7 +212,7 @@ class SimulatedSocket:
     """A bound address."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Made by `SimulatedNetwork.bind`."""
+        """Created by `SimulatedNetwork.bind`."""
         self._address: Final = (host, port)
 
     def getsockname(self) -> tuple[str, int]:
@@ -219,30 +220,30 @@ class SimulatedSocket:
         return self._address
 
     def setsockopt(self, *_: int) -> None:
-        """Accepted; there is no kernel buffer to size."""
+        """Do nothing: there is no kernel buffer."""
 
     def close(self) -> None:
-        """The address is given up with its server."""
+        """Do nothing: closing the server releases the address."""
 
 
 class SimulatedServer:
     """A listening address."""
 
     def __init__(self, network: SimulatedNetwork, address: tuple[str, int]) -> None:
-        """Made by `SimulatedNetwork.listen`."""
+        """Created by `SimulatedNetwork.listen`."""
         self._network: Final = network
         self._address: Final = address
 
     def close(self) -> None:
-        """Accept no more; what is connected stays."""
+        """Accept no more connections; existing ones stay."""
         self._network.stop_listening(self._address)
 
 
 class SimulatedNetwork:
-    """All hosts' streams and the state of the ways between them."""
+    """The streams of all hosts, and the state of the links between them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int) -> None:
-        """Everything is connected to everything."""
+        """At the start, all hosts are connected."""
         self.loop: Final = loop
         self._random: Final = random.Random(seed)
         self._servers: Final[dict[tuple[str, int], tuple[Callable[[], asyncio.BaseProtocol], Host, Context]]] = {}
@@ -254,7 +255,7 @@ class SimulatedNetwork:
     # Addresses
 
     def bind(self, host: str, port: int) -> SimulatedSocket:
-        """Take an address; port 0 takes a free one. Raises `OSError` when it is taken."""
+        """Reserve an address; port 0 is a free one. Raises `OSError` if it is in use."""
         if not port:
             port = self._client_port()
         if (host, port) in self._servers:
@@ -271,7 +272,7 @@ class SimulatedNetwork:
         return SimulatedServer(self, address)
 
     def stop_listening(self, address: tuple[str, int]) -> None:
-        """Forget an address; idempotent."""
+        """Release an address. Idempotent."""
         self._servers.pop(address, None)
 
     def _client_port(self) -> int:
@@ -281,7 +282,7 @@ class SimulatedNetwork:
     async def connect(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """A stream from the current host to a listening one."""
+        """Open a stream from the current host to a listening one."""
         source = current_host()
         if source is None:
             raise RuntimeError("only a host can connect: use as_host")
@@ -305,7 +306,7 @@ class SimulatedNetwork:
         return near, protocol
 
     async def _travel(self, source: str, target: str) -> None:
-        """Wait until a packet has come through; as long as the way is blocked, it does not."""
+        """Wait until a packet has arrived, which takes at least as long as the direction is blocked."""
         while True:
             await asyncio.sleep(self.delay_s(source, target))
             if (source, target) not in self._blocked:
@@ -313,45 +314,45 @@ class SimulatedNetwork:
             await asyncio.sleep(0.2)
 
     def delay_s(self, source: str, target: str) -> float:
-        """A delay for one packet."""
+        """Return a random delay for one packet."""
         low, high = DELAY_MS
         return (low + (high - low) * self._random.random() + self._slow.get((source, target), 0.0)) / 1000
 
     # Faults
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether nothing comes through from `source` to `target` now."""
+        """Whether the direction from `source` to `target` is blocked."""
         return (source, target) in self._blocked
 
     def block(self, source: str, target: str) -> None:
-        """Hold up everything in one direction."""
+        """Block one direction: data waits."""
         self._blocked.add((source, target))
 
     def partition(self, one: str, other: str) -> None:
-        """Hold up both directions."""
+        """Block both directions."""
         self.block(one, other)
         self.block(other, one)
 
     def slow(self, source: str, target: str, extra_ms: float) -> None:
-        """Add to every delay in one direction; 0 makes it normal again."""
+        """Set the additional delay in one direction; 0 is normal."""
         self._slow[source, target] = extra_ms
 
     def heal(self) -> None:
-        """Let everything through again, at the usual pace; what was held up arrives now."""
+        """Remove all blocks and additional delays; data that waited arrives now."""
         self._blocked.clear()
         self._slow.clear()
         for end in list(self._ends):
             end.pump()
 
     def reset(self, one: str, other: str) -> None:
-        """Break every stream between two hosts."""
+        """Reset every stream between two hosts."""
         for end in list(self._ends):
             if end.host.name == one and end.peer.host.name == other:
                 end.fail(ConnectionResetError("connection reset"))
                 end.peer.fail(ConnectionResetError("connection reset"))
 
     def kill(self, host: Host, *, silently: bool = False) -> None:
-        """The host stops at once. Its peers get a reset, or hear nothing when it vanishes `silently`."""
+        """End a host at once. Its peers receive a reset, or nothing if it vanishes `silently`."""
         host.alive = False
         for address, (_, owner, _) in list(self._servers.items()):
             if owner is host:
@@ -363,7 +364,7 @@ class SimulatedNetwork:
                     end.peer.reset_later()
 
     def forget(self, end: SimulatedTransport) -> None:
-        """A stream's end is gone."""
+        """Forget one end of a stream."""
         self._ends.pop(end, None)
 
 
@@ -398,28 +399,28 @@ class SimulatedTransport(asyncio.Transport):
     # Life
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
-        """Hand the stream to its protocol."""
+        """Connect the stream to its protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._deliver_soon()
 
     @property
     def is_lost(self) -> bool:
-        """Whether the stream is over for this end."""
+        """Whether this end of the stream is closed."""
         return self._is_lost
 
     def is_closing(self) -> bool:
-        """Whether `close` or `abort` was called, or the stream broke."""
+        """Whether `close` or `abort` was called, or the stream was reset."""
         return self._closing
 
     def close(self) -> None:
-        """Send what waits, then end."""
+        """Send the waiting data, then close."""
         if not self._closing:
             self._closing = True
             self.pump()
 
     def abort(self) -> None:
-        """End now; the peer sees a reset."""
+        """Close now; the peer receives a reset."""
         self._closing = True
         self._outgoing.clear()
         if not self._is_lost:
@@ -427,7 +428,7 @@ class SimulatedTransport(asyncio.Transport):
             self.fail(None)
 
     def fail(self, error: Exception | None) -> None:
-        """The stream is over for this end."""
+        """Close this end of the stream."""
         if self._is_lost:
             return
         self._is_lost = self._closing = True
@@ -441,7 +442,7 @@ class SimulatedTransport(asyncio.Transport):
             protocol.connection_lost(error)
 
     def reset_later(self) -> None:
-        """A reset of the peer is on its way here."""
+        """Deliver a reset of the peer after the network delay."""
         self._after_delay(self.peer, self, lambda: self.fail(ConnectionResetError("connection reset by peer")))
 
     def _after_delay(self, source: SimulatedTransport, target: SimulatedTransport, action: Callable[[], None]) -> None:
@@ -459,15 +460,15 @@ class SimulatedTransport(asyncio.Transport):
     # Writing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Bytes under way above which the protocol is paused."""
+        """Number of bytes in flight above which the protocol is paused."""
         self._high_water = 64 << 10 if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes under way."""
+        """Number of bytes in flight."""
         return self._outgoing_bytes
 
     def write(self, data: Buffer) -> None:
-        """Send, in order."""
+        """Send data, in order."""
         if self._closing or not data:
             return
         self._outgoing.append(bytes(data))
@@ -478,7 +479,7 @@ class SimulatedTransport(asyncio.Transport):
         self.pump()
 
     def pump(self) -> None:
-        """Put the next bytes on their way, unless some are, or the way is blocked."""
+        """Send the next bytes, unless some are in flight or the direction is blocked."""
         blocked = self._network.is_blocked(self.host.name, self.peer.host.name)
         if self._pumping or self._is_lost or blocked or not (self._outgoing or self._closing):
             return
@@ -514,16 +515,16 @@ class SimulatedTransport(asyncio.Transport):
     # Reading
 
     def pause_reading(self) -> None:
-        """Keep what arrives."""
+        """Queue data that arrives."""
         self._is_read_paused = True
 
     def resume_reading(self) -> None:
-        """Hand over what was kept."""
+        """Pass the queued data to the protocol."""
         self._is_read_paused = False
         self._deliver_soon()
 
     def receive(self, data: bytes) -> None:
-        """Bytes of the peer are here; none means that it sends no more."""
+        """Receive bytes of the peer; no bytes mean that it has closed its side."""
         if not self._is_lost:
             self._incoming.append(data)
             self._deliver_soon()

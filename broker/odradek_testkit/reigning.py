@@ -1,7 +1,7 @@
-"""A broker's server in memory whose controller is a real one: admin requests go from the wire to ZooKeeper and back.
+"""A broker's server in memory with a real controller, so that admin requests are carried out in ZooKeeper.
 
-`ReigningServer` is a `MemoryServer` that is registered, stands as controller on its ZooKeeper in memory, and gets the
-controller's requests through its own connections. Every API is served as in a cluster of one broker.
+`ReigningServer` is a `MemoryServer` that registers in its ZooKeeper in memory, is elected as controller, and receives
+the controller's requests through its own connections. It serves every API like a cluster of one broker.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Channel:
 
 
 class ReigningServer(MemoryServer):
-    """Broker 1, registered, and the controller of a cluster that has no other broker."""
+    """Broker 1: the only broker of its cluster, registered and the controller."""
 
     runtime: ControllerRuntime
 
@@ -61,7 +61,7 @@ class ReigningServer(MemoryServer):
         return _Channel(self.connect())
 
     async def start(self) -> None:
-        """Load the logs, register and become controller."""
+        """Load the logs, register, and become the controller."""
         await prepare(self.zk)
         await super().start()
         endpoint = Endpoint(LISTENER, "host-1", 9092)

@@ -1,8 +1,8 @@
-"""A few brokers' replicas in one process: real logs, real replica managers, channels and controller in memory.
+"""The replicas of a few brokers in one process: real logs and replica managers; connections and controller in memory.
 
-For tests of replication alone: no sockets, no ZooKeeper. A fetch between brokers goes through the wire codec both ways
-and through the leader's fetch sessions, so followers see what a server would send. `MemoryCluster` also stands for the
-controller: it decides leaders when told to, and commits in-sync sets on condition of the epochs.
+For tests of replication only: there are no sockets and no ZooKeeper. Fetches between brokers are encoded and decoded,
+and use the leader's fetch sessions, so followers receive what a server would send. `MemoryCluster` replaces the
+controller: it elects leaders on request, and commits ISR changes if the epochs match.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TOPIC_ID = UUID(int=0x0D12ADE4)
 
 
 def record_set(*values: bytes, timestamp_ms: int = 1_700_000_000_000) -> memoryview:
-    """One writable batch with a record for each value."""
+    """Return a writable batch with a record for each value."""
     builder = BatchBuilder(codec=Codec.NONE, limit_bytes=1 << 30)
     for value in values:
         builder.append(None, value, timestamp_ms=timestamp_ms)
@@ -65,12 +65,12 @@ async def at_once(function: Callable[[], T], /) -> T:
 
 
 class MemoryBroker:
-    """One broker's logs and replicas."""
+    """The logs and replicas of one broker."""
 
     def __init__(
         self, cluster: MemoryCluster, broker_id: int, directory: Path, clock: Clock, settings: dict[str, str]
     ) -> None:
-        """Not started yet."""
+        """Starts nothing yet."""
         self.broker_id = broker_id
         self.config = BrokerConfig.parse(
             {
@@ -85,7 +85,7 @@ class MemoryBroker:
         self.cluster = cluster
         self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
         self.view = MetadataCache()
-        """What the broker knows of the others; nothing, unless a test says more."""
+        """The broker's metadata image; empty unless a test sets it."""
         self.replicas = ReplicaManager(
             self.logs,
             clock,
@@ -99,25 +99,25 @@ class MemoryBroker:
         self.logs.on_directory_failure = self.replicas.directory_failed
 
     async def start(self) -> None:
-        """Load the logs and begin the periodic work."""
+        """Load the logs and start the periodic work."""
         await self.logs.start("memory", self.broker_id)
         self.replicas.start()
 
     async def close(self, *, clean: bool = True) -> None:
-        """Stop; without `clean` as if killed, as far as the files can tell."""
+        """Stop. Without `clean`, the files are left as if the process was killed."""
         if self.cluster.brokers.get(self.broker_id) is self:
-            del self.cluster.brokers[self.broker_id]  # nobody reaches it from now on
+            del self.cluster.brokers[self.broker_id]  # no other broker can reach it from now on
         await self.replicas.close()
         await self.logs.close(clean=clean)
 
     def partition(self, topic_partition: TopicPartition) -> HostedPartition:
-        """The hosted partition."""
+        """Return the hosted partition."""
         return self.replicas.partition(topic_partition)
 
     def append(
         self, topic_partition: TopicPartition, *values: bytes, acks: int = -1, timeout_ms: int = 30_000
     ) -> asyncio.Future[AppendResult]:
-        """Append one batch; the result comes with the answer."""
+        """Append one batch and return the result once the request is answered."""
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.replicas.append(
             AppendRequest(acks, timeout_ms, [(topic_partition, record_set(*values))]),
@@ -126,12 +126,12 @@ class MemoryBroker:
         return outcome
 
     def content(self, topic_partition: TopicPartition) -> bytes:
-        """All bytes of the partition's log."""
+        """Return all bytes of the partition's log."""
         log = self.partition(topic_partition).log
         return log.read(log.log_start_offset, max_bytes=1 << 30, min_one_batch=True).load()
 
     async def serve_fetch(self, version: int, frame: bytes) -> bytes:
-        """What a server does with a Fetch frame; the response frame."""
+        """Handle a Fetch frame like a server, and return the response frame."""
         header, position = decode_header(memoryview(frame))
         request = decode_fetch(version, memoryview(frame), position)
         context = self.sessions.open(request, self.cluster.topic_name, uses_topic_ids=version >= 13)
@@ -182,7 +182,7 @@ class MemoryBroker:
 
 
 class _MemoryChannel:
-    """`LeaderChannel` straight into the leader's replica manager."""
+    """A `LeaderChannel` that calls the leader's replica manager directly."""
 
     def __init__(self, cluster: MemoryCluster, from_id: int, to_id: int) -> None:
         self._cluster = cluster
@@ -224,7 +224,7 @@ class _PartitionState:
 
 
 class MemoryCluster:
-    """Brokers, the links between them, and a controller that does as it is told. Also the brokers' `IsrWriter`."""
+    """Brokers, the links between them, and a controller that the test directs. Also the `IsrWriter` of the brokers."""
 
     def __init__(
         self,
@@ -236,9 +236,9 @@ class MemoryCluster:
         fetch_version: int = 17,
         disks: int = 1,
     ) -> None:
-        """`settings` of every broker, `topic_settings` of every topic; brokers up to `fetch_version` of Fetch.
+        """`settings` are for all brokers, `topic_settings` for all topics; `fetch_version` is the newest Fetch version.
 
-        Each broker has as many log directories as there are `disks`: `broker-1/disk-0` and so on.
+        Each broker has `disks` log directories: `broker-1/disk-0` and so on.
         """
         self.fetch_version = fetch_version
         self.disks = disks
@@ -247,7 +247,7 @@ class MemoryCluster:
         self.connections: list[tuple[str, int]] = []
         self.isr_writes: list[tuple[int, ...]] = []
         self.isr_refusals: list[ProtocolError] = []
-        """Answers to the next in-sync set writes, before they are looked at."""
+        """Errors with which the next ISR changes are answered, without evaluating them."""
         self._directory = directory
         self._clock = clock
         self._settings = settings or {}
@@ -255,7 +255,7 @@ class MemoryCluster:
         self._states: dict[TopicPartition, _PartitionState] = {}
 
     async def start_broker(self, broker_id: int) -> MemoryBroker:
-        """Start a broker on its directory, for the first time or again."""
+        """Start or restart a broker on its directory."""
         directory = self._directory / f"broker-{broker_id}"
         broker = MemoryBroker(self, broker_id, directory, self._clock, self._settings)
         self.brokers[broker_id] = broker
@@ -268,35 +268,35 @@ class MemoryCluster:
             await broker.close()
 
     def cut(self, *broker_ids: int) -> None:
-        """Nothing gets from or to these brokers any more."""
+        """Break all links from and to these brokers."""
         self._cut |= set(broker_ids)
 
     def heal(self) -> None:
-        """All links work again."""
+        """Restore all links."""
         self._cut.clear()
 
     def check_link(self, from_id: int, to_id: int) -> None:
-        """Raises `NetworkError` when one of the two is cut off or stopped."""
+        """Raise `NetworkError` if one of the two brokers is isolated or stopped."""
         if {from_id, to_id} & self._cut or to_id not in self.brokers:
             raise NetworkError(f"no link from broker {from_id} to {to_id}")
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        """All topics here share one id, as there is one topic."""
+        """Return the topic id, the same for all topics because tests use only one."""
         names = {tp.topic for tp in self._states}
         return names.pop() if topic_id == TOPIC_ID and len(names) == 1 else None
 
     def isr(self, topic_partition: TopicPartition) -> tuple[int, ...]:
-        """The committed in-sync set."""
+        """Return the committed ISR."""
         return self._states[topic_partition].isr
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The epoch of the last election."""
+        """Return the leader epoch of the last election."""
         return self._states[topic_partition].leader_epoch
 
     def create(
         self, topic_partition: TopicPartition, replicas: Iterable[int], *, tell: Iterable[int] | None = None
     ) -> None:
-        """Make a partition; the first replica leads. `tell`: only these brokers, else all of its replicas."""
+        """Create a partition led by its first replica, and send it to the brokers `tell` (default: all replicas)."""
         replicas = tuple(replicas)
         self._states[topic_partition] = _PartitionState(
             leader=replicas[0], leader_epoch=0, isr=replicas, replicas=replicas, partition_epoch=0
@@ -304,7 +304,7 @@ class MemoryCluster:
         self.announce(topic_partition, replicas if tell is None else tell, is_new=True)
 
     def elect(self, topic_partition: TopicPartition, leader: int, isr: Iterable[int], tell: Iterable[int]) -> None:
-        """Make a replica the leader in the next epoch, and tell these brokers of it."""
+        """Make a replica the leader in the next epoch, and inform these brokers."""
         state = self._states[topic_partition]
         self._states[topic_partition] = replace(
             state,
@@ -338,12 +338,12 @@ class MemoryCluster:
             )
             for code in codes.values():
                 if code:
-                    raise error_for(code, f"broker {broker_id} refuses its role")
+                    raise error_for(code, f"broker {broker_id} refused its role")
 
     async def alter_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
     ) -> CommittedIsr:
-        """Commit an in-sync set as the controller does."""
+        """Commit an ISR as the controller does."""
         await asyncio.sleep(0.01)
         self.isr_writes.append(new_isr)
         if self.isr_refusals:
@@ -363,13 +363,13 @@ class MemoryCluster:
 LED: Final = LeaderAndIsrState(
     controller_epoch=3, leader=1, leader_epoch=5, isr=(1,), replicas=(1,), partition_epoch=2, is_new=True
 )
-"""Broker 1 leads, and has the only replica."""
+"""Broker 1 is the leader and has the only replica."""
 REPLICATED: Final = replace(LED, isr=(1, 2), replicas=(1, 2))
-"""Broker 1 leads, broker 2 follows in sync."""
+"""Broker 1 is the leader, broker 2 an in-sync follower."""
 
 
 def assume(broker: MemoryBroker, state: LeaderAndIsrState = LED, *partitions: TopicPartition) -> list[int]:
-    """Give a broker a role in partitions, t-0 if none is named; the error codes of its answer."""
+    """Assign a role in partitions (default: t-0) to a broker. Returns the error codes of its answer."""
     wanted = partitions or (TopicPartition("t", 0),)
     told = [(partition, TOPIC_ID, state) for partition in wanted]
     broker.replicas.roles.admit(state.controller_epoch)

@@ -1,8 +1,8 @@
-"""The server of one broker in memory: real handlers, dispatcher, connections and logs, without sockets or ZooKeeper.
+"""The server of one broker in memory: real handlers, dispatcher, connections and logs, without sockets and ZooKeeper.
 
-Frames go through `network.connection` and the codec both ways, so a test sees what a client would. `announce` stands
-for the controller: it gives roles and the image of the cluster by real LeaderAndIsr and UpdateMetadata requests. Group
-and producer id APIs answer COORDINATOR_NOT_AVAILABLE: they have a kit of their own in `testing/groups`.
+Frames pass through `network.connection` and the codec, so a test sees what a client would. `announce` replaces the
+controller: it assigns roles and sends the metadata image with real LeaderAndIsr and UpdateMetadata requests. Group
+and producer id APIs answer COORDINATOR_NOT_AVAILABLE; `groups` has test support for them.
 """
 
 from __future__ import annotations
@@ -60,30 +60,30 @@ LISTENER: Final = "PLAINTEXT"
 
 
 class MemoryController:
-    """What the controller of this process would answer; `is_active` is for the test to set."""
+    """A controller with answers from the test, which also sets `is_active`."""
 
     def __init__(self) -> None:
-        """Active, with nothing left to move."""
+        """An active controller; a controlled shutdown has nothing left to move."""
         self.is_active = True
         self.remaining: list[TopicPartition] = []
         self.outcomes: dict[TopicPartition, int | ProtocolError] = {}
-        """The leader, or the error, of each partition; also what becomes of wishes for replicas."""
+        """The leader or the error of each partition, and the results of requested replica changes."""
         self.reassignments: dict[TopicPartition, ReplicaAssignment] = {}
-        """Under way."""
+        """Reassignments in progress."""
         self.asked: list[object] = []
-        """What was asked for, in order."""
+        """The requests, in order."""
 
     async def alter_partition(self, request: Any) -> Message:
-        """Accept nothing, and say so."""
+        """Reject all changes."""
         return {"throttle_time_ms": 0, "error_code": NotControllerError.code, "topics": ()}
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
-        """What the test put into `remaining`."""
+        """Return `remaining` of the test."""
         self._demand_active()
         return self.remaining
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> tuple[int, int]:
-        """Always the same block."""
+        """Return the same block each time."""
         self._demand_active()
         self.asked.append((broker_id, broker_epoch))
         return 3000, 1000
@@ -91,13 +91,13 @@ class MemoryController:
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None, kind: ElectionKind
     ) -> dict[TopicPartition, int | ProtocolError]:
-        """What the test put into `outcomes`."""
+        """Return `outcomes` of the test."""
         self._demand_active()
         self.asked.append((kind, None if partitions is None else list(partitions)))
         return self.outcomes
 
     async def alter_reassignments(self, targets: Targets) -> dict[TopicPartition, ProtocolError | None]:
-        """The errors that the test put into `outcomes`, no error for the rest."""
+        """Return the errors in `outcomes` of the test, no error for other partitions."""
         self._demand_active()
         self.asked.append(dict(targets))
         found = {partition: self.outcomes.get(partition) for partition in targets}
@@ -106,7 +106,7 @@ class MemoryController:
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ReplicaAssignment]:
-        """What the test put into `reassignments`."""
+        """Return `reassignments` of the test."""
         self._demand_active()
         wanted = self.reassignments if partitions is None else set(partitions)
         return {part: assignment for part, assignment in self.reassignments.items() if part in wanted}
@@ -114,7 +114,7 @@ class MemoryController:
     async def update_features(
         self, updates: Collection[FeatureUpdate], *, validate_only: bool
     ) -> dict[str, ProtocolError | None]:
-        """As a cluster without finalized features."""
+        """Answer like a cluster without finalized features."""
         self._demand_active()
         self.asked.append((list(updates), validate_only))
         return features.updated({}, updates)[1]
@@ -125,7 +125,7 @@ class MemoryController:
 
 
 class _NobodyElse:
-    """There are no other brokers: nothing is written to a controller, no leader is reached."""
+    """Connections for a cluster without other brokers: no controller and no leader can be reached."""
 
     async def alter_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, new_isr: tuple[int, ...], partition_epoch: int
@@ -137,10 +137,10 @@ class _NobodyElse:
 
 
 class Peer:
-    """A client's end of one connection, and the transport of the broker's end."""
+    """The client side of a connection, and the transport of the broker side."""
 
     def __init__(self, server: MemoryServer, listener: str = LISTENER) -> None:
-        """Connected to a listener of the server."""
+        """Connect to a listener of the server."""
         self.is_aborted = False
         self._received = bytearray()
         self._waiting: deque[asyncio.Future[bytes]] = deque()
@@ -149,16 +149,16 @@ class Peer:
         self._connection.connection_made(self)  # type: ignore[arg-type]  # the part of a transport that it needs
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """The decoded answer; `NetworkError` when the broker ends the connection instead."""
+        """Send a request and return the decoded response. Raises `NetworkError` if the broker closes the connection."""
         self._correlation_id += 1
         frame = encode_request(api_key, version, self._correlation_id, "tester", message)
         return decode_response(api_key, version, (await self.send(frame))[4:])
 
     def send(self, frame: bytes) -> asyncio.Future[bytes]:
-        """Send any bytes; the next whole frame of the broker, its length included."""
+        """Send any bytes, and return the next frame of the broker, including its length."""
         outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         if self.is_aborted:
-            outcome.set_exception(NetworkError("the connection was ended"))
+            outcome.set_exception(NetworkError("the connection was closed"))
             return outcome
         self._waiting.append(outcome)
         position = 0
@@ -177,21 +177,21 @@ class Peer:
         return ("192.0.2.7", 50_000) if name == "peername" else None
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Everything is read at once."""
+        """Do nothing: the client reads everything at once."""
 
     def pause_reading(self) -> None:
-        """Nothing is sent but by the test."""
+        """Do nothing: only the test sends data."""
 
     def resume_reading(self) -> None:
-        """Nothing is sent but by the test."""
+        """Do nothing: only the test sends data."""
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
-        """Take bytes of the broker."""
+        """Receive several buffers of the broker."""
         for data in buffers:
             self.write(data)
 
     def write(self, data: Buffer) -> None:
-        """Take bytes of the broker, and hand each whole frame to who waits for it."""
+        """Receive bytes of the broker, and deliver each complete frame to the caller that waits for it."""
         received = self._received
         received += data
         while len(received) >= 4 and len(received) >= (size := 4 + int.from_bytes(received[:4], "big")):
@@ -201,22 +201,22 @@ class Peer:
             del received[:size]
 
     def close(self) -> None:
-        """End of the connection."""
+        """Close the connection."""
         self.abort()
 
     def abort(self) -> None:
-        """End of the connection: nobody is answered any more."""
+        """Close the connection; all waiting calls fail."""
         if self.is_aborted:
             return
         self.is_aborted = True
         for outcome in self._waiting:
             if not outcome.done():
-                outcome.set_exception(NetworkError("the connection was ended"))
+                outcome.set_exception(NetworkError("the connection was closed"))
         self._connection.connection_lost(None)
 
 
 class MemoryServer:
-    """Broker 1 with epoch 50, listener PLAINTEXT, and itself as the controller unless the test says otherwise."""
+    """Broker 1 with epoch 50 and the listener PLAINTEXT; it is the controller unless the test changes that."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class MemoryServer:
         replace: Mapping[ApiKey, Handler] | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """`settings` of server.properties; handlers in `replace` stand in for the real ones. `workers` convert."""
+        """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records."""
         properties = {
             "broker.id": str(BROKER_ID),
             "log.dirs": str(directory),
@@ -266,7 +266,7 @@ class MemoryServer:
         )
         self.elections = ElectionHandlers(controller=self.controller, view=self.view, clock=clock)
         self.changed: list[TopicPartition] = []
-        """Partitions of which UpdateMetadata told."""
+        """Partitions in UpdateMetadata requests so far."""
         self.broker_epoch = BROKER_EPOCH
         self.registered = asyncio.Event()
         self.registered.set()
@@ -326,7 +326,7 @@ class MemoryServer:
         )
 
     def _controllers(self) -> ControllerCheck | None:
-        """Nothing stands in ZooKeeper of the controller that `announce` stands for."""
+        """Do nothing: the controller that `announce` simulates is not in ZooKeeper."""
         return None
 
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
@@ -335,7 +335,7 @@ class MemoryServer:
         self.elections.image_changed(changed)
 
     async def start(self) -> None:
-        """Load the logs; ZooKeeper has the znodes that every cluster has."""
+        """Load the logs, and create the znodes that every cluster has."""
         for path in ("/brokers/topics", "/config/topics", "/config/changes", "/admin"):
             await self.zk.ensure_path(path)
         await self.logs.start(CLUSTER_ID, BROKER_ID)
@@ -355,7 +355,7 @@ class MemoryServer:
         await self.logs.close()
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """Ask by a connection that all calls share."""
+        """Send a request over a connection that all calls share."""
         return await self.peer.ask(api_key, version, message)
 
     async def announce(
@@ -367,7 +367,7 @@ class MemoryServer:
         leader_epoch: int = 0,
         brokers: Iterable[int] = (BROKER_ID,),
     ) -> None:
-        """Tell of the live brokers and of a topic; the first replica of each partition leads it."""
+        """Announce the live brokers and a topic, led by the first replica of each partition."""
         states: list[Message] = [
             {
                 "partition_index": number,

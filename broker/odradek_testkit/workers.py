@@ -1,7 +1,4 @@
-"""Workers for tests: the functions run at once, where the call is, so that virtual time and a disk in memory hold.
-
-Functions enter, their results leave; tests give it to what wants the port `base.ports.Workers`.
-"""
+"""Implements `base.ports.Workers` without processes, for virtual time and disks in memory: functions run in the caller."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ T = TypeVar("T")
 
 
 class InlineWorkers:
-    """`Workers` without processes."""
+    """`Workers` that run functions in the caller."""
 
     def __init__(self) -> None:
-        """Nobody has died."""
+        """Create workers that work."""
         self.dying = 0
-        """So many of the next calls end like a process that dies before it does anything."""
+        """Number of next calls that fail as if the process died before it did anything."""
         self.calls = 0
 
     async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
-        """The function's result, at once."""
+        """Return the result of the function, at once."""
         self.calls += 1
         if self.dying:
             self.dying -= 1
-            raise WorkerDiedError("the worker was told to die")
+            raise WorkerDiedError("the test made the worker die")
         return function(*arguments)

@@ -1,12 +1,13 @@
-"""A ZooKeeper ensemble for simulations: sessions that suspend, resume and expire, over the simulated network.
+"""A simulated ZooKeeper ensemble: sessions that suspend, resume and expire, over the simulated network.
 
-`SimulatedZk` fills the `ZkClient` port on a `MemoryTree` that it reaches only through messages: each takes time, keeps
-its order, and waits while the way is blocked. broker/tests/contract/zk holds it to the real client's behaviour.
+`SimulatedZk` implements the `ZkClient` port on a `MemoryTree`, to which it only sends messages: each takes time, keeps
+its order, and waits while the direction is blocked. `broker/tests/contract/zk` checks that it behaves like the real
+client.
 
-Fault model. A connection that says nothing for two thirds of the session time-out is given up: what is under way fails
-with `ConnectionLost`, and whether it was carried out stays unknown. The ensemble ends a session that it has not heard
-of for the time-out; its client learns that when it comes back. A host that dies says nothing any more. The ensemble
-itself loses nothing, and does not take part in `SimulatedNetwork`'s deaths.
+Fault model. The client closes a connection that is silent for two thirds of the session timeout: pending operations
+fail with `ConnectionLost`, and it is unknown whether they were carried out. The ensemble expires a session from which
+it has received nothing for the timeout; the client learns that when it reconnects. A host that dies sends nothing. The
+ensemble itself never fails and loses nothing.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from odradek_testkit.net import SimulatedNetwork, current_host
 _T = TypeVar("_T")
 
 ENSEMBLE: Final = "zookeeper"
-"""The ensemble's name as a host of the network."""
+"""The host name of the ensemble in the network."""
 
 _RETRY_S: Final = 0.2
 _PASSWORD: Final = bytes(16)
 
 
 class _Way:
-    """Messages in one direction, in order."""
+    """Sends messages in one direction, in order."""
 
     def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         self._network: Final = network
@@ -52,12 +53,12 @@ class _Way:
         self._is_cut = False
 
     def send(self, message: Callable[[], None]) -> None:
-        """Put a message on its way."""
+        """Send a message."""
         self._waiting.append(message)
         self._move()
 
     def cut(self) -> None:
-        """Whatever is under way is lost."""
+        """Drop all messages in flight."""
         self._is_cut = True
         self._waiting.clear()
 
@@ -82,44 +83,44 @@ class _Way:
 
 @dataclass(slots=True)
 class _Session:
-    """What the ensemble knows of a session."""
+    """A session in the ensemble."""
 
     timeout_s: float
     heard_at: float
 
 
 class SimulatedEnsemble:
-    """The ensemble: one tree and its sessions."""
+    """The ensemble: a tree and its sessions."""
 
     def __init__(self, network: SimulatedNetwork, tree: MemoryTree | None = None) -> None:
-        """An empty tree unless one is given."""
+        """Without `tree`, the tree is empty."""
         self.network: Final = network
         self.tree: Final = MemoryTree() if tree is None else tree
         self._sessions: Final[dict[int, _Session]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, timeout_s: float) -> int:
-        """A new session; its id."""
+        """Create a session and return its id."""
         session_id = next(self.tree.session_ids)
         self._sessions[session_id] = _Session(timeout_s, self.network.loop.time())
         self._watch_over()
         return session_id
 
     def hear(self, session_id: int) -> bool:
-        """A message of a session came; whether it is alive."""
+        """Record a message of a session. Returns whether the session is alive."""
         session = self._sessions.get(session_id)
         if session is not None:
             session.heard_at = self.network.loop.time()
         return session is not None
 
     def end(self, session_id: int) -> None:
-        """End a session, as its client, or whoever knows its password, or the time-out does. Idempotent."""
+        """End a session, as by its client, by another client with its password, or by the timeout. Idempotent."""
         if self._sessions.pop(session_id, None) is not None:
             self.tree.end_session(session_id)
 
     @property
     def sessions(self) -> frozenset[int]:
-        """Ids of the sessions that are alive."""
+        """Ids of the live sessions."""
         return frozenset(self._sessions)
 
     def _watch_over(self) -> None:
@@ -137,10 +138,10 @@ class SimulatedEnsemble:
 
 
 class SimulatedZk(MemoryZk):
-    """A client of the ensemble. Make it on behalf of the host that it belongs to, and `start` it."""
+    """A client of the ensemble. Create it on behalf of its host, and `start` it."""
 
     def __init__(self, ensemble: SimulatedEnsemble, settings: ZkSettings) -> None:
-        """Of the settings only the time-outs count."""
+        """Only the timeouts of the settings have an effect."""
         super().__init__(ensemble.tree)
         self._session_id = 0
         self._state = SessionState.CONNECTING
@@ -163,7 +164,7 @@ class SimulatedZk(MemoryZk):
     # Life
 
     async def start(self) -> None:
-        """Connect; `ConnectionLost` when that takes longer than `connection_timeout_ms`."""
+        """Connect. Raises `ConnectionLost` if that takes longer than `connection_timeout_ms`."""
         self._connect()
         try:
             async with asyncio.timeout(self._settings.connection_timeout_ms / 1000):
@@ -173,7 +174,7 @@ class SimulatedZk(MemoryZk):
             raise ConnectionLost("no ZooKeeper server answered") from None
 
     async def close(self) -> None:
-        """As the port says; an ensemble that cannot be reached ends the session by its time-out."""
+        """See `ZkClient`. If the ensemble cannot be reached, the session expires by its timeout."""
         if self._state is SessionState.CLOSED:
             return
         if self._state is SessionState.CONNECTED and self._out is not None:
@@ -203,7 +204,7 @@ class SimulatedZk(MemoryZk):
         return self._settings.session_timeout_ms / 1000
 
     def _connect(self) -> None:
-        """Begin a connection, and again until one stands."""
+        """Try to connect until a connection is established."""
         host = current_host()
         name = "anywhere" if host is None else host.name
         self._hang_up()
@@ -222,7 +223,7 @@ class SimulatedZk(MemoryZk):
         self._timer = self._network.loop.call_later(self._timeout_s / 3, self._connect)
 
     def _here(self, callback: Callable[[], object]) -> None:
-        """Run on behalf of this client's host: messages travel without one."""
+        """Run on behalf of this client's host, because messages are delivered on behalf of none."""
         self._network.loop.call_soon(callback, context=self._context)
 
     def _opened(self, way: _Way, session_id: int, *, is_expired: bool) -> None:
@@ -248,7 +249,7 @@ class SimulatedZk(MemoryZk):
             callback(event)
 
     def _ping(self) -> None:
-        """Every third of the time-out; what was not answered for two thirds is given up."""
+        """Send a ping every third of the timeout; close the connection if two thirds passed without an answer."""
         if self._timer is not None:
             self._timer.cancel()
         if self._state is not SessionState.CONNECTED or self._out is None:
@@ -270,7 +271,7 @@ class SimulatedZk(MemoryZk):
         self._heard_at = self._network.loop.time()
 
     def lose_connection(self) -> None:
-        """The connection breaks: what is under way fails, and the next one is begun."""
+        """End the connection: pending operations fail, and the next connection is tried."""
         if self._state is not SessionState.CONNECTED:
             return
         self._state = SessionState.SUSPENDED
@@ -295,7 +296,7 @@ class SimulatedZk(MemoryZk):
     # Operations
 
     async def _answer(self, path: str, operation: Callable[[], _T]) -> _T:
-        """Send one operation; its answer comes after the watches that it fires."""
+        """Send one operation. Its answer arrives after the notifications of the watches that it fires."""
         await self._ready(path)
         if self.failures:
             raise self.failures.pop(0)
@@ -329,7 +330,7 @@ class SimulatedZk(MemoryZk):
         elif not answer.done():
             answer.set_result(outcome)
         if isinstance(outcome, SessionExpired):
-            # A server closes the connection of a session that is over, and only the next one tells what became of it.
+            # A server closes the connection of an expired session; the client learns of the expiry with the next one.
             self.lose_connection()
 
     def _is_in(self, state: SessionState) -> bool:
@@ -347,10 +348,10 @@ class SimulatedZk(MemoryZk):
         except TimeoutError:
             raise ConnectionLost("there is no connection to ZooKeeper", path) from None
 
-    # Many at once, as one message
+    # Several operations in one message
 
     async def get_many(self, paths: Iterable[str]) -> dict[str, tuple[bytes, ZnodeStat] | None]:
-        """As the port says."""
+        """See `ZkClient`."""
         wanted = list(paths)
         tree = self.tree
 
@@ -361,7 +362,7 @@ class SimulatedZk(MemoryZk):
         return await self._answer("", read)
 
     async def children_many(self, paths: Iterable[str]) -> dict[str, list[str] | None]:
-        """As the port says."""
+        """See `ZkClient`."""
         wanted = list(paths)
         tree = self.tree
         return await self._answer(
@@ -378,12 +379,12 @@ class SimulatedZk(MemoryZk):
         return watch
 
     def tell_later(self, callback: Callable[[], None]) -> None:
-        """A watch fired at the ensemble: the message is on its way, in order with the answers."""
+        """Send the notification of a fired watch, in order with the answers."""
         if self._in is not None:
             self._in.send(lambda: self._here(callback))
 
     def arm(self, watch: _StandingWatch) -> None:
-        """Send what makes the ensemble tell of changes; called by the watch."""
+        """Register a watch with the ensemble; called by the watch."""
         session_id = self._session_id
 
         def at_server() -> None:
@@ -418,7 +419,7 @@ class _StandingWatch:
         self._client.arm(self)
 
     def registered(self, at_server: Watch) -> None:
-        """The ensemble knows of it; of a former connection it does not any more."""
+        """Record that the ensemble has registered the watch, unless the connection has ended meanwhile."""
         if self._at_server is not None:
             self._at_server.cancel()
         self._at_server = at_server
@@ -428,7 +429,7 @@ class _StandingWatch:
             self._callback()
 
     def cancel(self) -> None:
-        """Call back no more."""
+        """Cancel the watch."""
         self._active = False
         self._client.forget(self)
         if self._at_server is not None:

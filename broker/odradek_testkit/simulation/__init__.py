@@ -1,1 +1,1 @@
-"""Deterministic simulation of a whole cluster: production brokers and clients, and a world that is none but a seed."""
+"""Deterministic simulation of a cluster: production brokers and clients in an environment that a seed determines."""

@@ -1,4 +1,4 @@
-"""What a checker raises. The checkers raise it, `simulation.play` catches it."""
+"""The error that the checkers of a simulation raise; `play` catches it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Violation(AssertionError):  # noqa: N818 - the word of the design note
     """An invariant of docs/design/0008-simulation.md does not hold."""
 
     def __init__(self, invariant: str, what: str) -> None:
-        """`invariant` is its short name, the same for all its violations; `what` says what was seen."""
+        """`invariant` is the short name of the violated invariant; `what` describes the observation."""
         super().__init__(f"{invariant}: {what}")
         self.invariant: Final = invariant
         self.what: Final = what

@@ -1,8 +1,8 @@
-"""Does the faults of a plan to a world, each in its time, and takes the lasting ones back.
+"""Injects the faults of a plan into a world at their times, and ends the lasting ones.
 
-A `World` and a `Plan` enter; when `inject` returns, the network is healed, every disk works and every machine is on.
-`simulation.play` calls. What is done is noted in the world's trace. Invariant: of a plan that loses bytes, each loss
-waits until the cluster is whole, and the next one until the machine is back in every in-sync set
+When `inject` returns, the network and all disks work and every machine is on. `play` calls it. All faults are recorded
+in the trace of the world. Invariant: in a plan that loses data, each loss waits until the cluster is whole, that is,
+also until the machine of the previous loss is back in all ISRs
 (docs/design/0008-simulation.md, "What may be lost").
 """
 
@@ -39,20 +39,20 @@ from odradek_testkit.simulation.plan import (
 from odradek_testkit.simulation.world import Machine, World
 
 WHOLE_WITHIN_S: Final = 120.0
-"""Virtual seconds after which a cluster without faults must be whole."""
+"""Virtual seconds within which a cluster without faults must become whole."""
 LOOK_EVERY_S: Final = 0.1
 RESET_EVERY_S: Final = 0.07
 FAREWELL_S: Final = 0.02
-"""What the parent of a broker process takes to see that it is dead."""
+"""Time in which the parent of a broker process notices its death."""
 
 _GROWING: Final = frozenset({"write", "allocate", "create", "make directory"})
-"""Operations that a full disk refuses."""
+"""Operations that fail on a full disk."""
 
 
 async def inject(world: World, plan: Plan) -> None:
-    """Do every fault in its time; returns when all are over, the network is healed and all machines are on.
+    """Inject all faults at their times. Returns when all have ended, the network works and all machines are on.
 
-    Raises `Violation` when the cluster does not become whole before a loss, or after it.
+    Raises `Violation` if the cluster does not become whole before or after a loss.
     """
     faults = _Faults(world)
     begun_s = world.loop.time()
@@ -74,7 +74,7 @@ async def inject(world: World, plan: Plan) -> None:
 
 
 class _Ways:
-    """Which ways are blocked or slow, by how many faults: one that ends must not lift what another does."""
+    """Counts the faults that block or slow each link, so that the end of one does not end the effect of another."""
 
     def __init__(self, world: World) -> None:
         self._network: Final = world.loop.network
@@ -90,7 +90,7 @@ class _Ways:
         self._apply()
 
     def slow(self, way: tuple[str, str], extra_ms: int) -> None:
-        """Negative: take it back."""
+        """Negative `count`: remove it."""
         self._slow[way] += extra_ms
         self._apply()
 
@@ -103,13 +103,13 @@ class _Ways:
 
 
 class _Faults:
-    """One run's faults; `do` ends when what it did is over."""
+    """The faults of one run. `do` returns when the fault has ended."""
 
     def __init__(self, world: World) -> None:
         self._world: Final = world
         self._ways: Final = _Ways(world)
         self.loss: asyncio.Task[None] | None = None
-        """The loss under way."""
+        """The task of the current loss."""
         self._doers: Final[dict[type[Any], Callable[[Any], Awaitable[None]]]] = {
             Kill: self._kill,
             Stop: self._stop,
@@ -128,7 +128,7 @@ class _Faults:
         await self._doers[type(fault)](fault)
 
     def end(self) -> None:
-        """Everything works from now on."""
+        """End all remaining faults."""
         self._world.loop.network.heal()
         for machine in self._world.machines:
             machine.disk.fail = None
@@ -139,7 +139,7 @@ class _Faults:
     # Losses
 
     async def before_loss(self) -> None:
-        """Until the machine that lost its bytes is back, and everything else is as it should be."""
+        """Wait until the machine that lost data is back and the cluster is whole."""
         if self.loss is not None:
             await self.loss
         await self._whole()
@@ -165,10 +165,10 @@ class _Faults:
         machine = self._world.machines[fault.broker]
         credentials = None if machine.broker is None else machine.broker.zookeeper.credentials
         machine.kill()
-        if fault.farewell and credentials is not None:
+        if fault.ends_session and credentials is not None:
             await asyncio.sleep(FAREWELL_S)
             if not self._world.loop.network.is_blocked(machine.name, ENSEMBLE):
-                self._world.note("farewell", machine.name)
+                self._world.note("end-session", machine.name)
                 self._world.ensemble.end(credentials[0])
         await self._again(machine, fault.down_ms)
 
@@ -260,7 +260,7 @@ def _break(disk: MemoryFiles, operation: str) -> None:
 
 
 def missing(world: World) -> str:
-    """What the cluster still lacks to be whole, as ZooKeeper has it; empty when it is."""
+    """Return what is missing for the cluster to be whole, according to ZooKeeper; empty if nothing is."""
     nodes = world.ensemble.tree.nodes
     for machine in world.machines:
         if not machine.is_serving:
@@ -270,7 +270,7 @@ def missing(world: World) -> str:
     if layout.CONTROLLER not in nodes:
         return "there is no controller"
     if world.ensemble.tree.children(layout.DELETE_TOPICS) if layout.DELETE_TOPICS in nodes else ():
-        return "a topic is to be deleted"
+        return "the deletion of a topic is pending"
     for topic in world.ensemble.tree.children(layout.TOPICS) if layout.TOPICS in nodes else ():
         assigned = layout.TopicAssignment.decode(topic, nodes[layout.topic_path(topic)].data)
         for number, assignment in assigned.partitions.items():
@@ -290,5 +290,5 @@ def _lacks(world: World, partition: TopicPartition, assignment: layout.ReplicaAs
     if state.leader not in state.isr:
         return f"{partition} has no leader"
     if set(state.isr) != set(assignment.replicas):
-        return f"{partition} has the in-sync set {list(state.isr)} of {list(assignment.replicas)}"
+        return f"{partition} has the ISR {list(state.isr)} of {list(assignment.replicas)}"
     return ""

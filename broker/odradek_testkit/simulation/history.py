@@ -1,8 +1,8 @@
-"""What the clients of a simulation asked for and what they were told: the ground on which `verdict` judges.
+"""Records the requests of the clients of a simulation and their answers, which `verdict` checks.
 
-`workload` writes, while the run goes on; `verdict` and the trace's digest read. Times are virtual milliseconds. What is
-wrong at a glance, whatever the logs hold in the end, raises at once: a partition with two owners in a generation, a
-reader that sees an offset twice. Invariant: an entry only grows; what was told is never taken back.
+`workload` writes it during the run; `verdict` and the digest of the trace read it. Times are virtual milliseconds.
+Violations that do not depend on the final logs raise an error at once: a partition with two owners in one generation,
+or a reader that sees an offset twice. Invariant: entries are only added to; an answer is never changed.
 """
 
 from __future__ import annotations
@@ -20,71 +20,72 @@ __all__ = ["AdminOutcome", "Answer", "Commit", "GroupHistory", "History", "Readi
 
 
 class Answer(Enum):
-    """What became of a request, as its client knows."""
+    """The outcome of a request, as far as its client knows."""
 
     UNKNOWN = "unknown"
-    """No answer: it may have been done, or be done yet."""
+    """No answer: the request may have been carried out, or may still be."""
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
-    """An error. For a record this is no promise that it is not there: its first try may have been written."""
+    """An error. A record may nevertheless be in the log: its first attempt may have been written."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """A record on its way. `record_id` is its value, by which it is known; `number` counts its producer's records."""
+    """A sent record. `record_id` is its value, which identifies it; `number` counts its producer's records."""
 
     record_id: bytes
     number: int
     topic: str
     partition: int | None
-    """None while the client's partitioner decides."""
+    """None until the client's partitioner has decided."""
     answer: Answer = Answer.UNKNOWN
     offset: int = -1
     error: str = ""
 
     def acknowledged(self, partition: int, offset: int) -> None:
-        """It is at `offset`; -1 when the broker does not say."""
+        """Record that it was acknowledged at `offset`; -1 if the broker did not return an offset."""
         self.answer, self.partition, self.offset = Answer.ACKNOWLEDGED, partition, offset
 
     def refused(self, error: str) -> None:
-        """Its producer gave it up."""
+        """Record that the producer gave up."""
         self.answer, self.error = Answer.REFUSED, error
 
 
 @dataclass(slots=True, kw_only=True)
 class ProducerHistory:
-    """What one producer sent, in its order."""
+    """The records of one producer, in order."""
 
     name: str
     idempotent: bool
-    """With `acks=all`: nothing may be lost, doubled or overtaken. Else `acks=1`: only what was never sent is wrong."""
+    """Whether it uses `acks=all`: no record may be lost, duplicated or reordered. With `acks=1` only records that were
+    never sent are a violation."""
     records: list[Sent] = field(default_factory=list)
 
     def send(self, topic: str, partition: int | None) -> Sent:
-        """The next record."""
+        """Add the next record."""
         number = len(self.records)
         sent = Sent(b"%s-%06d" % (self.name.encode(), number), number, topic, partition)
         self.records.append(sent)
         return sent
 
     def count(self, answer: Answer) -> int:
-        """Records that ended so."""
+        """Return the number of records with this outcome."""
         return sum(sent.answer is answer for sent in self.records)
 
 
 @dataclass(slots=True, kw_only=True)
 class Reading:
-    """What one reader saw of one partition: the values by offset, and the highest watermark that it was told."""
+    """What one reader saw of one partition: values by offset, and the largest high watermark that it received."""
 
     records: dict[int, bytes] = field(default_factory=dict)
     high_watermark: int = -1
 
     def saw(self, reader: str, partition: TopicPartition, offset: int, record_id: bytes) -> None:
-        """A record. Raises `Violation` when it was seen before, or is not below what is said to be replicated."""
+        """Add a record. Raises `Violation` if it was seen before, or is not below the high watermark."""
         if offset in self.records:
             raise Violation("seen-once", f"{reader} saw offset {offset} of {partition} again: {record_id!r}")
         if offset >= self.high_watermark:
-            what = f"{reader} saw {record_id!r} at {offset} of {partition}, told a high watermark of"
+            what = f"{reader} saw {record_id!r} at {offset} of {partition}, with a high watermark of"
             raise Violation("seen-replicated", f"{what} {self.high_watermark}")
         self.records[offset] = record_id
 
@@ -97,39 +98,39 @@ class Commit:
     offset: int
     began_ms: float
     ended_ms: float = inf
-    """When the answer came; an unknown one may be done at any time."""
+    """When the answer arrived; a commit without an answer may be carried out at any time."""
     answer: Answer = Answer.UNKNOWN
 
 
 @dataclass(slots=True)
 class GroupHistory:
-    """One group: who owned what, what was handed out, what was committed."""
+    """One group: owners of partitions, delivered records, and commits."""
 
     clean: bool = True
-    """No election is unclean. An unclean one can drop the newest records of the offsets topic, which the old leader had
-    committed. The next coordinator then uses the number of a lost generation again."""
+    """Whether there is no unclean election. An unclean election can lose the newest committed records of the offsets
+    topic; the next coordinator then uses the number of a lost generation again."""
     owners: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
-    """The member that was given a partition, by generation and partition."""
+    """The owner of a partition, by generation and partition."""
     handed: dict[TopicPartition, set[int]] = field(default_factory=dict)
-    """Offsets of the records that any member got."""
+    """Offsets of the records that any member received."""
     commits: dict[TopicPartition, list[Commit]] = field(default_factory=dict)
 
     def assigned(self, generation: int, member: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """A member got partitions. Raises `Violation` when another one has any of them in the same generation."""
+        """Record an assignment. Raises `Violation` if another member owns a partition in the same generation."""
         for partition in partitions:
             owner = self.owners.setdefault((generation, partition), member)
             if owner != member:
-                what = f"{partition} was given to {owner} and to {member} in generation {generation}"
+                what = f"{partition} was assigned to {owner} and to {member} in generation {generation}"
                 if self.clean:
                     raise Violation("one-owner", what)
                 self.owners[generation, partition] = member
 
     def got(self, partition: TopicPartition, offsets: list[int]) -> None:
-        """Records were handed to a member."""
+        """Record that a member received records."""
         self.handed.setdefault(partition, set()).update(offsets)
 
     def commit(self, offsets: Mapping[TopicPartition, int], now_ms: float) -> list[Commit]:
-        """A commit begins; end it with `settle`."""
+        """Record the start of a commit; `settle` records its end."""
         begun = [
             Commit(partition=partition, offset=offset, began_ms=now_ms) for partition, offset in sorted(offsets.items())
         ]
@@ -139,12 +140,14 @@ class GroupHistory:
 
     @staticmethod
     def settle(commits: list[Commit], answer: Answer, now_ms: float) -> None:
-        """The answer to a commit."""
+        """Record the answer to a commit."""
         for commit in commits:
             commit.answer, commit.ended_ms = answer, now_ms
 
     def may_be_committed(self, partition: TopicPartition) -> set[int | None]:
-        """What a fetch may say at the end: offsets that no acknowledged, later commit has replaced; None for none."""
+        """Return the possible committed offsets at the end: those that no later acknowledged commit replaced.
+
+        None stands for no offset."""
         commits = self.commits.get(partition, [])
         possible = [commit for commit in commits if commit.answer is not Answer.REFUSED]
         last_began = max((c.began_ms for c in commits if c.answer is Answer.ACKNOWLEDGED), default=-inf)
@@ -154,7 +157,7 @@ class GroupHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOutcome:
-    """An admin operation and its end: `error` is empty when it was done."""
+    """An admin operation and its result: `error` is empty if it succeeded."""
 
     at_ms: float
     operation: str
@@ -162,34 +165,34 @@ class AdminOutcome:
 
 
 class History:
-    """Everything that the clients of one run know."""
+    """The histories of all clients of one run."""
 
     def __init__(self) -> None:
-        """Nothing has happened."""
+        """Create an empty history."""
         self.producers: Final[dict[str, ProducerHistory]] = {}
         self.readings: Final[dict[str, dict[TopicPartition, Reading]]] = {}
         self.groups: Final[dict[str, GroupHistory]] = {}
         self.operations: Final[list[AdminOutcome]] = []
 
     def producer(self, name: str, *, idempotent: bool) -> ProducerHistory:
-        """A new producer's history."""
+        """Return the history of a new producer."""
         history = self.producers[name] = ProducerHistory(name=name, idempotent=idempotent)
         return history
 
     def reading(self, reader: str, partition: TopicPartition) -> Reading:
-        """What a reader saw of a partition until now."""
+        """Return what a reader has seen of a partition so far."""
         return self.readings.setdefault(reader, {}).setdefault(partition, Reading())
 
     def group(self, group_id: str, *, clean: bool = True) -> GroupHistory:
-        """A group's history; `clean` counts when it is new."""
+        """Return a group's history; `clean` is used if it is new."""
         return self.groups.setdefault(group_id, GroupHistory(clean=clean))
 
     def count(self, answer: Answer) -> int:
-        """Records of all producers that ended so."""
+        """Return the number of records of all producers with this outcome."""
         return sum(producer.count(answer) for producer in self.producers.values())
 
     def lines(self) -> list[str]:
-        """All of it as text, for a digest: equal runs give equal lines."""
+        """Return the history as text, for a digest: equal runs have equal lines."""
         found: list[str] = []
         for producer in self.producers.values():
             found.extend(

@@ -1,23 +1,22 @@
-"""What must hold after each step: looked up in the brokers and in the ensemble, compared with what was seen before.
+"""Invariants that must hold after each step. They compare the brokers and the ensemble with earlier observations.
 
-A `World` enters, a `Violation` may leave; `simulation.play` has `look` called before each jump of virtual time.
+`play` calls `look` before each jump of the virtual time; it raises `Violation`. Some invariants need an explanation:
 
-What is subtle about them:
+- Two brokers may *believe* that they are leader, or controller, at the same time, if one was replaced and does not know
+  it yet. They must believe so in different epochs. Therefore epochs are compared over the whole run, including dead
+  brokers. Followers are checked, too: in one epoch all brokers name the same leader.
+- A restarted broker may have lost everything but its log, so values that never fall are only compared until the next
+  restart. A partition that was removed from a broker and assigned again is another object, which starts from its
+  checkpoint.
+- A topic that was deleted and created again starts at epoch 0, so observations are stored by topic id. Below
+  inter-broker protocol 2.8 topics have no id; then a topic whose name was used twice is not compared between machines.
+- The high watermark of a new leader may be below that of the previous one, and a follower's may fall with it. Only the
+  leader's never falls within an epoch, and every member of its ISR that follows in the same epoch has all records below
+  it. A member in another state (dead, or not informed yet) is not checked.
+- With an old protocol a leader writes its ISR to ZooKeeper itself, with the controller epoch that it knows. Therefore
+  the epoch of the current controller is required only in states that begin a leader epoch.
 
-- Two brokers may *believe* to lead, or to be the controller, at the same time: one was replaced and has not heard of
-  it. They must then believe so of different epochs, so epochs are what is compared, over the whole run and over dead
-  brokers, too. A follower's word counts as well: in one epoch everybody names the same leader.
-- A broker that starts again may forget everything but its log: what never falls is remembered of one life. A
-  partition that was taken from a broker and given back is another object, which begins at its checkpoint again.
-- A topic that was deleted and made anew begins at epoch 0 again: what is remembered belongs to its id. Below
-  inter-broker protocol 2.8 topics have none; then one of a name that has come twice is not compared over machines.
-- A new leader's high watermark may lie below the one before it, and a follower's may fall with it. It is the leader's
-  that never falls within an epoch, and below it every member of the leader's in-sync set that follows in this very
-  epoch has all records. A member that does not (it is dead, it has not heard yet) proves nothing.
-- A leader writes its in-sync set to ZooKeeper itself where the protocol is that old, stamped with the controller epoch
-  that it knows of. So the reigning controller's stamp is demanded of states that begin a leader epoch.
-
-Looking costs nothing for a machine that stood still: `Host.turns` says so.
+Checking a machine that has not run since the last time costs nothing (`Host.turns`).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ LEADER_EPOCH: Final = "leader-epoch-falls"
 ONE_CONTROLLER: Final = "one-controller"
 CONTROLLER_EPOCH: Final = "controller-epoch-falls"
 FENCED_CONTROLLER: Final = "fenced-controller"
-"""A controller that was replaced has begun a reign of a leader."""
+"""A replaced controller has begun a leader epoch."""
 MARKS: Final = "marks"
 """Not log start <= last stable offset <= high watermark <= log end."""
 HIGH_WATERMARK: Final = "high-watermark-falls"
 REPLICATED: Final = "replicated"
-"""A member of the in-sync set lacks records below the leader's high watermark."""
+"""A member of the ISR lacks records below the leader's high watermark."""
 IN_SYNC_SET: Final = "in-sync-set"
-"""It is empty, or has members that are no replicas."""
+"""The ISR is empty, or has members that are not replicas."""
 PARTITION_EPOCH: Final = "partition-epoch-falls"
 
 _LOOKED_INTO: Final = frozenset({BrokerState.RUNNING, BrokerState.PENDING_CONTROLLED_SHUTDOWN})
@@ -52,7 +51,7 @@ _STATE: Final = "/state"
 
 
 class _Seen(NamedTuple):
-    """One partition of one broker, as it was at the last look."""
+    """One partition of one broker, as of the last check."""
 
     partition: HostedPartition
     leader_epoch: int
@@ -67,22 +66,22 @@ class _Seen(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """A machine in one life of its broker."""
+    """A machine between two starts of its broker."""
 
     machine: Machine
     broker: Broker | None = None
     turns: int = -1
     controller_epoch: int = NO_EPOCH
-    """Highest of those whose requests it has obeyed."""
+    """The highest controller epoch whose requests it has accepted."""
     seen: dict[TopicPartition, _Seen] = field(default_factory=dict)
 
     def renew(self, broker: Broker) -> None:
-        """Another life begins."""
+        """Forget the observations of the broker, because it was restarted."""
         self.broker, self.controller_epoch = broker, NO_EPOCH
         self.seen.clear()
 
     def hosted(self, topic_partition: TopicPartition) -> HostedPartition | None:
-        """The partition as it is now, if it was seen in this life and the broker serves."""
+        """Return the current state of a partition, if it was seen since the start and the broker serves."""
         seen, broker = self.seen.get(topic_partition), self.broker
         if seen is None or broker is None or broker is not self.machine.broker or broker.state not in _LOOKED_INTO:
             return None
@@ -90,25 +89,25 @@ class _Watched:
 
 
 class Invariants:
-    """Remembers what it saw, since half of what must hold speaks of what never falls."""
+    """Checks the invariants, and stores its observations because many invariants are about values that never fall."""
 
     def __init__(self, world: World) -> None:
-        """Nothing is known yet."""
+        """Start without observations."""
         self._tree: Final = world.ensemble.tree
         self._watched: Final = {machine.broker_id: _Watched(machine) for machine in world.machines}
         self._leaders: Final[dict[tuple[object, TopicPartition, int], int]] = {}
-        """By the topic's id, the partition and the leader epoch."""
+        """Leaders by topic id, partition and leader epoch."""
         self._controllers: Final[dict[int, int]] = {}
-        """By their epoch."""
+        """Controllers by epoch."""
         self._births: Final[dict[str, set[int]]] = {}
-        """Zxids of the transactions that made the topics of a name."""
+        """Zxids of the transactions that created topics, by name."""
         self._zxid = -1
         self._controller_epoch = NO_EPOCH
         self._states: Final[dict[str, tuple[Any, layout.PartitionState]]] = {}
-        """Znodes of partitions' states and what they say, by path."""
+        """Znodes of partition states and their content, by path."""
 
     def look(self) -> None:
-        """Compare everything with what was seen before. Raises `Violation`."""
+        """Check everything and compare it with earlier observations. Raises `Violation`."""
         if self._tree.last_zxid != self._zxid:
             self._zxid = self._tree.last_zxid
             self._look_into_tree()
@@ -175,7 +174,7 @@ class Invariants:
             return
         assignment = layout.TopicAssignment.decode(partition.topic, node.data).partitions.get(partition.partition)
         if assignment is not None and not set(state.isr) <= set(assignment.replicas):
-            _fail(IN_SYNC_SET, f"{partition} has {list(state.isr)} in sync, of {list(assignment.replicas)}")
+            _fail(IN_SYNC_SET, f"{partition} has the ISR {list(state.isr)} of the replicas {list(assignment.replicas)}")
 
     # Brokers
 
@@ -185,10 +184,10 @@ class Invariants:
         if epoch != NO_EPOCH:
             first = self._controllers.setdefault(epoch, watched.machine.broker_id)
             if first != watched.machine.broker_id:
-                _fail(ONE_CONTROLLER, f"{name} and broker-{first} reigned in controller epoch {epoch}")
+                _fail(ONE_CONTROLLER, f"{name} and broker-{first} were controllers in epoch {epoch}")
         obeyed = broker.replicas.roles.controller_epoch
         if obeyed < watched.controller_epoch:
-            _fail(CONTROLLER_EPOCH, f"{name} obeyed epoch {obeyed} after {watched.controller_epoch}")
+            _fail(CONTROLLER_EPOCH, f"{name} accepted controller epoch {obeyed} after {watched.controller_epoch}")
         watched.controller_epoch = obeyed
         seen = watched.seen
         for topic_partition, partition in broker.replicas.table.online.items():
@@ -229,7 +228,7 @@ class Invariants:
             self._check_replicated(led)
 
     def _incarnation(self, partition: HostedPartition) -> object | None:
-        """What tells a topic from an earlier one of its name; None when nothing does."""
+        """Return what distinguishes a topic from an earlier one with its name; None if nothing does."""
         if partition.log.topic_id is not None:
             return partition.log.topic_id
         return "only" if len(self._births.get(partition.topic_partition.topic, ())) <= 1 else None
@@ -254,7 +253,7 @@ class Invariants:
             _fail(IN_SYNC_SET, f"{where}: {list(committed)}, of {list(replicas)}")
 
     def _check_replicated(self, led: HostedPartition) -> None:
-        """Those in sync that follow in this epoch have everything below the leader's high watermark."""
+        """Check that ISR members that follow in this epoch have all records below the leader's high watermark."""
         for member in led.in_sync.maximal:
             watched = self._watched.get(member)
             other = None if watched is None else watched.hosted(led.topic_partition)
@@ -267,7 +266,7 @@ class Invariants:
 
 
 def _check_falls(where: str, now: _Seen, before: _Seen) -> None:
-    """What never falls while a broker keeps a partition."""
+    """Check the values that never fall while a broker hosts a partition."""
     if now.leader_epoch < before.leader_epoch:
         _fail(LEADER_EPOCH, f"{where}: was {before.leader_epoch}, is {now.leader_epoch}")
     if now.partition_epoch < before.partition_epoch:

@@ -1,8 +1,8 @@
-"""What a seed draws: the size of a cluster, its settings, its topics, the load, and the faults with their times.
+"""Generates the plan of a run from a seed: cluster size, settings, topics, load, and faults with their times.
 
-A seed enters, a `Plan` of plain values leaves; equal seeds give equal plans, whatever runs around them. `faults` does
-the faults, `workload` the rest. Invariant: a plan never does what nobody can survive (docs/design/0008-simulation.md,
-"What may be lost"): its kind says what may fail, and together with what.
+A `Plan` consists of plain values; equal seeds give equal plans. `faults` injects the faults, `workload` creates the
+load. Invariant: a plan contains no combination of faults that a cluster cannot survive (docs/design/0008-simulation.md,
+"What may be lost"): its kind limits which faults may occur together.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 ACKED: Final = "acked"
-"""Written with acks=all by idempotent producers; never lost, doubled or reordered."""
+"""Topic that idempotent producers write to with acks=all: no record may be lost, duplicated or reordered."""
 QUICK: Final = "quick"
-"""Written with acks=1: may lose its newest records, and must still be equal on all replicas."""
+"""Topic that is written to with acks=1: it may lose its newest records, but all replicas must be equal."""
 SIDE: Final = "side"
-"""Topics of this name and a number come and go."""
+"""Prefix of topics that are created and deleted during the run."""
 
 CLIENTS: Final = "clients"
 ENSEMBLE: Final = "zookeeper"
-"""Names of the hosts that are no machines."""
+"""Names of the hosts that are not machines of brokers."""
 
 
 class Kind(Enum):
-    """What a plan may do to disks."""
+    """Which failures of disks a plan may have."""
 
     CRASHES = "crashes"
-    """Anything that loses no byte that was written."""
+    """Failures that lose no written data."""
     LOSSES = "losses"
-    """One machine at a time loses its power or disk, when everything else is well."""
+    """One machine at a time loses its power or disk, while everything else works."""
     SYNCED = "synced"
-    """Every record is synced before it is acknowledged, and power fails anywhere."""
+    """Every record is synced before it is acknowledged, and the power may fail on any machines."""
     UNCLEAN = "unclean"
-    """As `CRASHES`, and replicas that are not in sync may lead."""
+    """As `CRASHES`, with unclean leader elections."""
 
 
 # Faults
@@ -44,16 +44,16 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """SIGKILL; started again after `down_ms`. `farewell`: its parent process ends its ZooKeeper session at once."""
+    """SIGKILL; restart after `down_ms`. `ends_session`: the parent process ends its ZooKeeper session at once."""
 
     broker: int
     down_ms: int
-    farewell: bool
+    ends_session: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """SIGTERM; started again `down_ms` after its end."""
+    """SIGTERM; restart `down_ms` after the process has ended."""
 
     broker: int
     down_ms: int
@@ -61,7 +61,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LosePower:
-    """Machines vanish at once, with what they had not synced; on again after `down_ms`."""
+    """Power failure of several machines at once, which lose unsynced data; restart after `down_ms`."""
 
     brokers: tuple[int, ...]
     down_ms: int
@@ -69,7 +69,7 @@ class LosePower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wipe:
-    """A machine vanishes, and comes back with an empty disk after `down_ms`."""
+    """Power failure of a machine, which restarts with an empty disk after `down_ms`."""
 
     broker: int
     down_ms: int
@@ -92,7 +92,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Nothing comes through from `source` to `target`, hosts by name; nor back when `both`."""
+    """The network blocks data from host `source` to host `target`, and in the other direction if `both`."""
 
     source: str
     target: str
@@ -102,7 +102,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """Everything from `source` to `target` takes `extra_ms` longer."""
+    """Data from `source` to `target` takes `extra_ms` longer."""
 
     source: str
     target: str
@@ -112,7 +112,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """Every connection between two hosts breaks, `times` in quick succession."""
+    """All connections between two hosts are reset, `times` in quick succession."""
 
     source: str
     target: str
@@ -121,14 +121,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperOutage:
-    """Nobody reaches the ensemble."""
+    """No host can reach the ensemble."""
 
     for_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailDisk:
-    """A disk refuses an operation for a while: `write`, as when it is full, or `sync`."""
+    """An operation of a disk fails for a while: `write`, as if the disk was full, or `sync`."""
 
     broker: int
     operation: str
@@ -145,7 +145,7 @@ Fault: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A topic to be made. `acks` is how it is written to: -1 or 1; 0 when nobody does."""
+    """A topic to be created. `acks` of its producers: -1 or 1; 0 if it has none."""
 
     name: str
     partitions: int
@@ -156,7 +156,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
-    """Make a topic."""
+    """Create a topic."""
 
     topic: TopicPlan
 
@@ -170,7 +170,7 @@ class DeleteTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """Let a topic have `total` partitions."""
+    """Increase the number of partitions of a topic to `total`."""
 
     name: str
     total: int
@@ -196,7 +196,7 @@ class Reassign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelReassignment:
-    """Take a reassignment back, if it is still under way."""
+    """Cancel a reassignment if it is still in progress."""
 
     name: str
     partition: int
@@ -204,7 +204,7 @@ class CancelReassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectPreferred:
-    """Give all partitions their preferred leaders."""
+    """Elect the preferred leaders of all partitions."""
 
 
 AdminOperation: TypeAlias = (
@@ -214,15 +214,15 @@ AdminOperation: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run. Times are virtual milliseconds after the load has begun, in their order."""
+    """One run. Times are virtual milliseconds since the start of the load, in order."""
 
     seed: int
     kind: Kind
     brokers: int
     properties: Mapping[str, str]
-    """Of every broker, on top of the world's."""
+    """Settings of all brokers, in addition to those of the world."""
     topics: tuple[TopicPlan, ...]
-    """Made before the load begins."""
+    """Topics that are created before the load starts."""
     producers: int
     consumers: int
     load_ms: int
@@ -231,7 +231,7 @@ class Plan:
 
 
 def draw(seed: int, kind: Kind | None = None) -> Plan:
-    """The plan of a seed; of a kind that the seed chooses too, unless it is given."""
+    """Return the plan of a seed. Without `kind`, the seed chooses that, too."""
     chance = random.Random(f"plan-{seed}")
     drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     kind = drawn if kind is None else kind
@@ -257,7 +257,7 @@ _T = TypeVar("_T")
 
 
 def _timed(chance: random.Random, things: Sequence[_T], load_ms: int, *, in_order: bool) -> tuple[tuple[int, _T], ...]:
-    """Spread over the load, now and then two at nearly the same moment."""
+    """Return times spread over the load; sometimes two are nearly equal."""
     times = [chance.randrange(500, load_ms) for _ in things]
     for index in range(1, len(times)):
         if chance.random() < 0.25:
@@ -271,7 +271,7 @@ def _timed(chance: random.Random, things: Sequence[_T], load_ms: int, *, in_orde
 
 
 def _properties(chance: random.Random, kind: Kind) -> Mapping[str, str]:
-    """Settings of all brokers. Intervals are short: a run has a minute, in which everything shall happen."""
+    """Return the settings of all brokers. Intervals are short, so that everything happens in a run of a minute."""
     drawn = {
         "zookeeper.session.timeout.ms": chance.choice(("2000", "4000", "6000", "9000")),
         "replica.lag.time.max.ms": chance.choice(("1500", "3000", "6000")),
@@ -320,12 +320,12 @@ def _topics(chance: random.Random, kind: Kind, brokers: int) -> tuple[TopicPlan,
 
 
 def _quick_replicas(chance: random.Random, kind: Kind) -> int:
-    """Two are few enough to be lost one after the other: one by its disk, one by its session."""
+    """Return the number of replicas. Two could both be lost: one by its disk, one by its session."""
     return 3 if kind is Kind.LOSSES else chance.choice((2, 3))
 
 
 def _operations(chance: random.Random, kind: Kind, brokers: int) -> list[AdminOperation]:
-    """What administrators do, in an order that makes sense: side topics come before they grow and go."""
+    """Return admin operations in a possible order: side topics are created before they are extended and deleted."""
     done: list[AdminOperation] = []
     for number in range(chance.choice((0, 1, 1, 2))):
         name = f"{SIDE}-{number}"
@@ -355,12 +355,12 @@ def _operations(chance: random.Random, kind: Kind, brokers: int) -> list[AdminOp
 
 
 def _down_ms(chance: random.Random) -> int:
-    """From back at once, before anybody noticed, to longer than every time-out."""
+    """Return a downtime: from so short that no broker notices it, to longer than all timeouts."""
     return round(chance.choice((0, 400, 3_000, 12_000)) * (0.5 + chance.random()))
 
 
 def _kill(chance: random.Random, brokers: int) -> Fault:
-    return Kill(broker=chance.randrange(brokers), down_ms=_down_ms(chance), farewell=chance.random() < 0.6)
+    return Kill(broker=chance.randrange(brokers), down_ms=_down_ms(chance), ends_session=chance.random() < 0.6)
 
 
 def _stop(chance: random.Random, brokers: int) -> Fault:
@@ -377,7 +377,7 @@ def _end_session(chance: random.Random, brokers: int) -> Fault:
 
 
 def _ends(chance: random.Random, brokers: int) -> tuple[str, str]:
-    """Two hosts, one of them a machine."""
+    """Return two hosts, one of which is a machine."""
     one = chance.randrange(brokers)
     others = [_host(other) for other in range(brokers) if other != one]
     other = chance.choice([*others, ENSEMBLE, ENSEMBLE, CLIENTS, CLIENTS])
@@ -418,7 +418,7 @@ def _fail_disk(chance: random.Random, brokers: int) -> Fault:
 
 
 def _lose_power(chance: random.Random, brokers: int) -> Fault:
-    """One machine, some, or the whole room."""
+    """Return one, several or all machines."""
     count = chance.choice((1, 1, 2, brokers))
     return LosePower(brokers=tuple(sorted(chance.sample(range(brokers), count))), down_ms=_down_ms(chance))
 
@@ -453,10 +453,10 @@ def _synced(chance: random.Random, brokers: int) -> list[Fault]:
 
 
 def _losses(chance: random.Random, brokers: int) -> list[Fault]:
-    """Losses, each followed by one thing at most that goes wrong beside it.
+    """Return losses, each with at most one other fault.
 
-    One session may end and messages may be slow, below every time-out. A second session's end would leave the machine
-    that lost its bytes alone in an in-sync set.
+    One session may expire and messages may be slow, but below all timeouts. If a second session expired, an ISR could
+    contain only the machine that lost data.
     """
     found: list[Fault] = []
     for _ in range(chance.choice((1, 2))):

@@ -1,8 +1,8 @@
-"""Production code with one thing wrong, put in the place of the right one for one run.
+"""Planted bugs: defective variants of production code, which replace the correct code for one run.
 
-A checker that never failed proves nothing. Each `Plant` names a seed and the invariants that its fault breaks there;
-broker/tests/sim/test_planted plays them. Invariant: a plant that no longer applies is an error: what it replaces must
-exist, and the wrong branch must have been taken.
+They prove that the checkers find violations. Each `Plant` has a seed and the invariants that its bug breaks with it;
+`broker/tests/sim/test_planted` plays them. Invariant: a plant that no longer applies is an error: the code that it
+replaces must exist, and the defective branch must have been taken.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from odradek.replication.partition import Partition
 from odradek.replication.roles import ReplicaRoles
 
 Bite: TypeAlias = Callable[[], None]
-"""Called when a plant does something else than the code that it replaces."""
+"""Called when a plant behaves differently from the code that it replaces."""
 Wrong: TypeAlias = Callable[[Any, Bite], Any]
-"""The original and a `Bite` enter, what takes its place leaves."""
+"""A function from the original code and a `Bite` to its replacement."""
 
 
 class PlantError(Exception):
@@ -41,33 +41,33 @@ class Plant:
     seed: int
     """Finds it."""
     finds: frozenset[str]
-    """Invariants of which this seed breaks the one or the other; which is seen first is the schedule's choice."""
+    """Invariants, one of which this seed breaks; the schedule determines which is detected first."""
     patches: tuple[tuple[Any, str, Wrong], ...]
-    """Class or module, attribute, and what takes its place."""
+    """Class or module, attribute, and the function that returns its replacement."""
 
 
 class Planted:
-    """A plant in force."""
+    """An active plant."""
 
     def __init__(self, plant: Plant) -> None:
-        """Nothing has gone wrong yet."""
+        """The defective code has not run yet."""
         self.plant: Final = plant
         self.bites = 0
-        """How often it did something wrong."""
+        """Number of times that the defective code made a difference."""
 
     def bite(self) -> None:
-        """Something goes wrong now."""
+        """Count that the defective code makes a difference."""
         self.bites += 1
 
 
 @contextmanager
 def planted(plant: Plant) -> Iterator[Planted]:
-    """Put a plant in force; the right code is back at the end. Raises `PlantError`."""
+    """Replace the code while the block runs. Raises `PlantError`."""
     state = Planted(plant)
     with ExitStack() as undo:
         for owner, attribute, wrong in plant.patches:
             if attribute not in vars(owner):
-                raise PlantError(f"{plant.name}: {owner.__name__} has no {attribute} of its own any more")
+                raise PlantError(f"{plant.name}: {owner.__name__} no longer defines {attribute}")
             right = vars(owner)[attribute]
             undo.callback(setattr, owner, attribute, right)
             function = right.__func__ if isinstance(right, staticmethod) else right
@@ -91,7 +91,7 @@ def _acknowledge_at_once(right: Any, bite: Bite) -> Any:
 
 
 def _cut_to_high_watermark(right: Any, bite: Bite) -> Any:
-    """As before KIP-101."""
+    """A follower truncates to its high watermark, as before KIP-101."""
 
     def follow(self: Any, partition: Any, state: Any) -> None:
         log = partition.log
@@ -120,7 +120,7 @@ def _count_one_follower(right: Any, bite: Bite) -> Any:
 
 
 def _let_it_fall(right: Any, bite: Bite) -> Any:
-    """The high watermark is what is replicated now, whatever it was."""
+    """The high watermark may fall to what is replicated now."""
 
     def advance(self: Any, now_ms: float) -> bool:
         ends = [replica.log_end_offset for replica in self.followers() if replica.log_end_offset >= 0]
@@ -136,7 +136,7 @@ def _let_it_fall(right: Any, bite: Bite) -> Any:
 
 
 def _join_early(right: Any, bite: Bite) -> Any:
-    """Whoever fetches is in sync."""
+    """Every follower that fetches joins the ISR."""
 
     def should_expand(self: Any, replica: Any) -> bool:
         if right(self, replica):
@@ -150,7 +150,7 @@ def _join_early(right: Any, bite: Bite) -> Any:
 
 
 def _no_divergence(right: Any, bite: Bite) -> Any:
-    """A leader does not look at the epoch of what a follower has last (KIP-595)."""
+    """A leader does not check the epoch of a follower's last record (KIP-595)."""
 
     def divergence(partition: Any, entry: Any) -> Any:
         if right(partition, entry) is not None:
@@ -160,7 +160,7 @@ def _no_divergence(right: Any, bite: Bite) -> Any:
 
 
 def _read_everything(right: Any, bite: Bite) -> Any:
-    """Consumers see what is not replicated yet."""
+    """Consumers see records that are not replicated yet."""
 
     def upper_bound(partition: Any, params: Any) -> int:
         bound: int = right(partition, params)
@@ -173,7 +173,7 @@ def _read_everything(right: Any, bite: Bite) -> Any:
 
 
 def _mark_above_log(right: Any, bite: Bite) -> Any:
-    """The checkpointed high watermark is taken although the log is shorter."""
+    """The checkpointed high watermark is used although the log is shorter."""
 
     def host(self: Any, topic_partition: Any, topic_id: Any, *, is_new: bool) -> Any:
         claimed: list[int] = []
@@ -213,7 +213,7 @@ def _same_election(right: Any, bite: Bite) -> Any:
 
 
 def _same_leader_epoch(right: Any, bite: Bite) -> Any:
-    """A new leader reigns in the epoch of the one before."""
+    """A new leader has the epoch of the previous one."""
 
     def next_state(self: Any, current: Any, controller_epoch: int) -> Any:
         bite()
@@ -223,7 +223,7 @@ def _same_leader_epoch(right: Any, bite: Bite) -> Any:
 
 
 def _keep_the_dead(right: Any, bite: Bite) -> Any:
-    """Replicas of a broker that is gone stay in their in-sync sets."""
+    """Replicas of a dead broker stay in the ISRs."""
 
     def removals(context: Any, replicas: Any, controller_epoch: int) -> Any:
         plan = right(context, replicas, controller_epoch)
@@ -235,7 +235,7 @@ def _keep_the_dead(right: Any, bite: Bite) -> Any:
 
 
 def _come_back_at_once(right: Any, bite: Bite) -> Any:
-    """A broker that may have lost records does not wait until it is out of the in-sync sets."""
+    """A broker that may have lost records does not wait until it is removed from the ISRs."""
 
     async def until(zk: Any, clock: Any, broker_id: int, *, wait_ms: float) -> bool:
         bite()
@@ -278,7 +278,7 @@ def _no_duplicates(right: Any, bite: Bite) -> Any:
 
 
 def _never_sync(right: Any, bite: Bite) -> Any:
-    """`flush.messages` is not obeyed."""
+    """`flush.messages` has no effect."""
 
     def count(self: Any, records: int) -> None:
         bite()

@@ -1,8 +1,8 @@
 """Plays one seed from start to verdict.
 
-A seed or a plan enters, an `Outcome` leaves: what was done, a digest of every step, and what was violated, if anything.
-Called by `search` and broker/tests/sim. Invariant: equal plans give equal outcomes in every process: nothing here or
-below depends on the real time, on hashes or on when the collector runs.
+An `Outcome` has the counts of a run, a digest of all steps, and the violation, if there is one. `search` and
+`broker/tests/sim` call it. Invariant: equal plans give equal outcomes in every process: nothing here or below depends
+on real time, hashes or the garbage collector.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from odradek_testkit.simulation.workload import Workload
 from odradek_testkit.simulation.world import World
 
 FAILURE_LINES: Final = 60
-"""Lines of the trace that a failure shows."""
+"""Number of trace lines in a failure report."""
 ANSWERS_WITHIN_S: Final = 150.0
-"""Virtual time after the faults and the load in which every request must have its answer."""
+"""Virtual time after the end of faults and load within which every request must be answered."""
 START_WITHIN_S: Final = 60.0
 MAX_STEPS: Final = 300_000
-"""Many times what a run takes."""
+"""Limit of the steps of a run, many times those of a normal one."""
 NO_STANDSTILL: Final = "no-standstill"
 
 _TIME: Final = Struct("<d")
@@ -41,7 +41,7 @@ _TIME: Final = Struct("<d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one run."""
+    """The result of one run."""
 
     seed: int
     kind: str
@@ -55,35 +55,35 @@ class Outcome:
     operations: int
     faults: int
     digest: str
-    """Of the times of all steps, the trace and the history: equal for equal runs."""
+    """Digest of the times of all steps, the trace and the history: equal for equal runs."""
     violation: str | None
-    """What does not hold; None when everything does."""
+    """The violated invariant; None if all hold."""
     invariant: str | None
     trace: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """A failure as it is to be printed: what, how to see it again, and what happened last."""
+        """Return the failure report: the violation, how to reproduce it, and the last events."""
         what = f"seed {self.seed} ({self.kind}, {self.brokers} brokers) after {self.virtual_s:.1f} s: {self.violation}"
         return "\n".join([what, f"replay: make sim SEED={self.seed}", *self.trace[-FAILURE_LINES:]])
 
 
 class Standstill(KeyboardInterrupt):
-    """Raised from outside into a run that does not end. No other exception leaves a callback of the event loop."""
+    """Raised by a signal handler to end a run that hangs. No other exception leaves a callback of the event loop."""
 
 
 def play(seed: int, *, plan: Plan | None = None, on_line: Callable[[str], None] | None = None) -> Outcome:
-    """Play a seed, or a given plan under a seed; `on_line` gets each line of the trace as it comes.
+    """Play a seed, or a given plan with a seed; `on_line` receives each line of the trace at once.
 
-    What is not a `Violation` but an exception of a client or of the simulation is reported as one, "no-surprise"; a run
-    of too many steps, or one into which `Standstill` was raised, as "no-standstill".
+    Another exception of a client or of the simulation is reported as the violation "no-surprise"; a run with too many
+    steps, or one that `Standstill` ended, as "no-standstill".
     """
     with no_last_words():
         return _played(_Game(draw(seed) if plan is None else plan, on_line), seed)
 
 
 def _played(game: _Game, seed: int) -> Outcome:
-    """A frame of its own, which alone holds the world."""
+    """Play in a separate function, whose frame has the only reference to the world."""
     violation: Violation | None = None
     try:
         run_simulated(game.run, seed)
@@ -97,7 +97,7 @@ def _played(game: _Game, seed: int) -> Outcome:
 
 
 def _as_violation(error: BaseException) -> Violation:
-    """Task groups wrap what a client ran into."""
+    """Return the first error in nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, Violation):
@@ -136,7 +136,7 @@ class _Game:
             nonlocal told
             self._steps += 1
             if self._steps > MAX_STEPS:
-                raise Violation(NO_STANDSTILL, f"{MAX_STEPS} steps were not enough")
+                raise Violation(NO_STANDSTILL, f"the run did not end within {MAX_STEPS} steps")
             self._ended_s = world.loop.time()
             self._digest.update(_TIME.pack(self._ended_s - begun_s))
             if self._on_line is not None:
@@ -174,7 +174,7 @@ class _Game:
             await world.clock.sleep_ms(50)
 
     async def _until_quiet(self, world: World, load: asyncio.Task[None]) -> None:
-        """Until all faults are over and all requests answered."""
+        """Wait until all faults have ended and all requests are answered."""
         faults = asyncio.create_task(inject(world, self._plan))
         await asyncio.wait([faults, load], return_when=asyncio.FIRST_COMPLETED)
         if load.done():
@@ -183,7 +183,7 @@ class _Game:
         await asyncio.wait([load], timeout=self._plan.load_ms / 1000 + ANSWERS_WITHIN_S)
         if not load.done():
             await settle(world, self._plan)
-            what = f"the cluster is whole, and after {ANSWERS_WITHIN_S:.0f} s clients still wait"
+            what = f"{ANSWERS_WITHIN_S:.0f} s after the cluster became whole, clients still wait for answers"
             raise Violation("everything-is-answered", what)
         load.result()
         world.note("quiet")

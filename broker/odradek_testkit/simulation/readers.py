@@ -1,7 +1,7 @@
-"""Consumers of a simulation: members of a group that come, leave and die, and a reader from the beginning.
+"""Consumers of a simulation: members of a group that join, leave and die, and a reader without a group.
 
-Topics enter; what was read, owned and committed goes to the history. Called by `workload`. Invariant: a member commits
-only what was handed out to it under the assignment that it commits for.
+They record what they read, own and commit in the history. `workload` starts them. Invariant: a member commits only
+records that it received in the assignment for which it commits.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Reader:
     """Reads everything from the beginning, partition by partition, without a group."""
 
     def __init__(self, world: World, history: History, partitions: Iterable[TopicPartition], *, clean: bool) -> None:
-        """`clean`: no election is unclean, so nothing that was read ever goes."""
+        """`clean`: there is no unclean election, so records that were read are never lost."""
         self._world: Final = world
         self._history: Final = history
         self._partitions: Final = sorted(partitions)
         self._clean: Final = clean
 
     def next_offset(self, partition: TopicPartition) -> int:
-        """The offset after the last record that was seen."""
+        """Return the offset after the last record that was read."""
         return max(self._history.reading(READER, partition).records, default=-1) + 1
 
     async def run(self, settings: ClientSettings) -> None:
@@ -58,7 +58,7 @@ class Reader:
             fetches = await consumer.getmany_raw(timeout_ms=POLL_MS)
         except OffsetOutOfRangeError as error:
             if self._clean:
-                raise Violation("seen-stays", f"what the reader has seen is out of range: {error}") from error
+                raise Violation("seen-stays", f"an offset that the reader has read is out of range: {error}") from error
             self._world.note("reader", "OffsetOutOfRangeError")
             return
         except ProtocolError as error:
@@ -78,19 +78,19 @@ class Reader:
 
 
 class End(Enum):
-    """How a member's life ends."""
+    """How a member ends."""
 
     LEAVES = "leaves"
     DIES = "dies"
     STALLS = "stalls"
-    """It stops polling for longer than it may, then goes on."""
+    """It does not poll for longer than max.poll.interval.ms, then continues."""
 
 
 class Member:
-    """A place in a group that one consumer after another takes."""
+    """Runs one consumer of a group after another."""
 
     def __init__(self, world: World, history: GroupHistory, name: str, seed: str) -> None:
-        """`seed` draws its lives."""
+        """`seed` determines how its consumers end."""
         self._world: Final = world
         self._history: Final = history
         self._name: Final = name
@@ -99,7 +99,7 @@ class Member:
         self._consumer: Consumer | None = None
 
     async def run(self, settings: ClientSettings, topics: Sequence[str], load_ends_ms: float) -> None:
-        """Live and die until the load ends, then live on until cancelled."""
+        """Replace consumers until the load ends, then run the last one until cancelled."""
         settings = settings.replace(
             client_id=self._name,
             enable_auto_commit=False,
@@ -115,7 +115,7 @@ class Member:
             await self._world.clock.sleep_ms(self._random.uniform(0, 2000))
 
     async def _live(self, settings: ClientSettings, topics: Sequence[str], load_ends_ms: float) -> None:
-        """One consumer, on a host of its own: so that it can die without a word."""
+        """Run one consumer on a separate host, so that it can vanish."""
         end = self._random.choices(list(End), (4, 3, 2))[0]
         ends_ms = self._world.now_ms + self._random.uniform(3000, 25_000)
         host = Host(CLIENTS)
@@ -183,18 +183,18 @@ class Member:
         try:
             await consumer.commit(offsets)
         except ProtocolError as error:
-            # An earlier try of the same commit may have been done: its answer stays unknown.
+            # An earlier attempt of the same commit may have been carried out: its outcome is unknown.
             self._world.note(self._name, "commit", type(error).__name__)
         else:
             self._history.settle(commits, Answer.ACKNOWLEDGED, self._world.now_ms)
 
     async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """As an application does: commit what was done."""
+        """Commit the processed records, like an application."""
         if self._consumer is not None:
             await self._commit(self._consumer)
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """A new generation."""
+        """Record the assignment of a new generation."""
         if self._consumer is not None:
             generation, member, _ = self._consumer.membership
             self._world.note(self._name, f"generation {generation}", *(str(part) for part in partitions))

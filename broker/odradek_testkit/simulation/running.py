@@ -1,6 +1,6 @@
-"""Runs a simulation from its first step to its last, and takes the world apart without a word from the dead.
+"""Runs a simulation and disposes of its world, without output from the tasks of killed processes.
 
-A coroutine function that builds and uses a `World` enters, its result leaves. Called by `simulation.play` and tests.
+`play` and tests call it with a coroutine function that creates and uses a `World`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from odradek_testkit.net import SimulatedLoop
 T = TypeVar("T")
 
 _LAST_ROUNDS: Final = 8
-"""How often a coroutine that is ended may go on all the same."""
+"""Number of attempts to close a coroutine that continues to await."""
 
 
 def run_simulated(main: Callable[[], Coroutine[Any, Any, T]], seed: int) -> T:
-    """Run to completion on a `SimulatedLoop` of the seed. What `main` leaves running is dropped, not cancelled."""
+    """Run `main` on a `SimulatedLoop` with the seed. Tasks that it leaves are dropped, not cancelled."""
     with no_last_words():
         return _run(main, seed)
 
@@ -41,10 +41,10 @@ def _run(main: Callable[[], Coroutine[Any, Any, T]], seed: int) -> T:
 
 
 def _end_all(loop: SimulatedLoop) -> None:
-    """End what is left in the middle, of the dead and of the living, now: not when somebody collects it, much later.
+    """Close all unfinished coroutines now, and not when the garbage collector finds them.
 
-    Coroutines that end may start others, and some await once more; what they say is of no interest any more. The loop
-    counts as running meanwhile: else those others would go to the thread's default loop, and keep the world for ever.
+    A closing coroutine may start others or await again; its errors are ignored. The loop counts as running meanwhile:
+    otherwise these others would use the thread's default loop, which would keep the world in memory.
     """
     ended: set[asyncio.Task[Any]] = set()
     asyncio._set_running_loop(loop)
@@ -73,10 +73,10 @@ _is_quiet = False
 
 @contextmanager
 def no_last_words() -> Iterator[None]:
-    """Killed processes leave coroutines in the middle; what these say when they are collected is of no interest.
+    """Suppress the warnings about the unfinished coroutines of killed processes when these are collected.
 
-    The collector rests meanwhile, as the moment at which it finds them would depend on the memory of the process.
-    Within another one it does nothing: the outermost collects, when nobody holds the world any more.
+    The garbage collector is disabled in the block, because the time of a collection depends on the memory of the
+    process. A nested block does nothing: the outermost collects when the world is no longer referenced.
     """
     global _is_quiet
     if _is_quiet:

@@ -1,7 +1,7 @@
-"""Plays many seeds, on several processors, and none for ever.
+"""Plays many seeds in several processes, with a time limit for each.
 
-Seeds enter, `Outcome`s leave as they come. Called by broker/tests/sim: its command and its test. Invariant: a seed that
-hangs or kills its process is an outcome like every other.
+The command and the test in `broker/tests/sim` use it. Invariant: a seed that hangs or kills its process also gives an
+`Outcome`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final
 from odradek_testkit.simulation.play import Outcome, Standstill, play
 
 STANDSTILL_S: Final = 90.0
-"""Processor time after which a run counts as hanging: fifty times what it takes."""
+"""CPU time after which a run counts as hanging: fifty times that of a normal run."""
 SEEDS_PER_PROCESS: Final = 50
-"""A process is renewed after so many: memory that was torn to pieces makes the next runs slower."""
+"""Number of runs after which a process is replaced: fragmented memory makes later runs slower."""
 
 
 def play_guarded(seed: int) -> Outcome:
-    """Play one seed without logs; a run that does not end is ended. Only in the main thread of a process."""
+    """Play one seed without logging, with the time limit. Call it only in the main thread of a process."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     before = signal.signal(signal.SIGVTALRM, _end)
@@ -43,7 +43,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def play_many(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
-    """Play seeds, which may have no end, in the order in which they get done. Close the iterator to stop."""
+    """Play the seeds, which may be infinite, and yield outcomes as they complete. Close the iterator to stop."""
     coming = iter(seeds)
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS)
     try:
@@ -61,4 +61,4 @@ def _outcome(future: Future[Outcome], seed: int) -> Outcome:
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise RuntimeError(f"seed {seed}, or one beside it, killed its process") from error
+        raise RuntimeError(f"seed {seed}, or one that ran at the same time, killed its process") from error

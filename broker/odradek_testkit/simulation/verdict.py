@@ -1,8 +1,7 @@
-"""The judgement at the end of a run: what clients were told against what the logs hold.
+"""Checks at the end of a run: compares the answers that clients received with the logs.
 
-A `World` whose faults are over and a `History` enter; nothing leaves, or a `Violation` that names the first thing that
-is wrong. Called by `play`. The invariants are 5 to 8 of docs/design/0008-simulation.md; the logs are read where they
-lie, since a reader that lies must not be the judge.
+`play` calls it when all faults have ended. It raises `Violation` for the first difference. The invariants are 5 to 8 of
+docs/design/0008-simulation.md. The logs are read directly and not with a client, because a client may have bugs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from odradek_testkit.simulation.wholeness import Tree, missing
 from odradek_testkit.simulation.world import World
 
 WHOLE_WITHIN_MS: Final = 120_000.0
-"""Virtual time from the last fault's end until everything is as it should be."""
+"""Virtual time from the end of the last fault within which the cluster must become whole."""
 _LOOK_MS: Final = 250.0
 _UNPACKED_BYTES: Final = 1 << 24
 _READ_BYTES: Final = 1 << 26
@@ -32,7 +31,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 async def settle(world: World, plan: Plan) -> None:
-    """Wait until the cluster is whole. Raises `Violation` "whole-again" with what is missing after two minutes."""
+    """Wait until the cluster is whole. Raises `Violation` "whole-again" after two minutes."""
     deadline_ms = world.now_ms + WHOLE_WITHIN_MS
     while left := missing(world):
         if world.now_ms >= deadline_ms:
@@ -41,7 +40,7 @@ async def settle(world: World, plan: Plan) -> None:
 
 
 def ends(world: World, topics: frozenset[str]) -> dict[TopicPartition, int]:
-    """The end of each partition of these topics, as its leader has it."""
+    """Return the log end offset of each partition of these topics, from its leader."""
     return {
         partition: hosted.log.log_end_offset
         for machine in world.machines
@@ -52,7 +51,7 @@ def ends(world: World, topics: frozenset[str]) -> dict[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """One log: the values by offset, in order."""
+    """The content of one log: values by offset, in order."""
 
     start: int
     end: int
@@ -60,7 +59,7 @@ class Contents:
 
 
 def judge(world: World, plan: Plan, history: History, committed: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-    """Compare. `committed` is what each group has committed, as a client was told after `settle`."""
+    """Check all histories. `committed` are the offsets of each group, as a client fetched them after `settle`."""
     _judge_replicas(world)
     logs = _contents(world, frozenset(topic.name for topic in plan.topics))
     clean = plan.kind is not Kind.UNCLEAN
@@ -99,7 +98,7 @@ def _read(log: PartitionLog) -> Contents:
 
 
 def _batches(log: PartitionLog, end: int) -> list[tuple[int, bytes]]:
-    """Base offset and bytes of each batch below `end`."""
+    """Return base offset and bytes of each batch below `end`."""
     found = []
     offset = log.log_start_offset
     while offset < end:
@@ -109,7 +108,7 @@ def _batches(log: PartitionLog, end: int) -> list[tuple[int, bytes]]:
             found.append((header.base_offset, data[position : position + header.size]))
             offset = header.next_offset
         if offset == before:
-            raise Violation("log-readable", f"{log.topic_partition} gives nothing at {offset}, it ends at {end}")
+            raise Violation("log-readable", f"{log.topic_partition} returns nothing at {offset}, but ends at {end}")
     return found
 
 
@@ -130,9 +129,9 @@ def _judge_replicas(world: World) -> None:
 def compare_batches(
     partition: TopicPartition, names: str, one: list[tuple[int, bytes]], two: list[tuple[int, bytes]]
 ) -> None:
-    """Batches that both keep must be the same bytes; only the compacted topic may lack some on one side."""
+    """Check that batches on both replicas are equal; only in a compacted topic may one replica lack some."""
     if partition.topic == OFFSETS_TOPIC:
-        # Either side may have been compacted: what a batch keeps of its records shows in its size.
+        # Either replica may have been compacted further: then the sizes of a batch differ.
         other = {(base_offset, len(data)): data for base_offset, data in two}
         pairs = [(base, data, other[base, len(data)]) for base, data in one if (base, len(data)) in other]
     else:
@@ -140,7 +139,7 @@ def compare_batches(
         left, right = ([each for each in batches if each[0] >= start] for batches in (one, two))
         if [base for base, _ in left] != [base for base, _ in right]:
             bases = next(((a, b) for (a, _), (b, _) in zip(left, right, strict=False) if a != b), "the end")
-            raise Violation("same-bytes", f"{names} have other batches in {partition}, first at {bases}")
+            raise Violation("same-bytes", f"{names} have different batches in {partition}, first at {bases}")
         pairs = [(base, a, b) for (base, a), (_, b) in zip(left, right, strict=True)]
     for base, a, b in pairs:
         if a != b:
@@ -151,7 +150,7 @@ def compare_batches(
 
 
 def judge_producer(producer: ProducerHistory, logs: Mapping[TopicPartition, Contents], *, clean: bool) -> None:
-    """Its records in the logs: all that were acknowledged (unless an election was unclean), in order, none twice."""
+    """Check that all acknowledged records are in the logs (unless an election was unclean), in order and once."""
     prefix = producer.name.encode() + b"-"
     sent = {record.record_id: record for record in producer.records}
     for record in producer.records:
@@ -162,7 +161,7 @@ def judge_producer(producer: ProducerHistory, logs: Mapping[TopicPartition, Cont
         for offset, value in mine:
             found = sent.get(value)
             if found is None or found.topic != partition.topic or found.partition not in (None, partition.partition):
-                raise Violation("only-what-was-sent", f"{value!r} at {offset} of {partition} was not sent there")
+                raise Violation("only-what-was-sent", f"{value!r} at {offset} of {partition} was never sent to it")
         if producer.idempotent:
             _judge_order(partition, mine)
     if producer.idempotent and clean:
@@ -170,12 +169,12 @@ def judge_producer(producer: ProducerHistory, logs: Mapping[TopicPartition, Cont
 
 
 def _judge_order(partition: TopicPartition, mine: list[tuple[int, bytes]]) -> None:
-    """Ids of one producer grow with the offsets, and none is there twice."""
+    """Check that the numbers of one producer's records increase with the offsets, without duplicates."""
     for (at, before), (offset, value) in pairwise(mine):
         if value == before:
             raise Violation("no-doubles", f"{value!r} is at {at} and at {offset} of {partition}")
         if value < before:
-            raise Violation("in-order", f"{before!r} at {at} stands before {value!r} at {offset} of {partition}")
+            raise Violation("in-order", f"{before!r} at {at} precedes {value!r} at {offset} of {partition}")
 
 
 def _judge_presence(producer: ProducerHistory, logs: Mapping[TopicPartition, Contents]) -> None:
@@ -186,7 +185,7 @@ def _judge_presence(producer: ProducerHistory, logs: Mapping[TopicPartition, Con
         contents = logs[partition]
         offset = record.offset
         if offset < 0:
-            # A duplicate so old that the broker forgot its offset is acknowledged without one.
+            # A duplicate that is too old for the broker to know its offset is acknowledged without one.
             offset = next((at for at, value in contents.values.items() if value == record.record_id), -1)
         there = contents.values.get(offset)
         if there != record.record_id:
@@ -198,7 +197,7 @@ def _judge_presence(producer: ProducerHistory, logs: Mapping[TopicPartition, Con
 
 
 def judge_reading(reader: str, partition: TopicPartition, reading: Reading, contents: Contents) -> None:
-    """What a reader saw is there."""
+    """Check that all records that a reader saw are in the logs."""
     for offset, value in reading.records.items():
         there = contents.values.get(offset)
         if there != value:
@@ -211,7 +210,7 @@ def judge_group(
     logs: Mapping[TopicPartition, Contents],
     committed: Mapping[TopicPartition, int],
 ) -> None:
-    """A group's commits are as they were acknowledged, and members got every record below them."""
+    """Check that a group's offsets match the acknowledged commits, and that members received all records below them."""
     for partition in sorted(set(group.commits) | set(committed)):
         found = committed.get(partition)
         allowed = group.may_be_committed(partition)
@@ -221,5 +220,5 @@ def judge_group(
         handed = group.handed.get(partition, set())
         skipped = [offset for offset in logs[partition].values if offset < (found or 0) and offset not in handed]
         if skipped:
-            what = f"{group_id} committed {found} of {partition}, but no member got {skipped[:5]}"
+            what = f"{group_id} committed {found} of {partition}, but no member received {skipped[:5]}"
             raise Violation("handed-out", what)

@@ -1,7 +1,7 @@
-"""Whether a cluster is whole: everybody serves, every partition is led and fully in sync, nothing is half done.
+"""Checks whether a cluster is whole: all brokers serve, partitions have a leader and a full ISR, nothing is pending.
 
-A `World` enters; what is still missing leaves, in words. Called by `verdict` and whoever must wait for a quiet cluster.
-It looks into the ensemble's tree and into the brokers, and asks nobody. Invariant: looking changes nothing.
+`verdict` uses it, and so does any code that waits for an idle cluster. It reads the tree of the ensemble and the state
+of the brokers without requests. Invariant: the check changes nothing.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from odradek.zk import layout
 from odradek_testkit.simulation.world import Machine, World
 
 _TOLD: Final = 12
-"""What is missing is told up to this many; the rest has the same cause."""
+"""Maximum number of reported problems; further ones usually have the same cause."""
 
 
 class Tree:
-    """The ensemble's znodes that say what the cluster should be."""
+    """The znodes with the desired state of the cluster."""
 
     def __init__(self, world: World) -> None:
-        """A look at what is there now."""
+        """Read the current tree."""
         self._tree: Final = world.ensemble.tree
 
     def data(self, path: str) -> bytes | None:
-        """A znode's data; None when there is none."""
+        """Return the data of a znode; None if it does not exist."""
         node = self._tree.nodes.get(path)
         return None if node is None else node.data
 
     def children(self, path: str) -> list[str]:
-        """Names of the children, sorted."""
+        """Return the names of the children, sorted."""
         return self._tree.children(path) if path in self._tree.nodes else []
 
     def assignments(self) -> dict[TopicPartition, layout.ReplicaAssignment]:
-        """The replicas of every partition of every topic."""
+        """Return the replicas of all partitions."""
         found = {}
         for topic in self.children(layout.TOPICS):
             data = self.data(layout.topic_path(topic))
@@ -46,18 +46,18 @@ class Tree:
         return found
 
     def state(self, partition: TopicPartition) -> layout.PartitionState | None:
-        """Who leads a partition, and who is in sync."""
+        """Return leader and ISR of a partition."""
         data = self.data(layout.partition_state_path(partition))
         return None if data is None else layout.PartitionState.decode(partition, data)
 
     def controller(self) -> int | None:
-        """The broker that `/controller` names."""
+        """Return the id of the broker in `/controller`."""
         data = self.data(layout.CONTROLLER)
         return None if data is None else layout.ControllerRegistration.decode(data).broker_id
 
 
 def missing(world: World) -> list[str]:
-    """What keeps the cluster from being whole, the first few things; nothing when it is."""
+    """Return the first few problems of the cluster; empty if it is whole."""
     found = []
     for what in _missing(world, Tree(world)):
         found.append(what)
@@ -74,7 +74,7 @@ def _missing(world: World, tree: Tree) -> Iterator[str]:
             yield f"{path} has {', '.join(tree.children(path))}"
     for path in (layout.REASSIGN_PARTITIONS, layout.PREFERRED_ELECTION):
         if tree.data(path) is not None:
-            yield f"{path} is there"
+            yield f"{path} exists"
     assignments = tree.assignments()
     for partition, assignment in assignments.items():
         yield from _partition(world, tree.state(partition), partition, assignment)
@@ -102,7 +102,7 @@ def _controllers(world: World, tree: Tree) -> Iterator[str]:
         if machine.is_serving and machine.broker is not None and machine.broker.controller.is_active
     ]
     if active != [named]:
-        yield f"/controller names {named}, and {active} are active"
+        yield f"/controller has broker {named}, but the active controllers are {active}"
 
 
 def _partition(
@@ -118,10 +118,10 @@ def _partition(
         yield f"{partition} has no leader: {state}"
         return
     if sorted(state.isr) != sorted(assignment.replicas):
-        yield f"{partition} has {state.isr} of {assignment.replicas} in sync"
+        yield f"{partition} has the ISR {state.isr} of {assignment.replicas}"
     leader = world.machines[state.leader].partitions().get(partition)
     if leader is None or not leader.is_leader:
-        yield f"broker {state.leader} does not lead {partition}"
+        yield f"broker {state.leader} is not the leader of {partition}"
         return
     for broker in assignment.replicas:
         yield from _replica(world.machines[broker], state, leader)
@@ -140,7 +140,7 @@ def _replica(machine: Machine, state: layout.PartitionState, leader: HostedParti
             f"not {role.value} in {state.leader_epoch}"
         )
     if replica is leader and sorted(replica.in_sync.committed) != sorted(state.isr):
-        yield f"{machine.name} knows {replica.in_sync} of {partition}, not {state.isr}"
+        yield f"{machine.name} has the ISR {replica.in_sync} of {partition}, not {state.isr}"
     end = leader.log.log_end_offset
     if not replica.high_watermark == replica.log.log_end_offset == end:
         yield (

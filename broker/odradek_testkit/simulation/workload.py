@@ -1,8 +1,7 @@
-"""The load of a simulation: producers, a group, a reader and administrators, all through our own client.
+"""The load of a simulation: producers, a group, a reader and administrators, all with this project's client.
 
-A `Plan` enters; what was asked for and told goes to a `History`. Called by `play`. Everything here survives every
-fault: it retries until it is told, and what a request could not get is noted, not raised. Invariant: when `run` has
-returned, every record that was handed to a producer has its answer.
+`play` calls it with a `Plan`; requests and answers go to a `History`. The load survives all faults: it retries, and
+records errors instead of raising them. Invariant: when `run` returns, every record of a producer has an answer.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ GROUP: Final = "group"
 ALL_ACKS: Final = -1
 
 DRAIN_MS: Final = 90_000.0
-"""How long readers may take for what is left once the cluster is whole: two sessions of members that died, and more."""
+"""Time limit for readers to catch up once the cluster is whole: includes the session timeouts of two dead members."""
 _LOOK_MS: Final = 250.0
 _OPERATION_MS: Final = 30_000
 _CREATION_MS: Final = 60_000
@@ -52,10 +51,10 @@ _Answer = TypeVar("_Answer", AlterPartitionReassignmentsResponse, ElectLeadersRe
 
 
 class Workload:
-    """All clients of one run: `prepare`, `run`, `drain`, `close`, all of them as clients (`World.as_clients`)."""
+    """All clients of one run. Call `prepare`, `run`, `drain` and `close` as clients (`World.as_clients`)."""
 
     def __init__(self, world: World, plan: Plan, history: History) -> None:
-        """Nothing is started."""
+        """Starts nothing yet."""
         self._world: Final = world
         self._plan: Final = plan
         self._history: Final = history
@@ -89,7 +88,7 @@ class Workload:
                     await self._world.clock.sleep_ms(_RETRY_MS)
 
     async def run(self) -> None:
-        """The load: returns when all producers have their answers and all operations their outcome."""
+        """Run the load until all producers have their answers and all admin operations their results."""
         ends_ms = self._world.now_ms + self._plan.load_ms
         self._start_readers(ends_ms)
         async with asyncio.TaskGroup() as watch:
@@ -127,14 +126,14 @@ class Workload:
         self._readers.extend(asyncio.create_task(work) for work in works)
 
     async def _watch_readers(self) -> None:
-        """What ends a reader ends the run."""
+        """End the run if a reader fails."""
         done, _ = await asyncio.wait(self._readers, return_when=asyncio.FIRST_COMPLETED)
         for task in self._readers:
             if task in done:
                 task.result()
 
     async def drain(self, ends: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Wait until the reader and the group have got everything up to `ends`. Raises `Violation` when they do not."""
+        """Wait until the reader and the group have read everything up to `ends`. Raises `Violation` on timeout."""
         deadline_ms = self._world.now_ms + DRAIN_MS
         while left := self._unread(ends()):
             if self._world.now_ms >= deadline_ms:
@@ -158,7 +157,7 @@ class Workload:
         return left
 
     async def close(self) -> None:
-        """End the readers as if their hosts died."""
+        """End the readers as if their hosts had died."""
         for task in self._readers:
             task.cancel()
         if self._readers:
@@ -170,7 +169,7 @@ class Workload:
         begun_ms = self._world.now_ms
         settings = self.settings.replace(client_id="admin", default_api_timeout_ms=FOREVER_MS)
         async with Cluster(settings, clock=self._world.clock) as cluster:
-            # An operation has a time to end in, or none would follow one that hangs.
+            # Each operation has a timeout, so that the next one follows even if it hangs.
             hands = _Hands(cluster, Admin(settings, clock=self._world.clock, cluster=cluster))
             for at_ms, operation in self._plan.operations:
                 await self._world.clock.sleep_ms(max(0.0, begun_ms + at_ms - self._world.now_ms))
@@ -191,7 +190,7 @@ class Workload:
 
 
 class _Hands:
-    """Does one operation."""
+    """Carries out one operation."""
 
     def __init__(self, cluster: Cluster, admin: Admin) -> None:
         self._cluster: Final = cluster

@@ -1,9 +1,8 @@
-"""A cluster of production brokers in virtual time: machines with disks, a network, an ensemble, nothing else real.
+"""A cluster of production brokers in virtual time, with simulated machines, disks, network and ensemble.
 
-A seed and the brokers' properties enter; a `World` of `Machine`s leaves, to which faults are done by its methods and
-whose brokers the checkers look into. Called by `simulation.run` and by tests that need a cluster without processes.
-Everything runs on one `SimulatedLoop`; what runs on a machine runs as its `Host` and dies with it. Invariant: two
-worlds of equal seeds, to which equal things are done, are equal in every step.
+A `World` has `Machine`s, whose methods inject faults and whose brokers the checkers inspect. `play` uses it, and so do
+tests that need a cluster without processes. Everything runs on one `SimulatedLoop`; the broker of a machine runs on its
+`Host` and dies with it. Invariant: two worlds with equal seeds and equal faults are equal in every step.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ T = TypeVar("T")
 
 PORT: Final = 9092
 CLIENTS: Final = "clients"
-"""The host that everything runs on which is no broker."""
+"""The host of everything that is not a broker."""
 
 PROPERTIES: Final[Mapping[str, str]] = {
     "zookeeper.connect": f"{ENSEMBLE}:2181",
@@ -48,7 +47,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "log.index.size.max.bytes": "65536",
     "process.supervision.enable": "false",
 }
-"""Time-outs short enough for a run of a minute to see them end."""
+"""Settings with timeouts that are short enough to expire in a run of a minute."""
 
 
 async def _at_once(function: Callable[..., T], /, *arguments: Any) -> T:
@@ -56,54 +55,54 @@ async def _at_once(function: Callable[..., T], /, *arguments: Any) -> T:
 
 
 class _InlinePool(InlineWorkers):
-    """Worker processes that are none."""
+    """`Workers` without processes."""
 
     def grow(self, count: int) -> None:
-        """There is always room."""
+        """Do nothing: the number of calls is not limited."""
 
     async def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there are no processes."""
 
 
 class Machine:
-    """A broker's place: a name, a disk that outlives the broker, and the broker while one runs."""
+    """The machine of a broker: a name, a disk that outlives the broker, and the broker while it runs."""
 
     def __init__(self, world: World, broker_id: int) -> None:
-        """Switched off, with an empty disk."""
+        """Create a machine that is off and has an empty disk."""
         self.broker_id: Final = broker_id
         self.name: Final = f"broker-{broker_id}"
         self.disk = MemoryFiles()
         self.broker: Broker | None = None
         self.lives = 0
-        """How often it was started."""
+        """Number of starts."""
         self._world: Final = world
         self._host: Host | None = None
         self._life: asyncio.Task[None] | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether a broker runs, or is being started, here."""
+        """Whether a broker runs or is being started."""
         return self._host is not None
 
     @property
     def host(self) -> Host | None:
-        """What its broker's process runs as; None while it is off, another one in each life."""
+        """The host of the broker's process: a new one for each start, None while the machine is off."""
         return self._host
 
     @property
     def is_serving(self) -> bool:
-        """Whether its broker serves clients."""
+        """Whether the broker serves clients."""
         return self.broker is not None and self.broker.state is BrokerState.RUNNING
 
     def partitions(self) -> Mapping[TopicPartition, HostedPartition]:
-        """What the broker knows of its replicas; nothing while it does not serve."""
+        """The broker's replicas; empty while it does not serve."""
         if not self.is_serving:
             return {}
         assert self.broker is not None
         return self.broker.replicas.table.online
 
     def start(self) -> None:
-        """Switch it on; it starts by itself, and again when it fails, until it is ended."""
+        """Start the broker, and restart it whenever it fails, until the machine is stopped."""
         if self._host is not None:
             return
         self.lives += 1
@@ -113,7 +112,7 @@ class Machine:
             self._life = self._world.loop.create_task(self._live(), name=self.name)
 
     async def stop(self) -> None:
-        """SIGTERM: controlled shutdown, then the end. What is left of the process afterwards is killed."""
+        """Send SIGTERM: a controlled shutdown. Kills what is left of the process afterwards."""
         broker, life, host = self.broker, self._life, self._host
         self._world.note("stop", self.name)
         if broker is not None and life is not None and host is not None:
@@ -129,7 +128,7 @@ class Machine:
         await broker.stop()
 
     def kill(self) -> None:
-        """SIGKILL: the process ends, the machine and all that was written stay."""
+        """Send SIGKILL: the process ends, but all written data is kept."""
         if self._host is None:
             return
         self._world.note("kill", self.name)
@@ -137,34 +136,34 @@ class Machine:
         self.disk.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP: the process stands still and holds its connections; nothing to do when it is off."""
+        """Send SIGSTOP: the process stops running but keeps its connections. Does nothing if the machine is off."""
         if self._host is not None and not self._host.is_frozen:
             self._world.note("freeze", self.name)
             self._host.freeze()
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on, and does not know for how long it stood."""
+        """Send SIGCONT: the process continues without knowing how long it was stopped."""
         if self._host is not None and self._host.is_frozen:
             self._world.note("thaw", self.name)
             self._host.thaw()
 
     def end_session(self) -> None:
-        """Its ZooKeeper session expires now; it hears of that when it asks the next time."""
+        """Expire the ZooKeeper session of the broker, which learns of it with its next request."""
         credentials = None if self.broker is None else self.broker.zookeeper.credentials
         if credentials is not None:
             self._world.note("end-session", self.name)
             self._world.ensemble.end(credentials[0])
 
     def lose_power(self, fates: tuple[Fate, ...] = ANY_FATE) -> None:
-        """The machine vanishes without a word, and what was not synced is lost, torn or kept as the seed has it."""
+        """Cut the power: the machine vanishes; the seed decides whether each unsynced write is lost, torn or kept."""
         self._world.note("lose-power", self.name)
         self._end(silently=True)
         self.disk.crash(self._world.chance, fates)
 
     def wipe(self) -> None:
-        """A new, empty disk; the machine must be off."""
+        """Replace the disk with an empty one. The machine must be off."""
         if self._host is not None:
-            raise RuntimeError(f"{self.name} is on: end it before its disk is taken out")
+            raise RuntimeError(f"{self.name} is on: stop it before its disk is replaced")
         self._world.note("wipe", self.name)
         self.disk = MemoryFiles()
         self.disk.wall_ms = self._world.clock.wall_ms
@@ -176,7 +175,7 @@ class Machine:
         self.broker = self._life = self._host = None
 
     async def _live(self) -> None:
-        """One process after another, as Kubernetes restarts a container that ended."""
+        """Run one process after another, as Kubernetes restarts an ended container."""
         while True:
             broker = self.broker = self._world.make_broker(self)
             try:
@@ -195,19 +194,19 @@ RESTART_SECONDS: Final = 1.0
 
 
 class World:
-    """Machines 0 to `brokers` - 1, the ensemble and the ways between them. Make it on a `SimulatedLoop`."""
+    """Machines 0 to `brokers` - 1, the ensemble and the network between them. Create it on a `SimulatedLoop`."""
 
     def __init__(self, seed: int, brokers: int, properties: Mapping[str, str] | None = None) -> None:
-        """All machines are off. `properties` come on top of `PROPERTIES`."""
+        """All machines are off. `properties` extend `PROPERTIES`."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
-            raise TypeError("a world needs a SimulatedLoop: run it by simulation.run")
+            raise TypeError("a world needs a SimulatedLoop: run it with simulation.run")
         self.loop: Final = loop
         self.chance: Final = random.Random(seed)
         self.clock: Final = VirtualClock(seed)
         self.ensemble: Final = SimulatedEnsemble(loop.network)
         self.events: Final[list[str]] = []
-        """What was done to the world and what became of it, a line each."""
+        """Faults and their effects, one per line."""
         self._properties: Final = {**PROPERTIES, **(properties or {})}
         self._dead: Final[list[Host]] = []
         self._clients: Final = Host(CLIENTS)
@@ -217,12 +216,12 @@ class World:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all machines."""
+        """The addresses of all machines."""
         return ",".join(f"{machine.name}:{PORT}" for machine in self.machines)
 
     @property
     def now_ms(self) -> float:
-        """Virtual milliseconds since the beginning of the run."""
+        """Virtual milliseconds since the start of the run."""
         return self.clock.monotonic_ms()
 
     def note(self, *words: object) -> None:
@@ -231,16 +230,16 @@ class World:
 
     @contextmanager
     def as_clients(self) -> Iterator[None]:
-        """What is started inside is no broker: it never dies."""
+        """Run what the block starts on the host of the clients, which never dies."""
         with as_host(self._clients):
             yield
 
     def zookeeper(self, settings: ZkSettings | None = None) -> SimulatedZk:
-        """A client of the ensemble, of the current host; `start` it."""
+        """Return a client of the ensemble for the current host; the caller starts it."""
         return SimulatedZk(self.ensemble, settings or ZkSettings(connect=ENSEMBLE))
 
     def make_broker(self, machine: Machine) -> Broker:
-        """A production broker on a machine's disk; called on behalf of its host."""
+        """Return a production broker on a machine's disk; call it on behalf of its host."""
         clock = VirtualClock(self.chance.getrandbits(32))
         system = System(
             clock=clock,
@@ -263,5 +262,5 @@ class World:
         return self.loop.network.bind(host, port)
 
     def bury(self, host: Host) -> None:
-        """Keep a dead host, and so its tasks."""
+        """Keep a reference to a dead host and thereby to its tasks."""
         self._dead.append(host)

@@ -1,7 +1,6 @@
-"""Producers of a simulation: our own client, small batches, records that are known by their value.
+"""Producers of a simulation: this project's client with small batches; records are identified by their values.
 
-A plan's topics enter; records go to the cluster and what became of them to the history. Called by `workload`.
-Invariant: every record that was handed to a client is in the history before the client has it.
+`workload` starts them. Invariant: every record is in the history before the client gets it.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from odradek_testkit.simulation.plan import TopicPlan
 from odradek_testkit.simulation.world import World
 
 FOREVER_MS: Final = 2**31 - 1
-"""A producer never gives up by itself: what is not answered in the end is a violation, so nothing may hide it."""
+"""A producer never gives up: a record without an answer at the end is a violation, which a timeout would hide."""
 
 PAUSE_MS: Final = (100.0, 700.0)
 BURST: Final = 6
 BATCH_BYTES: Final = 400
-"""Some ten records: several batches are under way to a partition."""
+"""About ten records, so that several batches per partition are in flight."""
 
 
 class Writer:
-    """One producer and its history."""
+    """A producer and its history."""
 
     def __init__(self, world: World, history: ProducerHistory, topics: tuple[TopicPlan, ...], seed: str) -> None:
-        """It writes to `topics`; `seed` draws its pace."""
+        """It writes to `topics`; `seed` determines its pauses."""
         self._world: Final = world
         self._history: Final = history
         self._topics: Final = topics
         self._random: Final = random.Random(seed)
 
     async def run(self, settings: ClientSettings, until_ms: float) -> None:
-        """Write until then, and wait for every answer."""
+        """Write until `end`, and wait for all answers."""
         async with Producer(self._settings(settings), clock=self._world.clock) as producer:
             while self._world.now_ms < until_ms:
                 for _ in range(self._random.randint(1, BURST)):

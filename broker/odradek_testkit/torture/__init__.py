@@ -1,1 +1,1 @@
-"""Crash torture of logs: long random runs, processes that are killed, files that are damaged."""
+"""Crash tests of logs: long random runs, killed processes, and damaged files."""

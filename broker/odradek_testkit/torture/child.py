@@ -1,8 +1,8 @@
-"""A process with the logs of a broker on a real disk, made to be killed: `python -m odradek_testkit.torture.child`.
+"""A process with a broker's logs on a real disk, which a test kills: `python -m odradek_testkit.torture.child`.
 
-A directory enters; a line for each append that is done leaves by the standard output, written at once. What it writes
-follows from the partition and the offset alone (`record_at`), so that `torture.killing` can tell what must be there.
-One partition is synced with every record, one is left to the kernel, one is synced and compacted all the time.
+It prints a line for each completed append, unbuffered. The records depend only on partition and offset (`record_at`),
+so `torture.killing` knows which records must exist. One partition is synced after every record, one is left to the
+kernel, and one is synced and compacted continuously.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _KEYS: Final = 12
 
 
 class Expected(NamedTuple):
-    """Key and value that a partition has at an offset."""
+    """Key and value of the record at an offset of a partition."""
 
     key: bytes
     value: bytes
 
 
 def record_at(partition: TopicPartition, offset: int) -> Expected:
-    """What is written at an offset."""
+    """Return the record that is written at an offset."""
     chance = Random(f"{partition}/{offset}")
     return Expected(b"%d" % chance.randrange(_KEYS), b"%d." % offset + chance.randbytes(chance.randrange(200)))
 
 
 def batch_at(partition: TopicPartition, offset: int, *, sequence: int | None = None) -> memoryview:
-    """The batch of one record that is written at an offset, which is its sequence number too, if no other is given."""
+    """Return a batch with the record of an offset, which is also its sequence number unless another is given."""
     builder = BatchBuilder(limit_bytes=1 << 20)
     record = record_at(partition, offset)
     builder.append(record.key, record.value, timestamp_ms=WALL_START_MS + offset)
@@ -65,12 +65,12 @@ def batch_at(partition: TopicPartition, offset: int, *, sequence: int | None = N
 
 
 def config_for(directory: str) -> BrokerConfig:
-    """The broker's settings."""
+    """Return the settings of the broker."""
     return replace(BrokerConfig(), log_dirs=(f"{directory}/a", f"{directory}/b"), broker_id=1)
 
 
 async def open_logs(directory: str) -> tuple[LogManager, dict[TopicPartition, PartitionLog]]:
-    """Recover what is in a directory."""
+    """Start the logs of a directory, which recovers them."""
     logs = LogManager(SystemFiles(), SystemClock(), config_for(directory))
     await logs.start("torture", 1)
     return logs, {
@@ -89,7 +89,7 @@ async def _work(directory: str) -> None:
         _tell(f"{partition.topic} {offset}")
         appended += 1
         if appended % 7 == 0:
-            # Flushes and checkpoints in threads get their turn, and are killed in the middle as often as not.
+            # Let flushes and checkpoints run in threads, so that a kill often interrupts them.
             await asyncio.sleep(0)
         if appended % COMPACT_EVERY == 0:
             compacted = partitions[COMPACTED]

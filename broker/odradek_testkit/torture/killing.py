@@ -1,8 +1,8 @@
-"""SIGKILL loops: a child appends to logs on a real disk, is killed at a random moment, and what it told is looked for.
+"""Kills a child process that appends to logs on a real disk, and checks that all acknowledged records exist.
 
-A directory and a seed enter; how much was verified leaves, or `TornLogError`. The moment of a kill is a count of
-acknowledgements, never a time. A kill takes the process and not the kernel, so even what was not synced must be there;
-what the memory disk loses in `torture.runs` is the other half.
+The child is killed after a random number of acknowledgements, never at a time. SIGKILL ends the process but not the
+kernel, so even records that were not synced must exist; `torture.runs` tests the loss of unsynced data. Raises
+`TornLogError`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MOST_ACKNOWLEDGED = 300
 
 @dataclass(slots=True)
 class KillLoop:
-    """One directory through many lives."""
+    """One directory over many kills and restarts of the child."""
 
     directory: str
     chance: Random
     kills: int = 0
     acknowledged: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SETTINGS, 0))
-    """Offset after the last record that a child told of."""
+    """Offset after the last record that a child acknowledged."""
 
     def once(self) -> None:
-        """One life of a child, and the look at what it left. Raises `TornLogError`."""
+        """Start a child, kill it, and check its logs. Raises `TornLogError`."""
         self._live(self.chance.randrange(1, MOST_ACKNOWLEDGED))
         self.kills += 1
         asyncio.run(self._verify())
@@ -52,7 +52,7 @@ class KillLoop:
                     self._told(partitions[topic], int(offset))
             errors = child.stderr.read().decode()
         if child.returncode != -9:
-            raise TornLogError(f"the child ended by itself: {errors}")
+            raise TornLogError(f"the child ended before it was killed: {errors}")
 
     def _told(self, partition: TopicPartition, offset: int) -> None:
         if offset != self.acknowledged[partition] and offset < self.acknowledged[partition]:
@@ -73,7 +73,7 @@ class KillLoop:
     def _check(self, partition: TopicPartition, log: PartitionLog) -> None:
         rows = read_all(log).rows
         if log.log_end_offset < self.acknowledged[partition]:
-            raise TornLogError(f"{log} has lost what was acknowledged up to {self.acknowledged[partition]}")
+            raise TornLogError(f"{log} has lost records that were acknowledged, up to {self.acknowledged[partition]}")
         for offset, row in rows.items():
             if (row.key, row.value) != record_at(partition, offset):
                 raise TornLogError(f"{log} has {row} instead of {record_at(partition, offset)}")
@@ -84,7 +84,7 @@ class KillLoop:
             raise TornLogError(f"{log} lacks {sorted(expected - rows.keys())}")
 
     def _check_producer(self, partition: TopicPartition, log: PartitionLog) -> None:
-        """What comes again is recognised; what skips a sequence is refused."""
+        """Check that a repeated batch is recognized, and that a gap in the sequence is refused."""
         last = log.log_end_offset - 1
         if last < 0:
             return
@@ -95,4 +95,4 @@ class KillLoop:
             log.append_as_leader(batch_at(partition, last, sequence=last + 5), leader_epoch=0)
         except OutOfOrderSequenceError:
             return
-        raise TornLogError(f"{log} took a batch out of order")
+        raise TornLogError(f"{log} accepted a batch with a gap in the sequence")

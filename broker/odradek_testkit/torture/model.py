@@ -1,10 +1,10 @@
-"""What a log may hold after a crash: every record that was ever written, in the order of its line, and what is durable.
+"""Model of a log over crashes: all records that were ever written, and which of them must survive.
 
-Records enter as they are appended, and what was flushed, cut, deleted or compacted; `check` compares a log that came up
-with them. `torture.runs` and `torture.killing` drive it. Theory of operation: each record points to the one before it.
-A log that was cut and written again has several *lines* through these pointers, and recovery may come up with a begin
-of any of them, but never with a mixture: all that is found must lie on the line that ends in the last record found.
-Invariant: nothing here looks into a log but by its public reads, so that a wrong index shows.
+`torture.runs` and `torture.killing` report appends, flushes, truncations, deletions and compactions; `check` compares a
+recovered log with the model. Each record refers to its predecessor. A log that was truncated and written again
+therefore has several *lines* of records. Recovery may return a prefix of any line, but never a mixture: all recovered
+records must be on the line that ends with the last one. Invariant: logs are read only with public methods, so that a
+wrong index is noticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIMIT: Final = 1 << 24
 
 
 class Row(NamedTuple):
-    """One record as it is found again."""
+    """One record as it is read from a log."""
 
     offset: int
     timestamp: int
@@ -39,21 +39,21 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row with what was written around it."""
+    """A row and the batch that it was written in."""
 
     row: Row
     parent: Row | None
     batch_end: Row
-    """The last row that was appended with it."""
+    """The last row of the same append."""
     leader_epoch: int = -1
     producer_id: int = -1
     is_transactional: bool = False
     ends: ControlType | None = None
-    """What it does to its producer's transaction, for a marker."""
+    """For a marker: how it ends the transaction of its producer."""
 
 
 class TornLogError(AssertionError):
-    """A log came up with something lost, changed or mixed."""
+    """A recovered log has lost, changed or mixed records."""
 
 
 def _demand(holds: bool, *what: object) -> None:
@@ -63,17 +63,17 @@ def _demand(holds: bool, *what: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a log holds."""
+    """The content of a log."""
 
     rows: Mapping[int, Row]
     headers: Sequence[BatchHeader]
     markers: frozenset[int]
     """Offsets of control records."""
     last: BatchHeader | None
-    """The last batch, which may have no record any more."""
+    """The last batch, which may be empty after compaction."""
 
     def producers(self) -> dict[int, LastBatch]:
-        """The last batch of each producer whose batches are there."""
+        """The last batch of each producer that has batches in the log."""
         last: dict[int, LastBatch] = {}
         for header in self.headers:
             if header.producer_id < 0:
@@ -103,7 +103,7 @@ def read_all(log: PartitionLog) -> Found:
         for position, header in entries:
             records = list(iterate_records(content, position, header, limit=_LIMIT))
             if records or not header.is_control:
-                # A marker that compaction emptied says nothing of its producer.
+                # A marker that compaction has emptied says nothing about its producer.
                 headers.append(header)
             for record in records:
                 if record.offset >= log.log_start_offset:
@@ -115,40 +115,40 @@ def read_all(log: PartitionLog) -> Found:
 
 
 class LogModel:
-    """One partition's records through all lives of its log."""
+    """The records of one partition over all crashes."""
 
     def __init__(self) -> None:
-        """Nothing was written yet."""
+        """Create the model of an empty log."""
         self.history: dict[Row, Entry] = {}
         self.line: dict[int, Row] = {}
-        """The records that the log has now, with those that it has deleted."""
+        """The current records of the log, including deleted ones."""
         self.durable: dict[int, Row] = {}
-        """Those that a crash must leave."""
+        """Records that a crash must not lose."""
         self.droppable: set[Row] = set()
-        """Those that a compaction that has begun may leave out."""
+        """Records that a running compaction may remove."""
         self.start_floor = 0
-        """No lower may the log begin: it was checkpointed."""
+        """Minimum log start offset, because it was checkpointed."""
 
     # What happens
 
     def write(self, rows: Iterable[Row], **around: object) -> None:
-        """Records are about to be appended behind the line; `around`: fields of `Entry`."""
+        """Report that records are about to be appended; `around`: fields of `Entry`."""
         parent, batch = self.tip, tuple(rows)
         for row in batch:
             self.history[row] = Entry(row, parent, batch[-1], **around)  # type: ignore[arg-type]
             parent = row
 
     def written(self, rows: Iterable[Row]) -> None:
-        """They were."""
+        """Report that the records were appended."""
         self.line.update((row.offset, row) for row in rows)
 
     @property
     def tip(self) -> Row | None:
-        """The last record of the line."""
+        """The last record of the current line."""
         return self.line[max(self.line)] if self.line else None
 
     def flushed(self, recovery_point: int, log_start: int) -> None:
-        """Everything below the recovery point and not deleted is durable."""
+        """Report the recovery point: all records below it that are not deleted are durable."""
         self.durable = {
             offset: row
             for offset, row in self.line.items()
@@ -156,20 +156,20 @@ class LogModel:
         }
 
     def cut(self, offset: int) -> None:
-        """Records from `offset` on are about to be cut."""
+        """Report that the log is about to be truncated to `offset`."""
         self.durable = {known: row for known, row in self.durable.items() if known < offset}
 
     def was_cut(self, offset: int) -> None:
-        """They were."""
+        """Report that the operation is complete."""
         self.line = {known: row for known, row in self.line.items() if known < offset}
         self.start_floor = min(self.start_floor, offset)
 
     def delete(self, offset: int) -> None:
-        """Records below `offset` are about to be deleted."""
+        """Report that records below `offset` are about to be deleted."""
         self.durable = {known: row for known, row in self.durable.items() if known >= offset}
 
     def compact(self, end_offset: int, recovery_point: int) -> None:
-        """A pass over the records below `end_offset` is about to begin; markers from `recovery_point` on may vanish."""
+        """Report that compaction below `end_offset` is about to start; markers from `recovery_point` on may be lost."""
         newest: dict[bytes | None, int] = {}
         aborted, undecided = self._transactional_rows(recovery_point)
         for offset, row in sorted(self.line.items()):
@@ -184,7 +184,7 @@ class LogModel:
         self.durable = {offset: row for offset, row in self.durable.items() if row not in self.droppable}
 
     def _transactional_rows(self, recovery_point: int) -> tuple[set[Row], set[Row]]:
-        """The rows of aborted transactions, and of those that no marker below the recovery point ends."""
+        """Return the rows of aborted transactions, and of those without a marker below the recovery point."""
         open_rows: dict[int, set[Row]] = {}
         gone: set[Row] = set()
         for offset, row in sorted(self.line.items()):
@@ -197,7 +197,7 @@ class LogModel:
         return gone, set().union(*open_rows.values())
 
     def transactions(self, end_offset: int) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
-        """Of the line: first offsets of open transactions by producer, and the aborted as (marker, producer, first)."""
+        """Return first offsets of open transactions by producer, and aborted ones as (marker, producer, first)."""
         begun: dict[int, int] = {}
         aborted: list[tuple[int, int, int]] = []
         for offset, row in sorted(self.line.items()):
@@ -215,12 +215,12 @@ class LogModel:
     # What is demanded
 
     def check(self, log: PartitionLog) -> Found:
-        """Compare a log that came up; take its line for the model's from now on. Raises `TornLogError`."""
+        """Compare a recovered log, whose line becomes the current one. Raises `TornLogError`."""
         found = read_all(log)
         for row in found.rows.values():
             _demand(row in self.history, "never written:", row, "of", log)
         missing = [row for offset, row in self.durable.items() if found.rows.get(offset) != row]
-        _demand(not missing, "synced and lost:", missing, "of", log)
+        _demand(not missing, "durable records are lost:", missing, "of", log)
         _demand(log.log_start_offset >= self.start_floor, "deleted records are back:", log, self.start_floor)
         self._take_line(log, found)
         self._check_epochs(log, found)
@@ -246,7 +246,7 @@ class LogModel:
         self.line = line
 
     def _last_row(self, log: PartitionLog, found: Found) -> Row | None:
-        """The end of the line: the last record, or one that compaction took from an empty batch behind it."""
+        """Return the end of the line: the last record, or a record of the empty last batch that compaction removed."""
         last = found.last
         if last is None or last.record_count:
             return found.rows[max(found.rows)] if found.rows else None
@@ -262,7 +262,7 @@ class LogModel:
             epoch = log.epoch_of(offset)
             _demand(epoch >= known or epoch == -1, "epochs fall at", offset, "of", log)
             written = self.history[row].leader_epoch
-            # Old formats tell no epoch, and make those before them unknown.
+            # Old formats have no epoch, and make the earlier epochs unknown.
             _demand(epoch in (-1, written) or written == -1, "epoch", epoch, "instead of", written, "at", offset)
             known = max(epoch, known)
 
@@ -273,7 +273,7 @@ class LogModel:
             _demand(producer is not None, "producer", producer_id, "is forgotten:", log)
             assert producer is not None
             told = (producer.producer_epoch, producer.last_sequence)
-            # Of those whose last batches compaction or retention took, a snapshot may tell more.
+            # A snapshot may contain more than the log, if compaction or retention has removed the last batches.
             more = told[0] == epoch and told[1] > last_sequence and (last_sequence == -1 or bool(self.droppable))
             _demand(
                 told == (epoch, last_sequence) or more,
@@ -291,20 +291,20 @@ class LogModel:
                 self.history[row].producer_id == producer and first <= offset < marker and offset not in found.markers
                 for offset, row in found.rows.items()
             ):
-                # Its begin may have been deleted before the producer's snapshots were.
+                # Its first records may have been deleted before the producer's snapshots.
                 known = any(each == producer and first <= begin < marker for each, begin in told)
                 _demand(known, "an aborted transaction is forgotten:", (marker, producer, first), "in", log, told)
         high_watermark, log.high_watermark = log.high_watermark, log.log_end_offset
         unstable = log.first_unstable_offset
         log.high_watermark = high_watermark
         expected = min(begun.values(), default=None)
-        # A transaction whose marker was cut off is open again, and its begin may be compacted or deleted.
+        # A transaction whose marker was truncated is open again; its first records may be compacted or deleted.
         has_begin = expected is None or (expected >= log.log_start_offset and self.line[expected] not in self.droppable)
         if has_begin:
             _demand(unstable == expected, "unstable from", unstable, "instead of", expected, "in", log)
 
     def _check_indexes(self, log: PartitionLog, found: Found) -> None:
-        """Each place of the log can be read alone, and found by its time."""
+        """Check that each record can be read by its offset, and found by its timestamp."""
         timed = [row for row in found.rows.values() if row.timestamp >= 0]
         for row in timed[:: max(len(timed) // 8, 1)]:
             expected = next(each.offset for each in timed if each.timestamp >= row.timestamp)

@@ -1,11 +1,11 @@
-"""Long random runs of a broker's logs on the memory disk, with power cuts, kills and recoveries that are cut too.
+"""Long random runs of a broker's logs on a memory disk, with power failures, kills and interrupted recoveries.
 
-A seed enters, a `Report` leaves, or `TornLogError` comes out. `tests/torture` plays a few, `make torture` many. A run
-is a row of lives of one `LogManager` with two logs on two disks: each life does random operations until the power is
-cut before a random operation of the disk, the process is killed, or it stops in order. From the moment of a power cut
-several futures are tried, each with another survival of what was not synced; each is recovered, compared with the
-model, recovered again (which must change nothing), and recovered after a recovery that was cut itself. One of them goes
-on as the next life. Invariant: equal seeds give equal runs.
+`play` returns a `Report` or raises `TornLogError`. `tests/torture` plays a few seeds, `make torture` many. A run starts
+one `LogManager` with two logs on two disks again and again. Each time it does random operations until the power fails
+before a random disk operation, the process is killed, or it stops cleanly. After a power failure several outcomes are
+tried, with different unsynced writes that survive. Each is recovered, compared with the model, recovered again (which
+must change nothing), and recovered after an interrupted recovery. The run continues with one of them. Invariant: equal
+seeds give equal runs.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ CONFIG: Final = replace(BrokerConfig(), log_dirs=DISKS, broker_id=1)
 TOPIC_ID: Final = UUID(int=4)
 
 STEPS: Final = 250
-"""Operations of one run, over all its lives."""
+"""Number of operations of one run."""
 FUTURES: Final = 3
-"""Survivals that are tried for each power cut."""
+"""Number of outcomes that are tried for each power failure."""
 LONGEST_BATCH: Final = 5
 _KEYS: Final = (b"a", b"b", b"c", b"d", b"e" * 20, b"f")
 _OLD_CODECS: Final = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
@@ -56,7 +56,7 @@ _CONTROL_VALUES: Final = {ControlType.ABORT: b"\x00\x00\x00\x00", ControlType.CO
 
 @dataclass(slots=True)
 class Report:
-    """What a run came through."""
+    """Counts of a run."""
 
     steps: int = 0
     cuts: int = 0
@@ -65,7 +65,7 @@ class Report:
     recoveries: int = 0
     cut_recoveries: int = 0
     by_operation: dict[str, int] = field(default_factory=dict)
-    """How often each kind of operation was done."""
+    """Number of operations by kind."""
 
 
 class _Subject:
@@ -77,12 +77,12 @@ class _Subject:
         self.model = LogModel()
         self.epoch = 0
         self.clean_end = 0
-        """Nothing below is cut any more: compaction has seen it."""
+        """Lower bound of truncations, because compaction has cleaned up to here."""
         self.producers: dict[int, int] = {}
-        """Last sequence of those that may go on."""
+        """Last sequence of each producer that may continue."""
 
     def learn(self, log: PartitionLog) -> None:
-        """The log came up, or was cut: who produces, as its batches tell."""
+        """Read the producers from the log after a recovery or truncation."""
         self.producers = {
             each.producer_id: each.last_sequence for each in log.active_producers() if each.last_sequence >= 0
         }
@@ -90,10 +90,10 @@ class _Subject:
 
 
 class Run:
-    """One seed's run."""
+    """The run of one seed."""
 
     def __init__(self, seed: int, *, steps: int = STEPS) -> None:
-        """Draw the settings; nothing is played yet."""
+        """Choose the settings; starts nothing yet."""
         self.chance = chance = Random(seed)
         self.steps = steps
         self.report = Report()
@@ -115,7 +115,7 @@ class Run:
         self.subjects = [_Subject(PLAIN, plain), _Subject(COMPACTED, compacted)]
 
     def play(self) -> Report:
-        """The whole run. Raises `TornLogError`."""
+        """Play the run. Raises `TornLogError`."""
         while self.report.steps < self.steps:
             ending = self.chance.choices((self._cut, self._kill, self._stop), (6, 2, 1))[0]
             ending()
@@ -125,7 +125,7 @@ class Run:
     # Lives
 
     def _cut(self) -> None:
-        """A life whose power is cut, and some of what may be left then."""
+        """Run until a power failure, and try several outcomes of it."""
         self.files.stop_after = self.files.operations + self.chance.randrange(1, 220)
         self._live(clean=False)
         if not self.files.is_off:
@@ -137,7 +137,7 @@ class Run:
         self.files.crash(self.chance, self.chance.choice(_SURVIVALS))
 
     def _kill(self) -> None:
-        """A life that ends with the process: what it wrote is with the kernel, and so nothing may be lost."""
+        """Run until the process is killed: the kernel has all written data, so nothing may be lost."""
         self._live(clean=False)
         self._killed()
 
@@ -151,7 +151,7 @@ class Run:
         self._recover(self.files.fork(), others)
 
     def _stop(self) -> None:
-        """A life that ends in order, or with a power cut within the stop."""
+        """Run until a clean stop, or a power failure during the stop."""
         if self.chance.random() < 0.5:
             self.files.stop_after = self.files.operations + self.chance.randrange(60, 400)
         self._live(clean=True)
@@ -163,7 +163,7 @@ class Run:
         for subject in self.subjects:
             subject.model.flushed(1 << 62, self._starts[subject.topic_partition])
         if self.chance.random() < 0.5:
-            # All of it was synced, so that even this loses nothing.
+            # Everything was synced, so that even a power failure loses nothing.
             self.files.crash(self.chance, (Fate.LOST,))
         else:
             self.files.kill()
@@ -174,7 +174,7 @@ class Run:
             self._run(self.files, self._life(count, clean=clean))
 
     def _run(self, files: MemoryFiles, life: Coroutine[Any, Any, None]) -> None:
-        """Play a part of the run; a cut that met several tasks at once comes out as one."""
+        """Play a part of the run; a power failure in several tasks at once is raised as one error."""
         try:
             run_virtual(life)
         except BaseExceptionGroup as group:
@@ -215,7 +215,7 @@ class Run:
             log = logs.get(subject.topic_partition)
             if log is None:
                 if subject.model.durable:
-                    raise TornLogError(f"the log is gone that had {subject.model.durable}")
+                    raise TornLogError(f"the log is lost; it had the durable records {subject.model.durable}")
                 continue
             subject.model.check(log)
             names = [name for name in files.list(log.directory) if name.endswith((".cleaned", ".swap", ".tmp"))]
@@ -223,7 +223,7 @@ class Run:
                 raise TornLogError(f"left after a recovery: {names}")
 
     def _look(self) -> None:
-        """After each step: whether the power is still there, and what is durable by now."""
+        """Check after each step whether the power has failed, and report what is durable."""
         if self.files.is_off:
             raise PowerCutError("the power is off")
         self._check_online(self.logs)
@@ -236,7 +236,7 @@ class Run:
     def _note(self, subjects: Sequence[_Subject]) -> None:
         for subject in subjects:
             log = self._log(subject)
-            # A log that has just moved is not durable by its name yet: what counts is what was so before.
+            # The new name of a log that has just moved is not durable yet, so its old recovery point applies.
             if not log._durability.has_new_names:
                 subject.model.flushed(log.recovery_point, log.log_start_offset)
 
@@ -248,14 +248,14 @@ class Run:
     # Futures
 
     def _try_future(self, files: MemoryFiles) -> None:
-        """One survival of a cut: recovered, recovered again, and after a recovery that is cut."""
+        """Try one outcome of a power failure: recover, recover again, and recover after an interrupted recovery."""
         files.crash(self.chance, self.chance.choice(_SURVIVALS))
         cut = files.fork()
         before = files.operations
         was_stopped = any(files.exists(f"{disk}/{CLEAN_SHUTDOWN_FILE}") for disk in DISKS)
         self._recover(files, self.subjects)
         if was_stopped:
-            # The power went before anything was done: that was no recovery, and kept index files that one makes anew.
+            # The power failed before the recovery did anything, so index files remain that a recovery rebuilds.
             self._recover(files, self.subjects)
         once = _lasting(files)
         self._recover(files, self.subjects)
@@ -263,7 +263,7 @@ class Run:
         if twice != once:
             changed = {name for name, content in twice.items() if once.get(name, 0) != content}
             gone = once.keys() - twice.keys()
-            raise TornLogError(f"a second recovery changes {sorted(changed)} and takes away {sorted(gone)}")
+            raise TornLogError(f"a second recovery changes {sorted(changed)} and removes {sorted(gone)}")
         cut.stop_after = before + self.chance.randrange(max(files.operations - before, 2) // 2)
         try:
             self._recover(cut, self.subjects)
@@ -273,7 +273,7 @@ class Run:
             self._recover(cut, self.subjects)
 
     def _recover(self, files: MemoryFiles, subjects: Sequence[_Subject]) -> None:
-        """Start on a disk, compare with the model, and end by a kill."""
+        """Start on a disk, compare the logs with the model, and end with a kill."""
         self.report.recoveries += 1
         others = [copy(subject) for subject in subjects]
         for other in others:
@@ -303,7 +303,7 @@ class Run:
         await _OPERATIONS[name][1](self, subject)
 
     def _rows(self, subject: _Subject, count: int, *, with_time: bool = True) -> list[Row]:
-        """New records behind the log's end; their values, or times, tell them from all others."""
+        """Return new records for the end of the log; their values or timestamps are unique."""
         offset = self._log(subject).log_end_offset
         rows = []
         for place in range(count):
@@ -322,7 +322,7 @@ class Run:
         return memoryview(bytearray(builder.build(**fields)))
 
     async def _append(self, subject: _Subject) -> None:
-        """As a leader: plain, idempotent, or within a transaction."""
+        """Append as a leader: plain, idempotent, or in a transaction."""
         log, chance, model = self._log(subject), self.chance, subject.model
         subject.epoch += chance.random() < 0.1
         rows = self._rows(subject, chance.randrange(1, LONGEST_BATCH + 1))
@@ -339,13 +339,13 @@ class Run:
         told = log.append_as_leader(batch, leader_epoch=subject.epoch)
         model.written(rows)
         if told.duplicate or told.first_offset != rows[0].offset:
-            raise TornLogError(f"{rows} were appended as {told}")
+            raise TornLogError(f"{rows} were appended with the result {told}")
         if fields:
             last = fields["base_sequence"] + len(rows) - 1
             subject.producers[fields["producer_id"]] = last
             repeated = log.append_as_leader(again, leader_epoch=subject.epoch)
             if not repeated.duplicate or repeated.first_offset != rows[0].offset:
-                raise TornLogError(f"the repeat of {rows} was appended as {repeated}")
+                raise TornLogError(f"the repeat of {rows} was appended with the result {repeated}")
 
     def _producer(self, subject: _Subject, *, begins: bool) -> dict[str, Any]:
         chance = self.chance
@@ -360,12 +360,12 @@ class Run:
             "producer_id": producer_id,
             "producer_epoch": 0,
             "base_sequence": last + 1,
-            # A transaction that is open goes on; one producer in two has transactions at all.
+            # An open transaction continues; half of the producers have transactions.
             "is_transactional": is_open or producer_id % 2 == 0,
         }
 
     async def _end_transaction(self, subject: _Subject) -> None:
-        """A marker for one of the open transactions."""
+        """Append a marker for one of the open transactions."""
         log, model = self._log(subject), subject.model
         begun, _ = model.transactions(1 << 62)
         if not begun:
@@ -382,7 +382,7 @@ class Run:
         model.written([row])
 
     async def _follow(self, subject: _Subject) -> None:
-        """As a follower: entries of any format, with the offsets that a leader gave them."""
+        """Append as a follower: entries of any format, with offsets from a leader."""
         log, chance, model = self._log(subject), self.chance, subject.model
         magic = chance.randrange(3)
         rows = self._rows(subject, chance.randrange(1, LONGEST_BATCH + 1), with_time=magic > 0)
@@ -406,11 +406,11 @@ class Run:
             raise TornLogError(f"{log} is flushed up to {log.recovery_point}")
 
     async def _background(self, subject: _Subject) -> None:
-        """Let tasks that wait run: flushes, checkpoints, removals."""
+        """Let waiting tasks run: flushes, checkpoints, removals."""
         await _turns(5)
 
     async def _time(self, subject: _Subject) -> None:
-        """A minute and more: schedules run."""
+        """Let more than a minute pass, so that the schedules run."""
         for each in self.subjects:
             each.model.delete(self._log(each).active_segment.base_offset)
         await self.clock.sleep_ms(100_000)
@@ -434,7 +434,7 @@ class Run:
         subject.learn(log)
 
     async def _restart_at(self, subject: _Subject) -> None:
-        """As a follower whose leader has none of its records any more."""
+        """Restart the log at another offset, as a follower whose leader no longer has its records."""
         log, model = self._log(subject), subject.model
         model.cut(0)
         model.start_floor = 0
@@ -472,7 +472,7 @@ class Run:
         compact(self.files, log, self.clock, first_dirty if first_dirty < end_offset else 0)
 
     async def _move(self, subject: _Subject) -> None:
-        """To the other disk: begun anew each time, and sometimes left unfinished."""
+        """Move the log to the other disk; sometimes leave the move unfinished."""
         logs, partition, log = self.logs, subject.topic_partition, self._log(subject)
         logs.drop_future(partition)
         target = next(disk for disk in DISKS if disk != logs.directory_of(partition))
@@ -486,18 +486,18 @@ class Run:
             return
         future.flush()
         logs.mark_future(future)
-        # A log start is told to a directory by its checkpoint, which comes after the swap.
+        # The checkpoint with the log start of the new directory is written after the swap.
         subject.model.start_floor = 0
         logs.swap_future(partition)
 
 
-# A producer snapshot that is torn or old goes when it is met. An epoch that began before the log does, which now begins
-# with an old format, goes when that is walked again.
+# A torn or old producer snapshot is removed when it is read. An epoch that began before a log start with an old format
+# is removed when the log is scanned again.
 _PASSING: Final = (SNAPSHOT_SUFFIX, LEADER_EPOCH_FILE)
 
 
 def _lasting(files: MemoryFiles) -> dict[str, bytes | None]:
-    """What is on the disk, but for files that a later recovery may rightly change."""
+    """Return the content of the disk, except for files that a later recovery may change."""
     return {path: content for path, content in files.content().items() if not path.endswith(_PASSING)}
 
 
@@ -522,11 +522,11 @@ _OPERATIONS: Final[dict[str, tuple[int, Callable[[Run, _Subject], Awaitable[None
     "compaction": (5, Run._compact),
     "move": (2, Run._move),
 }
-"""Weight and action of each kind of step."""
+"""Weight and action of each step."""
 
 
 def play(seed: int, *, steps: int = STEPS) -> Report:
-    """One run. Raises `TornLogError`, or whatever else went wrong."""
-    # What the log warns of here is what was done to it.
+    """Play one run. Raises `TornLogError`, and any other error."""
+    # The log warns of the faults that were injected.
     logging.getLogger("odradek.log").setLevel(logging.CRITICAL + 1)
     return Run(seed, steps=steps).play()

@@ -63,10 +63,10 @@ def play(
 @pytest.mark.parametrize(
     ("fault", "events", "seconds"),
     [
-        (Kill(broker=0, down_ms=500, farewell=False), ["kill broker-0", "start broker-0"], 0.5),
+        (Kill(broker=0, down_ms=500, ends_session=False), ["kill broker-0", "start broker-0"], 0.5),
         (
-            Kill(broker=0, down_ms=500, farewell=True),
-            ["kill broker-0", "farewell broker-0", "start broker-0"],
+            Kill(broker=0, down_ms=500, ends_session=True),
+            ["kill broker-0", "end-session broker-0", "start broker-0"],
             0.52,
         ),
         (
@@ -108,10 +108,10 @@ def test_a_stopped_broker_comes_back_after_its_end() -> None:
     assert 2 < seconds < 30
 
 
-def test_no_farewell_comes_through_where_zookeeper_cannot_be_reached() -> None:
+def test_the_session_does_not_end_at_once_if_zookeeper_is_unreachable() -> None:
     way = Partition(source="broker-0", target="zookeeper", for_ms=1_000, both=False)
-    events, _ = play((0, way), (500, Kill(broker=0, down_ms=100, farewell=True)))
-    assert "farewell broker-0" not in events
+    events, _ = play((0, way), (500, Kill(broker=0, down_ms=100, ends_session=True)))
+    assert "end-session broker-0" not in events
 
 
 def test_a_way_is_open_when_all_that_block_it_are_over() -> None:

@@ -31,7 +31,7 @@ PLAN = Plan(
     consumers=1,
     load_ms=4000,
     operations=(),
-    faults=((1000, Kill(broker=1, down_ms=500, farewell=False)),),
+    faults=((1000, Kill(broker=1, down_ms=500, ends_session=False)),),
 )
 """Some seconds of load and one crash."""
 
