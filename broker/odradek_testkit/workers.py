@@ -1,4 +1,4 @@
-"""Implements `base.ports.Workers` without processes, for virtual time and disks in memory: functions run in the caller."""
+"""Implements `base.ports.Workers` without processes, for virtual time and disks in memory: functions run at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every `Clock` promises: real ones on both event loops, and the virtual one."""
+"""The contract of `Clock`, tested with the system's clock on both event loops and with the virtual clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Run = Callable[[Callable[[Clock], Coroutine[Any, Any, None]]], None]
 
 @pytest.fixture(params=["asyncio", "uvloop", "virtual"])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine function that takes the clock on the loop that belongs to it."""
+    """Runs a coroutine function with the clock, on the event loop of the clock."""
     loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
         "asyncio": asyncio.SelectorEventLoop,
         "uvloop": uvloop.new_event_loop,

@@ -1,4 +1,4 @@
-"""What every `Files` promises, held against the operating system's and the one in memory."""
+"""The contract of `Files`, tested with the operating system's files and with those in memory."""
 
 from __future__ import annotations
 

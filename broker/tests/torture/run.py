@@ -1,6 +1,6 @@
-"""`make torture`: long random runs by the hundred, then processes that are killed for as long as there is time.
+"""`make torture`: hundreds of long random runs, then kills of processes for the given time.
 
-Options enter; a line of progress, or the seed that failed and how to play it again, leaves by the standard output.
+Prints its progress, or the failed seed and how to reproduce it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odradek_testkit.torture.runs import play
 
 
 @click.command()
-@click.option("--runs", default=200, show_default=True, help="Random runs on the memory disk.")
-@click.option("--minutes", default=2.0, show_default=True, help="How long processes are killed on the real disk.")
+@click.option("--runs", default=200, show_default=True, help="Number of random runs on the memory disk.")
+@click.option("--minutes", default=2.0, show_default=True, help="Minutes of kills on the real disk.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the first run; the others follow.")
 def main(*, runs: int, minutes: float, seed: int) -> None:
-    """Crash torture of the log."""
-    # What the log has to say of a power cut is what was done to it.
+    """Run crash tests of the log."""
+    # The log warns of the faults that are injected.
     logging.disable(logging.CRITICAL)
     failed = [each for each in range(seed, seed + runs) if not _run(each, seed, runs)]
     if minutes > 0 and not _kill(minutes, seed):
@@ -36,7 +36,7 @@ def _run(seed: int, first: int, runs: int) -> bool:
     try:
         report = play(seed)
     except Exception:  # noqa: BLE001 - whatever it is, the seed failed: it is told, and the next is played
-        click.echo(f"\nseed {seed} failed; play it again: make torture RUNS=1 MINUTES=0 SEED={seed}")
+        click.echo(f"\nseed {seed} failed; reproduce it: make torture RUNS=1 MINUTES=0 SEED={seed}")
         click.echo(traceback.format_exc())
         return False
     done = f"run {seed - first + 1} of {runs}, seed {seed}: {report.steps} operations, {report.cuts} power cuts"
@@ -55,7 +55,7 @@ def _kill(minutes: float, seed: int) -> bool:
                 try:
                     loop.once()
                 except Exception:  # noqa: BLE001 - whatever it is, the seed failed: it is told, and the next is played
-                    click.echo(f"\nkill {kills + 1} failed; the like of it: make torture RUNS=0 SEED={seed}")
+                    click.echo(f"\nkill {kills + 1} failed; try a similar run: make torture RUNS=0 SEED={seed}")
                     click.echo(traceback.format_exc())
                     return False
                 kills += 1

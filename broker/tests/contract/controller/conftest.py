@@ -1,4 +1,4 @@
-"""A cluster without brokers: real ZooKeeper, real controllers, and brokers that only record what they are told."""
+"""A cluster of real controllers on a real ZooKeeper, with fake brokers that only record the controller's requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIRST_PORT = 9000
 
 
 class FakeBroker:
-    """Registered in ZooKeeper by a session of its own; keeps what the controller told it."""
+    """A fake broker: registered in ZooKeeper with a separate session; records the controller's requests."""
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.cluster = cluster
@@ -60,19 +60,19 @@ class FakeBroker:
         self.epoch = await BrokerRegistrar(self.zk, self.cluster.clock, wait_ms=0).register(registration)
 
     async def down(self) -> None:
-        """End the session, as a crash does once it is noticed."""
+        """End the session, as after a crash."""
         zk, self.zk = self.zk, None
         assert zk is not None
         self.replicas.clear()
         await zk.close()
 
     def take(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """Handle a request that went through the real encoding, and answer through it."""
+        """Handle a request that was encoded and decoded, and encode the response."""
         frame = encode_request(api_key, version, 1, "controller", message)[4:]
         return decode_response(api_key, version, self.answer(*_decoded(frame)))
 
     def answer(self, header: RequestHeader, frame: bytes, position: int) -> bytes:
-        """The response frame to a request frame, both without their lengths."""
+        """Return the response frame to a request frame, both without length prefixes."""
         request = decode_request(header, frame, position)
         assert request.broker_epoch == self.epoch
         api_key = ApiKey(header.api_key)
@@ -142,7 +142,7 @@ class FakeChannel:
     client_id = "controller"
 
     async def call(self, encode: Callable[[int], Sequence[Any]]) -> memoryview:
-        """Take a frame that was made elsewhere, and answer with one."""
+        """Handle an encoded frame and return the response frame."""
         frame = b"".join(encode(1))
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         header, position = decode_header(frame[4:])
@@ -204,7 +204,7 @@ class Cluster:
     async def make_topic(
         self, name: str, partitions: Mapping[int, Sequence[int]], *, with_id: bool = True, config: str | None = None
     ) -> UUID | None:
-        """Write a topic as a tool would."""
+        """Create a topic in ZooKeeper like a tool."""
         topic_id = uuid4() if with_id else None
         topic = TopicAssignment(
             topic=name,
@@ -220,7 +220,7 @@ class Cluster:
         return PartitionState.decode(partition, (await self.zk.get(layout.partition_state_path(partition)))[0])
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what brokers were told; looked at again after each request and a little later."""
+        """Wait until a condition on the recorded requests holds; checks it after each request and periodically."""
         async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
@@ -229,7 +229,7 @@ class Cluster:
                 timer.cancel()
 
     async def until_znode(self, path: str, condition: Callable[[bytes | None], bool]) -> None:
-        """Wait for a znode's content; None: there is none."""
+        """Wait until a znode has this content; None: until it does not exist."""
         event = asyncio.Event()
         watch = self.zk.watch_data(path, event.set)
         async with asyncio.timeout(30):
@@ -259,7 +259,7 @@ async def cluster(odradek_zookeeper: str) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def told() -> Callable[[FakeBroker, ApiKey], list[Any]]:
-    """Requests of one kind that a broker got."""
+    """Return the requests of one API that a broker received."""
 
     def select(broker: FakeBroker, api_key: ApiKey) -> list[Any]:
         return [request for key, request in broker.requests if key is api_key]

@@ -1,4 +1,4 @@
-"""The controller over a real ZooKeeper: what it writes, and what it tells brokers, for each thing that happens."""
+"""The controller on a real ZooKeeper: what it writes, and what it sends to brokers, for each kind of event."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_a_broker_restarted_between_two_looks_is_told_everything_anew(clus
     broker, before = cluster.brokers[2], cluster.brokers[2].epoch
     old = broker.zk
     broker.replicas.clear()
-    # One transaction replaces the registration: no moment without it.
+    # One transaction replaces the registration, so that it always exists.
     thief = await cluster.connect_zookeeper()
     data = (await thief.get(layout.broker_path(2)))[0]
     from odradek.zk.kazoo_client import Create, Delete
@@ -306,7 +306,7 @@ async def test_an_expired_session_ends_the_reign_and_registers_anew(cluster: Clu
 async def alter(
     cluster: Cluster, runtime: Any, leader: int, partition: TopicPartition, *, isr: tuple[int, ...], **changes: Any
 ) -> Any:
-    """Ask as the leader does; the answer for the partition, or for the whole request when that is refused."""
+    """Send AlterPartition as the leader. Returns the answer for the partition, or for the whole request if refused."""
     data, stat = await cluster.zk.get(layout.partition_state_path(partition))
     topic = TopicAssignment.decode(partition.topic, (await cluster.zk.get(layout.topic_path(partition.topic)))[0])
     values: dict[str, Any] = {
@@ -317,7 +317,7 @@ async def alter(
         "partition_epoch": stat.version,
     }
     if changes.pop("is_old", False):
-        # Versions 0 and 1 name the topic, and version 0 knows no recovery state.
+        # Versions 0 and 1 have the name of the topic; version 0 has no recovery state.
         old = {name: values[name] for name in ("partition_index", "leader_epoch", "partition_epoch")}
         part = AlterPartitionRequestPartitionData(**old, new_isr=isr)
         name = changes.pop("topic_name", partition.topic)
@@ -375,7 +375,7 @@ async def test_leaders_change_their_in_sync_sets_under_the_rules_of_the_protocol
     await cluster.brokers[2].down()
     await cluster.until(lambda: cluster.brokers[1].live_brokers == (1, 3))
     assert (await alter(cluster, runtime, 1, T0, isr=(1, 3, 2)))["error_code"] == 107
-    # Leaders of Kafka 2.7 to 3.1 name the topic, and do not know that error.
+    # Leaders of Kafka 2.7 to 3.1 send the name of the topic, and do not know that error.
     assert (await alter(cluster, runtime, 1, T0, isr=(1, 3, 2), is_old=True))["error_code"] == 55
     assert (await alter(cluster, runtime, 1, T0, isr=(1,), is_old=True, topic_name="unknown"))["error_code"] == 3
     assert (await alter(cluster, runtime, 1, T0, isr=(1,), is_old=True))["isr"] == (1,)
@@ -419,7 +419,7 @@ async def test_brokers_are_given_producer_ids_that_nobody_else_has(cluster: Clus
     runtime = await three_brokers(cluster)
     assert await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch) == (0, 1000)
     assert await runtime.allocate_producer_ids(3, cluster.brokers[3].epoch) == (1000, 1000)
-    # One that took its block from ZooKeeper itself.
+    # A broker that allocated its block in ZooKeeper itself.
     assert (await next_producer_ids(cluster.zk, 1)).first_id == 2000
     assert await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch) == (3000, 1000)
     for stale in (-1, cluster.brokers[2].epoch - 1, cluster.brokers[2].epoch + 1):
@@ -498,7 +498,7 @@ async def test_a_replica_on_a_failed_directory_is_offline(cluster: Cluster, told
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3, isr=(3,), offline_replicas=(2,)))
     assert cluster.brokers[1].live_brokers == (1, 2, 3)
     assert await cluster.zk.children(layout.LOG_DIR_EVENTS) == []
-    # Only another life of the broker, with a directory that works, brings the replica back.
+    # Only a restart of the broker with a working directory restores the replica.
     broker._leader_and_isr = healthy
     await broker.down()
     await cluster.until(lambda: cluster.brokers[1].live_brokers == (1, 3))

@@ -1,4 +1,4 @@
-"""What administrators ask of the controller, over a real ZooKeeper: reassignments, elections, features, settings."""
+"""Admin requests to the controller, with a real ZooKeeper: reassignments, elections, features, settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def assignment(cluster: Cluster, partition: TopicPartition) -> ReplicaAssi
 
 
 async def in_sync(cluster: Cluster, runtime: Any, partition: TopicPartition, *isr: int) -> int:
-    """The leader proposes an in-sync set, as it does when followers have caught up; the error code."""
+    """Propose an ISR as the leader. Returns the error code."""
     data, stat = await cluster.zk.get(layout.partition_state_path(partition))
     state = PartitionState.decode(partition, data)
     topic = TopicAssignment.decode(partition.topic, (await cluster.zk.get(layout.topic_path(partition.topic)))[0])
@@ -174,7 +174,7 @@ async def test_the_znode_of_old_tools_is_followed_and_cleared(cluster: Cluster) 
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1) and knows(cluster.brokers[1], T1, leader=2))
     wishes = {T0: (3,), T1: (1, 2), TopicPartition("nothing", 0): (1,), TopicPartition("t", 7): (1,)}
     await cluster.zk.create(layout.REASSIGN_PARTITIONS, layout.encode_reassignment(wishes))
-    # The order of T1 is changed at once, what is unknown goes, T0 stays until it is done.
+    # The order of T1 changes at once, the unknown partition is removed, T0 stays until its reassignment is complete.
     left = layout.encode_reassignment({T0: (3,)})
     await cluster.until_znode(layout.REASSIGN_PARTITIONS, lambda data: data == left)
     assert await assignment(cluster, T1) == ReplicaAssignment(replicas=(1, 2))
@@ -235,7 +235,7 @@ async def test_a_new_controller_remembers_that_a_topic_goes_after_its_reassignme
 
 
 async def offline_with_a_live_replica(cluster: Cluster, config: str | None = None) -> None:
-    """T0 on 2 and 3, of which only 2 was in sync when it died."""
+    """Create T0 on brokers 2 and 3; only 2 was in sync when it died."""
     await cluster.make_topic("t", {0: [2, 3]}, config=config)
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=2))
     await cluster.brokers[3].down()
@@ -280,7 +280,7 @@ async def test_unclean_elections_happen_as_soon_as_they_are_allowed(
     runtime = await started(cluster, 1, 2, 3)
     await offline_with_a_live_replica(cluster)
     runtime.topic_settings_changed(told_of)
-    # Events take their turns: when this one is answered the one before it is over.
+    # Events are handled in order: when this one is answered, the previous one is complete.
     await runtime.elect_leaders([T0], ElectionKind.PREFERRED)
     settings = layout.encode_config({"unclean.leader.election.enable": "true"})
     await cluster.zk.create(f"{layout.CONFIG}/{path}", settings, make_parents=True)
@@ -313,7 +313,7 @@ async def test_the_features_of_a_cluster(cluster: Cluster, protocol: str, wanted
     assert (data, stat.version) == (wanted, 0)
     await runtime.close()
     await cluster.start_controller(1, {"inter.broker.protocol.version": "3.9"})
-    # A controller has the office before it has written the features.
+    # A broker becomes controller before it has written the features.
     enabled = Feature(enabled=True, features={}).encode()
     await cluster.until_znode(layout.FEATURE, lambda found: found == enabled)
     _, stat = await cluster.zk.get(layout.FEATURE)

@@ -1,4 +1,4 @@
-"""What the suites of the ZooKeeper port share: a place of their own in a real server, and a callback to wait for."""
+"""Fixtures for the tests of the ZooKeeper port: a separate path on a real server, and an awaitable callback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek.zk.port import ZkClient
 
 
 class Signal:
-    """A callback that counts and can be awaited, until the watch that called it is armed again."""
+    """A callback that counts its calls, and can be awaited until its watch is registered again."""
 
     def __init__(self, client: ZkClient) -> None:
         self.count = 0
@@ -30,9 +30,10 @@ class Signal:
         await self.settle()
 
     async def settle(self) -> None:
-        """Return when all is told, and armed again, that was written before: a read is answered after it.
+        """Return when all earlier writes were notified and the watches are registered again.
 
-        The second read is for watches that take two requests to arm.
+        The server answers a read after these notifications. The second read is for watches whose registration takes
+        two requests.
         """
         await self._client.exists("/")
         await self._client.exists("/")

@@ -1,4 +1,4 @@
-"""The ZooKeeper port: what every form of it must do, the real client on a real server and the one in memory."""
+"""The contract of the ZooKeeper port, tested with the real client on a real server and with the one in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SignalOf = Callable[[ZkClient], Any]
 
 @pytest.fixture(params=[pytest.param("kazoo", marks=pytest.mark.java), "memory", "simulated"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """Opens one more session on the tree of this test."""
+    """Opens another session on the tree of this test."""
     if request.param == "memory":
         tree = MemoryTree()
 
@@ -195,7 +195,7 @@ class TestZnodes:
 
 
 class TestErrors:
-    """Of each operation the class and the path, which is that asked for."""
+    """Return class and requested path of each operation."""
 
     @pytest.fixture(autouse=True)
     async def tree(self, client: ZkClient) -> None:

@@ -1,4 +1,4 @@
-"""What only the real client has: connections, sessions that expire, a chroot, bounds on what is in flight."""
+"""Features of the real client only: connections, session expiry, a chroot, and limits of requests in flight."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def other(connect_string: str) -> AsyncIterator[KazooZkClient]:
 
 
 async def expire_session(client: KazooZkClient, connect_string: str) -> None:
-    """End the client's session behind its back: whoever knows id and password may close it."""
+    """End the client's session with another connection that has its id and password."""
     thief = KazooClient(hosts=connect_string.partition("/")[0], client_id=client.credentials)
 
     def steal() -> None:
@@ -55,7 +55,7 @@ async def expire_session(client: KazooZkClient, connect_string: str) -> None:
 
 
 class Events:
-    """Collects session events and lets a test wait for one."""
+    """Collects session events; a test can wait for one."""
 
     def __init__(self, client: KazooZkClient) -> None:
         self.seen: list[SessionEvent] = []

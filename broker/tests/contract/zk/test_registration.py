@@ -1,4 +1,4 @@
-"""What a broker registers and takes, against a real ZooKeeper."""
+"""Registration of brokers in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Connect = Callable[[], Awaitable[KazooZkClient]]
 
 
 class LateClock(SystemClock):
-    """The system's clock, with wall time moved."""
+    """The system's clock with an offset of the wall time."""
 
     late_ms = 0
 

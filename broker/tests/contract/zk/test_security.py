@@ -1,4 +1,4 @@
-"""TLS, logins and access lists, on a real server that demands a client certificate and offers SASL."""
+"""TLS, authentication and ACLs, on a real server that requires a client certificate and offers SASL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.java
 
 USER = ("kafka", "geheim \u00e4")
 PATIENCE_MS = 3_000
-"""How long a connection that cannot be made is tried."""
+"""Time after which an attempt to connect fails."""
 
 CONFIG = """\
 secureClientPort={port}
@@ -75,13 +75,13 @@ class SecureServer(ZooKeeperServer):
 
 @dataclass(frozen=True)
 class Secured:
-    """A running server, and the keys that its certificates were made with."""
+    """A running server, and the folder with its keys and certificates."""
 
     server: SecureServer
     keys: Path
 
     def by_tls(self, host: str = "localhost", **changes: Any) -> ZkSettings:
-        """Settings with a client certificate."""
+        """Return settings with a client certificate."""
         tls = TlsSettings(
             truststore_location=str(self.keys / "ca.pem"),
             keystore_location=str(self.keys / "broker.pem"),
@@ -95,7 +95,7 @@ class Secured:
         )
 
     def plain(self, **options: Any) -> ZkSettings:
-        """Settings of the port without TLS."""
+        """Return settings for the port without TLS."""
         return ZkSettings(connect=f"{self.server.connect}/{uuid4().hex}", session_timeout_ms=20_000, **options)
 
 
@@ -104,7 +104,7 @@ def openssl(folder: Path, command: str) -> None:
 
 
 def make_keys(folder: Path) -> None:
-    """An authority, a server's certificate for localhost, a client's with a password, and a foreign authority."""
+    """Create a CA, a server certificate for localhost, a client certificate with a password, and another CA."""
     for name in ("ca", "foreign"):
         openssl(folder, f"req -x509 -newkey rsa:2048 -noenc -keyout {name}.key -out {name}.pem -subj /CN={name}")
     (folder / "server.ext").write_text("subjectAltName=DNS:localhost\n")
@@ -148,7 +148,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 async def refused(settings: ZkSettings) -> ZkError:
-    """Why a start failed; nothing of the client is left."""
+    """Return the error of a failed start, and check that it left no task or connection."""
     client = KazooZkClient(settings)
     with pytest.raises(ZkError) as caught:
         await client.start()
@@ -157,13 +157,13 @@ async def refused(settings: ZkSettings) -> ZkError:
 
 
 async def acl_of(client: KazooZkClient, path: str) -> set[tuple[int, str, str]]:
-    """The list of a znode, as the client's own session sees it."""
+    """Return the ACL of a znode as the client's session sees it."""
     acls, _ = await client._submit(path, lambda kazoo: kazoo.get_acls_async(client._absolute(path)))
     return {(each.perms, each.id.scheme, each.id.id) for each in acls}
 
 
 class Events:
-    """Session events as they come."""
+    """Collects session events."""
 
     def __init__(self, client: KazooZkClient) -> None:
         self.seen: asyncio.Queue[SessionEvent] = asyncio.Queue()

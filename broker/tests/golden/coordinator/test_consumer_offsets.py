@@ -1,4 +1,4 @@
-"""A segment that Apache Kafka 3.9.1 wrote: read, written again, and replayed. See README.md for how it came to be."""
+"""Reads, encodes and replays a segment that Apache Kafka 3.9.1 wrote. README.md describes how it was created."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records() -> list[Record]:
 
 
 def encoded(record: Record) -> tuple[bytes, bytes | None]:
-    """The record decoded and encoded again."""
+    """Return the record after decoding and encoding it."""
     assert record.key is not None
     key = decode_key(record.key)
     if isinstance(key, OffsetKey):

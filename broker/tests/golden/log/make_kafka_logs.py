@@ -1,10 +1,10 @@
-"""Makes the golden log directories anew: Apache Kafka 3.9.1 writes them, librdkafka is the client.
+"""Creates the golden log directories: Apache Kafka 3.9.1 writes them, librdkafka is the client.
 
     .venv/bin/python broker/tests/golden/log/make_kafka_logs.py
 
-Needs Java 17 and Maven; takes a minute. Offsets and contents are the same each time, producer ids, topic ids and the
-times of control records are not, and where a crash falls is chance: the JSON files beside the directories say what a
-stock consumer read, the `.dump` files what Kafka's DumpLogSegments printed of each partition.
+Needs Java 17 and Maven; takes a minute. Offsets and records are the same each time; producer ids, topic ids, timestamps
+of control records and the position of a crash are not. The JSON files next to the directories contain the records that
+librdkafka read, the `.dump` files the output of Kafka's DumpLogSegments for each partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ START_MS: Final = 1_700_000_000_000
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FORMATS: Final = {0: "0.9.0", 1: "0.10.1", 2: "2.8"}
 BROKER: Final = {
-    # The last version that honours message.format.version.
+    # The last version in which message.format.version has an effect.
     "inter.broker.protocol.version": "2.8",
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
@@ -73,7 +73,7 @@ COMPACTED: Final = {
 
 
 def topics() -> dict[str, dict[str, str]]:
-    """Name and settings of every topic of the directory that is stopped in order."""
+    """Name and settings of every topic in the directory of the broker that is stopped cleanly."""
     found: dict[str, dict[str, str]] = {}
     for magic, version in FORMATS.items():
         for codec in CODECS:
@@ -96,9 +96,9 @@ def topics() -> dict[str, dict[str, str]]:
 
 
 def create(bootstrap: str, wanted: Mapping[str, Mapping[str, str]]) -> None:
-    """Make topics of one partition."""
+    """Create topics with one partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # A broker listens a moment before it is elected, and librdkafka asks but once for the controller.
+    # A broker listens shortly before it is elected, and librdkafka requests the controller only once.
     wait_until(lambda: admin.list_topics(timeout=10).controller_id >= 0, what="a controller")
     for future in admin.create_topics([NewTopic(name, 1, 1, config=dict(c)) for name, c in wanted.items()]).values():
         future.result(60)
@@ -113,7 +113,7 @@ def produce(
 
 
 def send(producer: Producer, topic: str, records: Iterable[tuple[str | None, str | None]], first: int = 0) -> None:
-    """Three records a batch: nothing is sent before the flush."""
+    """Write three records per batch: nothing is sent before the flush."""
     waiting = list(records)
     for begin in range(0, len(waiting), 3):
         for place, (key, value) in enumerate(waiting[begin : begin + 3]):
@@ -124,29 +124,29 @@ def send(producer: Producer, topic: str, records: Iterable[tuple[str | None, str
 
 
 def client(bootstrap: str) -> dict[str, Any]:
-    """What every client is told: batches are sent by a flush, and a broker that is gone is no news."""
+    """Return the properties of all clients: a flush sends batches, and lost connections are not logged."""
     return {"bootstrap.servers": bootstrap, "linger.ms": 2000, "log_level": 0}
 
 
 def properties(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as client properties."""
+    """Return keyword arguments as client properties."""
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 def pairs(count: int, *, keys: int = 1000, first: int = 0) -> Iterator[tuple[str | None, str | None]]:
-    """Records with keys in turn; one in seven has no value's worth of repetition to pack."""
+    """Return records with a fixed set of keys; the value of every seventh record has nothing to compress."""
     for number in range(first, first + count):
         yield f"key {number % keys}", f"value {number} " + "ab" * (number % 7)
 
 
 def with_tombstones(count: int, *, keys: int) -> Iterator[tuple[str | None, str | None]]:
-    """The same, and every fifth record deletes its key."""
+    """Return such records; every fifth is a tombstone."""
     for number, (key, value) in enumerate(pairs(count, keys=keys)):
         yield key, None if number % 5 == 4 else value
 
 
 def set_format(bootstrap: str, topic: str, version: str) -> None:
-    """Have a topic's further records written in another format."""
+    """Change the format of a topic for its further records."""
     entry = ConfigEntry("message.format.version", version, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -154,7 +154,7 @@ def set_format(bootstrap: str, topic: str, version: str) -> None:
 
 
 def write_formats(bootstrap: str) -> None:
-    """Every format with every codec, and one log with all of them."""
+    """Write every format with every codec, and one log with all of them."""
     for magic in FORMATS:
         for codec in CODECS:
             if codec != "zstd" or magic == 2:
@@ -171,7 +171,7 @@ def write_formats(bootstrap: str) -> None:
 
 
 def write_headers(bootstrap: str) -> None:
-    """Headers without a value, twice under one name, of bytes that are no text; null keys and values."""
+    """Write headers with null values, duplicate names and binary values; null keys and values."""
     producer = Producer({**client(bootstrap), "compression.type": "zstd"})
     lists: list[list[tuple[str, str | bytes | None]]] = [
         [("trace", "abc")],
@@ -187,14 +187,14 @@ def write_headers(bootstrap: str) -> None:
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
-    """A producer that is ready for its first transaction."""
+    """Return a producer that is ready for its first transaction."""
     producer = Producer({**client(bootstrap), "transactional.id": name, "transaction.timeout.ms": 900_000})
     producer.init_transactions(60)
     return producer
 
 
 def write_transactions(bootstrap: str, topic: str, *, open_at_end: bool, keys: int = 1000) -> list[Producer]:
-    """Two producers' transactions, interwoven; committed and aborted ones in turn, perhaps one that stays open."""
+    """Write interleaved transactions of two producers, alternately committed and aborted; optionally leave one open."""
     first, second = transactional(bootstrap, f"{topic}-a"), transactional(bootstrap, f"{topic}-b")
     number = 0
     for turn in range(6):
@@ -216,19 +216,19 @@ def write_transactions(bootstrap: str, topic: str, *, open_at_end: bool, keys: i
 
 
 def write_compacted(bootstrap: str) -> list[Producer]:
-    """Logs that the cleaner is to work on."""
+    """Write logs for the cleaner."""
     for magic in FORMATS:
         produce(bootstrap, f"v{magic}-compacted", with_tombstones(60, keys=9), compression_type="none")
     produce(bootstrap, "v2-compacted", with_tombstones(60, keys=9), first=60, compression_type="snappy")
     produce(bootstrap, "v1-compacted", with_tombstones(60, keys=9), first=60, compression_type="gzip")
-    # The last batch of the first producer loses every record, and stays for its sequence.
+    # The last batch of the first producer loses all records, and is kept for its sequence.
     produce(bootstrap, "compacted-idempotent", pairs(9, keys=3), enable_idempotence=True)
     produce(bootstrap, "compacted-idempotent", pairs(40, keys=3, first=9), first=9, enable_idempotence=True)
     return write_transactions(bootstrap, "compacted-transactions", open_at_end=False, keys=5)
 
 
 def write_groups(bootstrap: str) -> None:
-    """Committed offsets of two groups, one of them removed again; a group of consumers that reads and leaves."""
+    """Commit offsets of two groups, delete one of them, and let a group of consumers read and leave."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for group, offset in (("billing", 7), ("billing", 12), ("gone", 3)):
         partitions = [TopicPartition("v2-none", 0, offset), TopicPartition("headers", 0, 2, metadata="half way")]
@@ -246,7 +246,7 @@ def write_groups(bootstrap: str) -> None:
 
 
 def wait_for_cleaner(data: Path) -> None:
-    """Until every compacted log is clean up to its last segment."""
+    """Wait until every compacted log is clean up to its last segment."""
     names = [name for name, settings in topics().items() if settings.get("cleanup.policy") == "compact"]
 
     def clean() -> bool:
@@ -258,12 +258,12 @@ def wait_for_cleaner(data: Path) -> None:
 
 
 def last_segment(directory: Path) -> int:
-    """Base offset of the segment that is appended to."""
+    """Return the base offset of the active segment."""
     return max(int(path.stem) for path in directory.glob("*.log"))
 
 
 def write_everything(bootstrap: str) -> list[Producer]:
-    """All of the directory that is stopped in order; the producers are to live until that is done."""
+    """Write the directory of the broker that is stopped cleanly; the producers must exist until the stop."""
     create(bootstrap, topics())
     write_formats(bootstrap)
     write_headers(bootstrap)
@@ -279,13 +279,13 @@ def write_everything(bootstrap: str) -> list[Producer]:
 
 
 def write_second_epoch(bootstrap: str) -> None:
-    """After a restart: another leader epoch, further segments."""
+    """Write after a restart: another leader epoch, further segments."""
     for topic in ("v2-none", "v1-gzip", "idempotent", "v2-compacted"):
         produce(bootstrap, topic, pairs(6, first=200), first=200)
 
 
 def write_under_load(bootstrap: str, broker: ApacheBroker) -> list[Producer]:
-    """Writers that do not stop until the broker is killed."""
+    """Write until the broker is killed."""
     settings = {"segment.bytes": "8000", **SMALL}
     names = ("load-v2", "load-v1", "load-transactions")
     configs = {name: {**settings, "message.format.version": FORMATS[1 if name == "load-v1" else 2]} for name in names}
@@ -318,7 +318,7 @@ def write_under_load(bootstrap: str, broker: ApacheBroker) -> list[Producer]:
 
 @contextmanager
 def kafka(folder: Path, directory: Path, zookeeper: str) -> Iterator[ApacheBroker]:
-    """One broker, running; the same again for the same directory and ensemble."""
+    """Run a broker; with the same directory and ensemble it is a restart."""
     broker = ApacheBroker(folder, directory, broker_id=0, zookeeper=zookeeper, properties=BROKER, heap="512m")
     broker.start()
     try:
@@ -328,12 +328,12 @@ def kafka(folder: Path, directory: Path, zookeeper: str) -> Iterator[ApacheBroke
 
 
 def partitions_of(data: Path) -> list[str]:
-    """Names of the partition directories."""
+    """Return the names of the partition directories."""
     return sorted(path.name for path in data.iterdir() if path.is_dir())
 
 
 def read_everything(bootstrap: str, data: Path) -> dict[str, dict[str, list[PlainRecord] | list[int]]]:
-    """Records of every partition, and which of them are committed, as a stock consumer reads them."""
+    """Return all records and the committed records of every partition, as librdkafka reads them."""
     found: dict[str, dict[str, list[PlainRecord] | list[int]]] = {}
     for name in partitions_of(data):
         topic = name.removesuffix("-0")
@@ -346,13 +346,13 @@ def read_everything(bootstrap: str, data: Path) -> dict[str, dict[str, list[Plai
 
 
 def decoder_options(partition: str) -> list[str]:
-    """What else DumpLogSegments needs to show a partition's records."""
+    """Return the additional options of DumpLogSegments for a partition."""
     kinds = {"__consumer_offsets-0": "--offsets-decoder", "__transaction_state-0": "--transaction-log-decoder"}
     return [kinds[partition]] if partition in kinds else ["--print-data-log"]
 
 
 def keep(folder: Path, data: Path, name: str, records: object) -> None:
-    """Copy a broker's directory here and put beside it what it holds."""
+    """Copy a broker's directory here, and write the files that describe its content."""
     target = TARGET / name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(data, target, ignore=shutil.ignore_patterns(".lock"))
@@ -363,7 +363,7 @@ def keep(folder: Path, data: Path, name: str, records: object) -> None:
     dumps.mkdir()
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     for partition in partitions_of(target):
-        # An index is opened for writing by the tool: not the kept one.
+        # The tool opens indexes for writing, so it gets a copy.
         files = sorted(path for path in (data / partition).iterdir() if path.suffix in suffixes)
         dumped = dump_segments(folder, files, "--deep-iteration", *decoder_options(partition), directory=data)
         (dumps / f"{partition}.txt").write_text(dumped.printed, encoding="utf-8")
@@ -371,7 +371,7 @@ def keep(folder: Path, data: Path, name: str, records: object) -> None:
 
 @click.command()
 def main() -> None:
-    """Make the golden log directories anew."""
+    """Create the golden log directories."""
     folder = jars(VERSION, ROOT / ".interop")
     with tempfile.TemporaryDirectory(prefix="golden-logs-") as name, ExitStack() as running:
         work = Path(name)

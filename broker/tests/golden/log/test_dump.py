@@ -1,4 +1,4 @@
-"""`odradek log dump` prints of Apache Kafka's files what its own DumpLogSegments printed, line by line."""
+"""`odradek log dump` prints the same lines for Apache Kafka's files as Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole log directories of Apache Kafka 3.9.1, opened by ours: see `kafka-3.9.1/README.md` for what they hold."""
+"""Opens complete log directories of Apache Kafka 3.9.1; `kafka-3.9.1/README.md` describes their content."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CONFIG = replace(TopicConfig(), index_interval_bytes=200, segment_index_bytes=96
 LIMIT = 1 << 20
 INDEXES = (".index", ".timeindex")
 OTHER_INDEXES = ("compacted", "__", "v2-none", "v1-gzip", "idempotent")
-"""Kafka's cleaner adds to indexes by buffers of its own, its own topics have other settings, and a broker that starts
-again forgets how far it is from the last entry."""
+"""Logs whose indexes may differ: Kafka's cleaner adds index entries per buffer, internal topics have other settings,
+and a restarted broker does not know the distance from the last entry."""
 
 
 def partitions(kind: str) -> list[tuple[str, str]]:
@@ -56,7 +56,7 @@ def checkpointed(kind: str, file: str, name: str) -> int:
 def opened(
     kind: str, name: str, *, clean: bool | None = None, without: tuple[str, ...] = ()
 ) -> tuple[PartitionLog, MemoryFiles]:
-    """The log as a broker that starts on the directory has it; files that end in one of `without` are lost."""
+    """Load the log as a broker at its start, after removing the files that end in one of `without`."""
     files = MemoryFiles()
     files.make_directories(DIRECTORY)
     for file in sorted((HERE / kind / name).iterdir()):
@@ -75,7 +75,7 @@ def opened(
 
 
 def records_of(log: PartitionLog) -> list[PlainRecord]:
-    """Every record that a consumer gets, by reads of one batch each."""
+    """Return every record that a consumer gets, with reads of one batch each."""
     found = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -117,7 +117,7 @@ def test_the_same_records_are_read_when_every_index_is_lost(kind: str, name: str
 def test_indexes_are_taken_as_they_are(kind: str, name: str) -> None:
     log, files = opened(kind, name)
     for segment in log.segments[:-1]:
-        assert segment.indexes_written, f"{segment} was walked and its indexes were made anew"
+        assert segment.indexes_written, f"{segment} was scanned and its indexes were rebuilt"
         for suffix in INDEXES:
             stored = (HERE / kind / name / Path(segment.path(suffix)).name).read_bytes()
             assert files.read(segment.path(suffix)) == stored
@@ -146,7 +146,7 @@ def test_log_start_end_and_epochs(kind: str, name: str) -> None:
 
 
 def aborted_in_dump(kind: str, name: str) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the transaction indexes, as Kafka's tool printed them."""
+    """Return (producer id, first offset) of the transaction indexes, as Kafka's tool printed them."""
     printed = (HERE / f"{kind}.dump" / f"{name}.txt").read_text()
     found = re.findall(r"^version: 0 producerId: (\d+) firstOffset: (\d+)", printed, re.MULTILINE)
     return [(int(producer_id), int(first)) for producer_id, first in found]
@@ -169,7 +169,7 @@ def test_aborted_transactions(kind: str, name: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in TRANSACTIONAL if "compacted" not in pair[1]])
 def test_aborted_transactions_are_found_again_in_the_log(kind: str, name: str) -> None:
-    """Not after compaction: of a transaction without records nobody has to know, and nobody can."""
+    """Not after compaction, which drops transactions without records."""
     log, _ = opened(kind, name, without=(*INDEXES, ".txnindex", ".snapshot"), clean=False)
     found = [tuple(aborted) for aborted in log.aborted_transactions(0, log.log_end_offset)]
     assert found == aborted_in_dump(kind, name)
@@ -187,7 +187,8 @@ def all_offsets(kind: str, name: str) -> list[int]:
 
 
 def committed_offsets(log: PartitionLog, end: int) -> list[int]:
-    """What a consumer keeps: it leaves out a producer's batches from an aborted transaction's begin to its marker."""
+    """Return the records that a consumer keeps: it skips a producer's batches from the first offset of an aborted
+    transaction to its marker."""
     waiting = sorted(log.aborted_transactions(0, end), key=lambda aborted: aborted[1])
     aborting: set[int] = set()
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""A log that Apache Kafka 3.9.1 wrote, opened by ours.
+"""Opens a log that Apache Kafka 3.9.1 wrote.
 
 Origin: one broker in ZooKeeper mode; topic `golden`, one partition, segment.bytes=600, index.interval.bytes=100,
 segment.index.bytes=1000; librdkafka 2.15 wrote 20 idempotent records one by one, then one transaction that was
@@ -98,8 +98,8 @@ def test_small_files_are_kafkas_byte_for_byte() -> None:
 
 
 def test_the_snapshot_says_what_kafkas_says() -> None:
-    """Not equal as bytes: of a producer whose last batch was a marker Kafka keeps the data batch before it as we do,
-    but the order of producers is that of a hash map, and of earlier batches it keeps none."""
+    """The bytes are not equal, because Kafka writes producers in the order of a hash map and stores no earlier
+    batches. For a producer whose last batch was a marker both store the data batch before it."""
     log, files = opened("killed", clean=False)
     log.close()
     ours = files.read(f"{DIRECTORY}/{24:020d}.snapshot")

@@ -1,4 +1,4 @@
-"""Bytes that Apache Kafka's own message classes wrote decode to the values put in, and encode back unchanged."""
+"""Bytes that Apache Kafka's message classes wrote are decoded to the original values and encoded to the same bytes."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ MESSAGES = {
 
 
 def only_of(schema: StructSchema, message: dict[str, Any]) -> dict[str, Any]:
-    """The part of a message that a version has."""
+    """Return the fields of a message that a version has."""
     kept: dict[str, Any] = {}
     for field in (*schema.fields, *schema.tagged):
         if field.name in message:
@@ -149,7 +149,7 @@ def only_of(schema: StructSchema, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def differs(entity: Any, message: dict[str, Any]) -> list[str]:
-    """Names of the fields that do not have the message's values."""
+    """Return the names of the fields whose values differ from the message."""
     found: list[str] = []
     for name, value in message.items():
         actual = getattr(entity, name)

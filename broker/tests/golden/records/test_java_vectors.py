@@ -1,4 +1,4 @@
-"""Batches that Apache Kafka's Java classes wrote (MakeVectors.java) mean to us what they mean to them."""
+"""Batches that Apache Kafka's Java classes wrote (MakeVectors.java) are read with the same content."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sets of formats 0 and 1 that Apache Kafka's Java classes wrote or converted (MakeOldVectors.java).
 
-They mean to us what they mean to them, and what we write of the same content is the same bytes up to the packing.
+They are read with the same content, and equal content is encoded to the same bytes, except for compressed data.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode(raw: bytes) -> list[Record]:
 
 
 def unpacked(raw: bytes) -> list[tuple[int, ...] | bytes]:
-    """Everything that a set says, whatever the codec's library made of it."""
+    """Return the content of a set, which does not depend on the library of the codec."""
     content: list[tuple[int, ...] | bytes] = []
     for position, header in iterate_entries(raw):
         entry = raw[position : position + header.size]

@@ -1,4 +1,4 @@
-"""Znodes that Apache Kafka 3.9.1 wrote are understood, and written back byte for byte."""
+"""Znodes that Apache Kafka 3.9.1 wrote are decoded, and encoded to the same bytes."""
 
 from __future__ import annotations
 

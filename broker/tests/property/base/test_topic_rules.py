@@ -1,4 +1,4 @@
-"""Every assignment is whole, even, and as far over the racks as it can be."""
+"""Every assignment is complete, balanced, and spread over as many racks as possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer protocol: round trips, the bytes of the general codec, and damaged bytes."""
+"""The consumer protocol: round trips, comparison with the general codec, and damaged bytes."""
 
 from __future__ import annotations
 

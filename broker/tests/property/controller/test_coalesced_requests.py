@@ -1,4 +1,4 @@
-"""Whatever piled up for a broker: coalesced, it leaves the broker as the long way would."""
+"""Coalesced requests have the same effect on a broker as the queued requests that they replace."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MOST = 5
 
 
 class Model:
-    """What a broker hosts, and what it knows of topics."""
+    """The replicas of a broker, and its metadata."""
 
     def __init__(self) -> None:
         self.hosted: dict[int, tuple[int, int]] = {}
-        """Generation of the log, leader epoch; a log that was deleted and made again has another generation."""
+        """Generation of the log, leader epoch; a log that was deleted and created again has another generation."""
         self.deletions: dict[int, int] = {}
         self.topic_id = UUID(int=0)
         self.metadata: dict[int, int] = {}
@@ -31,7 +31,7 @@ class Model:
             for topic in request.message["topic_states"]:  # type: ignore[attr-defined]
                 for state in topic["partition_states"]:
                     self._take(request.api_key, topic.get("topic_id", self.topic_id), state)
-        # A log that has no role is as good as none: the next role makes it.
+        # A log without a role is equivalent to none: the next role creates it.
         roles = {number: role for number, role in self.hosted.items() if role[1] >= 0}
         return roles, self.metadata, self.topic_id
 
@@ -43,7 +43,7 @@ class Model:
             self.hosted[number] = (known[0] if known else generation, state["leader_epoch"])
         elif api_key is ApiKey.STOP_REPLICA:
             if number in self.hosted:
-                self.hosted[number] = (self.hosted[number][0], -1)  # it follows nobody
+                self.hosted[number] = (self.hosted[number][0], -1)  # it has no leader to follow
             if state["delete_partition"]:
                 self.hosted.pop(number, None)
                 self.deletions[number] = 1
@@ -61,7 +61,7 @@ numbers = st.integers(0, 2)
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[BrokerRequest]:
-    """What a controller may say of one topic: epochs grow; before it is made again it is deleted everywhere."""
+    """Possible requests of a controller about a topic: epochs grow; it is deleted everywhere before it is recreated."""
     said: list[BrokerRequest] = []
     topic_id = 1
     for epoch, kind in enumerate(draw(st.lists(st.sampled_from("rrmmsdx"), max_size=25))):

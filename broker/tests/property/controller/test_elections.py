@@ -1,4 +1,4 @@
-"""What no election may do, whatever the cluster looks like."""
+"""Invariants of elections in random clusters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ assignments = st.lists(brokers, min_size=1, max_size=5, unique=True)
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[list[int], list[int], set[int]]:
-    """Assignment, a part of it in sync, and live brokers."""
+    """An assignment, an ISR that is part of it, and live brokers."""
     assignment = draw(assignments)
     isr = draw(st.lists(st.sampled_from(assignment), unique=True, min_size=1))
     return assignment, isr, draw(st.sets(brokers))

@@ -1,8 +1,8 @@
-"""Reassignments under random wishes, deaths of brokers and deaths of controllers between any two writes.
+"""Random reassignments while brokers die, and while controllers die between any two writes.
 
-Real controllers in virtual time, over ZooKeeper in memory; brokers are models that hold records. A record counts as
-acknowledged when every member of its leader's in-sync set has it, those included that are merely proposed. What must
-hold is checked with every request that a broker gets and with every write of an assignment.
+Real controllers run in virtual time on ZooKeeper in memory; brokers are models that store records. A record counts as
+acknowledged when every member of its leader's ISR has it, including proposed members. The invariants are checked with
+every request to a broker and with every write of an assignment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONTROLLERS = (8, 9)
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
 FIRST = {PARTITIONS[0]: (1, 2, 3), PARTITIONS[1]: (2, 3), PARTITIONS[2]: (3,)}
 PAUSE_MS = 400
-"""Time for everything that an event leads to, with some retries."""
+"""Time in which all consequences of an event happen, with some retries."""
 
 
 class MortalZk(MemoryZk):
@@ -96,11 +96,11 @@ class Copy:
     replicas: set[int] = field(default_factory=set)
     isr: set[int] = field(default_factory=set)
     maximal_isr: set[int] = field(default_factory=set)
-    """With those that were proposed and not refused: what an acknowledgement waits for."""
+    """The ISR with proposed members: the replicas for which an acknowledgement waits."""
 
 
 class Broker:
-    """A broker that keeps its records over its deaths."""
+    """A broker that keeps its records over restarts."""
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.cluster = cluster
@@ -146,7 +146,9 @@ class Broker:
         return {"topic_id": topic.topic_id, "partition_errors": errors}
 
     def _role(self, partition: TopicPartition, state: Any) -> int:
-        assert self.broker_id in state.replicas, f"{self.broker_id} is told of {partition}, which it has no replica of"
+        assert self.broker_id in state.replicas, (
+            f"broker {self.broker_id} received a request for {partition}, of which it has no replica"
+        )
         copy = self.copies.setdefault(partition, Copy())
         if state.leader_epoch <= copy.leader_epoch:
             return 11
@@ -196,7 +198,7 @@ class Channel:
 
 
 class Cluster:
-    """Models, and the controller of the moment."""
+    """The models of the brokers, and the current controller."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
@@ -222,7 +224,7 @@ class Cluster:
         await self.reign()
 
     async def reign(self) -> None:
-        """A controller stands and finds its way."""
+        """Start a controller and wait until it is active."""
         broker_id = CONTROLLERS[self._reigns % len(CONTROLLERS)]
         self._reigns += 1
         properties = {
@@ -242,7 +244,7 @@ class Cluster:
         await self.clock.sleep_ms(PAUSE_MS)
 
     async def succeed(self) -> None:
-        """The controller dies, if it has not, and another one takes over."""
+        """Kill the controller if it is alive, and start another one."""
         self.session.left = 0
         self.session.is_carried_out = False
         await self.runtime.close()
@@ -284,7 +286,7 @@ class Cluster:
                 assert not lost, f"{partition}: {member} is in sync without the records {sorted(lost)}"
 
     def check_assignment(self, partition: TopicPartition, before: ReplicaAssignment) -> None:
-        """Old replicas go when every wanted one is in sync, and not before."""
+        """Check that old replicas are removed only when all target replicas are in sync."""
         after = self.assignment(partition)
         dropped = set(before.origin) - set(after.replicas)
         if dropped:
@@ -294,7 +296,7 @@ class Cluster:
     # What happens
 
     def leader(self, partition: TopicPartition) -> tuple[Broker, Copy] | None:
-        """A living broker that believes to lead; the last epoch, if there are several."""
+        """Return a live broker that believes that it is the leader; of several, the one with the last epoch."""
         found = [
             (copy.leader_epoch, broker.broker_id)
             for broker in self.brokers.values()
@@ -308,7 +310,7 @@ class Cluster:
         return broker, broker.copies[partition]
 
     def followers(self, partition: TopicPartition) -> list[tuple[int, Copy]]:
-        """Living ones of the leader's epoch."""
+        """Return the live followers in the leader's epoch."""
         led = self.leader(partition)
         if led is None:
             return []
@@ -323,7 +325,7 @@ class Cluster:
         ]
 
     async def produce(self, partition: TopicPartition) -> None:
-        """The leader takes a record; followers fetch; when all in-sync ones have it, it is acknowledged."""
+        """Append a record, let followers fetch, and acknowledge the record when the whole ISR has it."""
         led = self.leader(partition)
         if led is None:
             return
@@ -339,7 +341,7 @@ class Cluster:
             self.acknowledged[partition] = list(copy.records)
 
     async def catch_up(self, partition: TopicPartition, only: Sequence[int] = BROKERS) -> None:
-        """Followers fetch everything, and the leader proposes those that are no members."""
+        """Let followers fetch everything, and propose those that are not in the ISR."""
         led = self.leader(partition)
         if led is None:
             return
@@ -352,7 +354,7 @@ class Cluster:
                 await self._propose(partition, leader, copy, {*copy.isr, follower})
 
     async def shrink(self, partition: TopicPartition) -> None:
-        """The leader gives up on members that are dead."""
+        """Propose to remove dead members from the ISR."""
         led = self.leader(partition)
         if led is None:
             return
@@ -431,24 +433,24 @@ ONLY_THE_ADDED_ONE_IN_SYNC: list[tuple[Any, ...]] = [
     ("up", 3),
     ("wish", {U0: None}),
 ]
-"""A cancel that must be refused."""
+"""Request a cancellation that must be refused."""
 REPLACED_WITH_ONE_IN_SYNC: list[tuple[Any, ...]] = [
     ("wish", {U0: (4, 5)}),
     ("catch_up", U0, [4]),
     ("wish", {U0: (2, 1)}),
 ]
-"""What a former wish added is in sync, and has to go."""
+"""A replica that an earlier reassignment added is in sync, and must be removed."""
 IN_SYNC_WHEN_THE_CONTROLLER_DIES: list[tuple[Any, ...]] = [
     ("wish", {U0: (4, 5)}),
     ("catch_up", U0, [4]),
     ("die", 0, True),
     ("catch_up", U0, [5]),
 ]
-"""Nothing will happen any more that makes a controller look at the partition: the next one must do so by itself."""
+"""No event makes a controller check the partition any more: the next one must do so at its start."""
 
 
 async def take(cluster: Cluster, step: tuple[Any, ...]) -> None:
-    """One step; what it leads to may go on in the next one."""
+    """Do one step; its consequences may continue during the next one."""
     kind, *arguments = step
     if kind in ("up", "down"):
         broker = cluster.brokers[arguments[0]]
@@ -462,12 +464,12 @@ async def take(cluster: Cluster, step: tuple[Any, ...]) -> None:
 
 
 async def recover(cluster: Cluster) -> None:
-    """The faults stop."""
+    """End the faults."""
     await cluster.succeed()
     for broker in cluster.brokers.values():
         await broker.up()
     await cluster.pause()
-    # Leaders that are alive and in touch with the controller: whatever moves must arrive in a few rounds.
+    # All leaders are alive and connected to the controller: every reassignment must complete within a few rounds.
     for _ in range(4):
         for partition in PARTITIONS:
             await cluster.catch_up(partition)
@@ -497,7 +499,7 @@ async def play(script: list[tuple[Any, ...]], last: dict[TopicPartition, tuple[i
         assert held == [cluster.acknowledged[partition]] * len(target)
     cluster.check()
     if not {"down", "die"} & {step[0] for step in script}:
-        # A broker or controller that dies may leave a copy behind, as with Apache Kafka; nobody else may.
+        # A replica may remain only after the death of a broker or controller, as with Apache Kafka.
         for partition in PARTITIONS:
             hosts = {broker.broker_id for broker in cluster.brokers.values() if partition in broker.copies}
             assert hosts == set(cluster.assignment(partition).replicas)

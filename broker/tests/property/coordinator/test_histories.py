@@ -1,4 +1,4 @@
-"""Random lives of a group: whatever happens, the state after a reload is the state before, and nobody is forgotten."""
+"""Random histories of a group: a reload restores the same state, and every request is answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DELAYS_MS = st.sampled_from([1, 1000, 3000, 9000, 61_000, 400_000, 8 * 24 * 3_60
 
 
 class GroupHistory(RuleBasedStateMachine):
-    """Clients that do anything at any time, a log that may refuse, a partition that moves."""
+    """Random requests of clients, refused appends, and moves of the partition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class GroupHistory(RuleBasedStateMachine):
             self.replies.append(reply)
 
     def member(self, who: int) -> tuple[str, str | None]:
-        """Id and instance id of one of the present members, else of somebody who was one, or of nobody."""
+        """Return id and instance id of a current member, of a former one, or unknown ones."""
         group = self.lab.shard.groups.get("group")
         members = [] if group is None else list(group.members.values())
         if who < len(members):
@@ -128,7 +128,7 @@ class GroupHistory(RuleBasedStateMachine):
 
     @rule()
     def appends_fail(self) -> None:
-        # An empty generation that is not stored is only logged, as in Kafka: then the log lags behind on purpose.
+        # As in Kafka, an empty generation that cannot be stored is only logged; the stored state then differs.
         if not any(self.is_empty_generation(records) for records, _ in self.lab.log.waiting):
             for _ in range(len(self.lab.log.waiting)):
                 self.lab.log.fail_next(NotEnoughReplicasError("no"))

@@ -1,4 +1,4 @@
-"""Round trips of the group log's keys and values, and damaged bytes that end in nothing but a decode error."""
+"""Round trips of the group log's keys and values, and damaged bytes, which cause only decode errors."""
 
 from __future__ import annotations
 

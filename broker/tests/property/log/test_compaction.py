@@ -1,4 +1,4 @@
-"""After any number of compactions a log tells what a dict of it tells, and breaks none of Kafka's promises."""
+"""Compares a log after any number of compactions with a dict of its records, and checks Kafka's guarantees."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ codecs = st.sampled_from([Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD])
 
 @dataclass(slots=True)
 class Written:
-    """One record as it was appended."""
+    """An appended record."""
 
     key: bytes
     value: bytes | None
@@ -43,7 +43,7 @@ class Written:
 
 
 class Compacted:
-    """A log and a dict: `written` maps offsets to what was appended there; markers have no entry."""
+    """A log and a dict: `written` maps offsets to the appended records; markers have no entry."""
 
     def __init__(self, *, segment_bytes: int, interval: int, append_time: bool) -> None:
         self.files = MemoryFiles()
@@ -97,7 +97,7 @@ class Compacted:
         codec: Codec,
         leave_open: int,
     ) -> None:
-        """Two transactions at a time, of which the second is sometimes left open until the next time."""
+        """Append two transactions; the second sometimes stays open until the next call."""
         one, other = TRANSACTIONAL
         self._batch(first, codec, one)
         self._batch(between, codec, other)
@@ -155,7 +155,7 @@ class Compacted:
         producers = self._producers()
         recovery_point = self.log.recovery_point
         self.log.abandon()
-        # Without snapshots the producers have to be found in what compaction has left.
+        # Without snapshots, the producers must be found in the records that compaction has kept.
         for name in self.files.list(self.log.directory):
             if name.endswith(SNAPSHOT_SUFFIX):
                 self.files.remove(f"{self.log.directory}/{name}")
@@ -170,7 +170,7 @@ class Compacted:
     # What must hold
 
     def _entries(self) -> list[tuple[int, int, bool, list[Record]]]:
-        """First and last offset, whether a marker, and the records of each entry, having checked each entry."""
+        """Check each entry; yield its first and last offset, whether it is a marker, and its records."""
         found = []
         for segment in self.log.segments:
             content = segment.file.pread(segment.size, 0)
@@ -187,7 +187,7 @@ class Compacted:
         }
 
     def _visible(self) -> dict[int, Record]:
-        """What a consumer with read_committed gets up to the last stable offset."""
+        """Return the records that a read_committed consumer gets up to the last stable offset."""
         log = self.log
         unstable = log.first_unstable_offset
         end = log.log_end_offset if unstable is None else unstable
@@ -251,12 +251,12 @@ class Compacted:
         )
         visible = [(record.offset, record.key, record.value) for record in self._visible().values()]
         assert self._fold(visible) == expected
-        # Without isolation nothing newer than the newest committed record of a key may be missing but aborted ones.
+        # With read_uncommitted, only aborted records may be missing after the newest committed one of a key.
         for offset in self._visible():
             assert not self.written[offset].aborted
 
     def _check_clean_part(self) -> None:
-        """Below the clean offset each key is there once, aborted records are gone, every offset can be read."""
+        """Below the clean offset each key exists once, aborted records are removed, and every offset can be read."""
         unstable = self.log.first_unstable_offset
         keys: dict[bytes | None, int] = {}
         last_of_range = self.log.cleanable()[-1].next_offset - 1

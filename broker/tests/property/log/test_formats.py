@@ -1,4 +1,4 @@
-"""Encoders and decoders of the log's files are inverses, and decoders survive anything."""
+"""Encoders and decoders of the log's files are inverses, and decoders handle any bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_time_index(entries: list[tuple[int, int]], asked: int) -> None:
     assert decoded.encode() == index.encode()
     found = decoded.floor(asked)
     below = [timestamp for timestamp, _ in entries if timestamp <= asked]
-    # Entries whose timestamp did not rise are not kept, so the floor is a running maximum.
+    # Entries whose timestamp does not rise are not stored, so the lower bound is a running maximum.
     running = [t for place, (t, _) in enumerate(entries) if t > max([e[0] for e in entries[:place]], default=-1)]
     assert (found.timestamp if found else None) == max((t for t in running if t <= asked), default=None)
     assert found is None or found.timestamp <= asked
@@ -77,7 +77,7 @@ def test_partition_metadata(topic_id: UUID) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=15), st.integers(-1, 25))
 def test_epochs_against_a_plain_list(assignments: list[tuple[int, int]], asked: int) -> None:
-    """The oracle keeps every assignment that no later one contradicts, and answers by going through them all."""
+    """The reference keeps every assignment that no later one contradicts, and scans all of them."""
     cache = EpochCache()
     entries: list[tuple[int, int]] = []
     for epoch, start in assignments:
@@ -132,5 +132,5 @@ def test_snapshots(batches: list[BatchHeader]) -> None:
     assert decoded.encode() == state.encode()
     last = {header.producer_id: header for header in batches}
     for header in last.values():
-        # The newest batch of each producer is a duplicate still.
+        # The newest batch of each producer is still recognized as a duplicate.
         assert decoded.check([header], sequenced=True) is not None

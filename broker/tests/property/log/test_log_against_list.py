@@ -1,8 +1,8 @@
-"""The log does what a plain list of batches does, whatever is asked of it and however often it is reopened.
+"""Compares the log with a plain list of batches, over random operations and restarts.
 
-Batches of all formats are appended by leader and follower, in and outside of transactions, truncated, deleted from the
-begin, compacted, flushed, and the log is stopped, killed, or loses its power; after a power cut the list takes over
-what is there, once everything that was synced is found in it.
+Batches of all formats are appended as leader and follower, in and outside of transactions; the log is truncated,
+deleted from the start, compacted, flushed, stopped, killed, or loses its power. After a power failure all synced
+records must exist; the list is then replaced with the content of the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from odradek_testkit.loop import ManualClock
 LIMIT = 1 << 20
 SIZES = st.lists(st.integers(0, 25), min_size=1, max_size=2)
 IDEMPOTENT = 3
-"""This producer is never in a transaction; 1 and 2 always are."""
+"""A producer without transactions; producers 1 and 2 are always in transactions."""
 
 
 class Batch(NamedTuple):
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class History(NamedTuple):
-    """What the batches of a list come to."""
+    """The transactions in the batches of a list."""
 
     running: dict[int, int]
     """Producer -> first offset of its open transaction."""
@@ -76,7 +76,7 @@ def history_of(batches: list[Batch]) -> History:
 
 
 class CheckpointingHost(RecordingHost):
-    """Writes the recovery point only when it is told to, so that a truncation leaves one that is too high."""
+    """Writes the recovery point only on request, so that a truncation leaves one that is too high."""
 
     def __init__(self, files: MemoryFiles) -> None:
         super().__init__(files)
@@ -88,7 +88,7 @@ class CheckpointingHost(RecordingHost):
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """`batches` is the list; what lies below `start` may still be in it."""
+    """`batches` is the list, which may still contain batches below `start`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.epoch = 0
         self.count = 0
         self.tells_epochs = True
-        """Whether the records that are there show where each epoch begins: old and dropped ones do not."""
+        """Whether the remaining records show where each epoch begins: old formats and dropped records do not."""
         self.config = small_segments()
         self.log: PartitionLog
 
@@ -154,7 +154,7 @@ class LogAgainstList(RuleBasedStateMachine):
         try:
             self._send(values, timestamp_ms, producer, sequence)
         except OutOfOrderSequenceError:
-            # Of its batches nothing is left; a marker that is keeps its epoch known, as in Kafka, and not its sequence.
+            # None of its batches is left; a remaining marker shows its epoch, as in Kafka, but not its sequence.
             data = [one for one in self.batches if one.producer == producer and one.kind is None]
             assert all(one.last < self.start for one in data)
             sequence = 0
@@ -162,7 +162,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self._add(Batch(self.end, values, self.epoch, times(values, timestamp_ms), producer, sequence))
 
     def _send(self, values: tuple[bytes, ...], timestamp_ms: int, producer: int, sequence: int) -> None:
-        """Append it, and once more, as a producer does that got no answer."""
+        """Append the batch twice, like a producer that got no answer."""
         for is_again in (False, True):
             records = batch(
                 *values,
@@ -185,7 +185,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(producers=st.lists(st.integers(1, 2), min_size=1, max_size=4), kind=st.sampled_from(ControlType))
     def transactions(self, producers: list[int], kind: ControlType) -> None:
-        """Whole ones, one in the other."""
+        """Append two complete, nested transactions."""
         for producer in producers:
             self.append_by_producer([1], producer)
         for producer in producers[::2]:
@@ -193,7 +193,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(gap=st.integers(0, 3), count=st.integers(1, 3))
     def follow(self, gap: int, count: int) -> None:
-        """Batches of a leader, perhaps after compaction has left a gap."""
+        """Append batches of a leader, possibly with a gap from compaction."""
         content = b""
         for _ in range(count):
             values, timestamp_ms = self._values([0]), self.clock.wall_ms()
@@ -235,7 +235,7 @@ class LogAgainstList(RuleBasedStateMachine):
         offset = max(self.end - back, self.start)
         self.log.truncate_to(offset)
         if offset < self.end:
-            # The batch that holds the offset goes as a whole; in a gap nothing else does.
+            # The batch that contains the offset is removed as a whole; in a gap nothing else is.
             self.end = min([one.base for one in self.batches if one.base <= offset <= one.last], default=offset)
             self._forget(lambda known: known >= self.end)
             self.start = min(self.start, self.end)
@@ -263,7 +263,7 @@ class LogAgainstList(RuleBasedStateMachine):
     @precondition(lambda self: len(self.log.segments) > 1)
     @rule(seed=st.integers(0, 1 << 16), count=st.integers(1, 3))
     def compact(self, seed: int, count: int) -> None:
-        """Some batches outside of transactions are dropped from the first segments."""
+        """Drop some batches outside of transactions from the first segments."""
         self.flush()
         self.log.high_watermark = self.end
         views = self.log.cleanable()[:count]
@@ -312,11 +312,11 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def reopen(self, clean: bool) -> None:
-        """Stopped in order or killed; what was written is there."""
+        """Stop cleanly or kill; all written records must exist."""
         if clean:
             self.log.close()
         self._open(clean)
-        # A gap at the very end, which a truncation left, is not in the files: as in Kafka, nothing remembers it.
+        # A gap at the log end after a truncation is not stored in the files, as in Kafka.
         if self.log.log_end_offset < self.end:
             assert not any(offset >= self.log.log_end_offset for offset in self._records())
             self.end = self.log.log_end_offset
@@ -337,13 +337,13 @@ class LogAgainstList(RuleBasedStateMachine):
             self.batches.append(
                 Batch(base, values, header.leader_epoch, stamps, header.producer_id, header.base_sequence, kind)
             )
-            # Perhaps at another offset: a torn write may put a new one, which no checksum covers, before an old batch.
+            # It may have another offset: a torn write can put a new offset, which no CRC covers, before an old batch.
             assert self.written.issuperset(values), "never written"
         found = self._records()
         for offset, value in self.durable.items():
             if offset >= self.start:
-                assert found.get(offset, (b"nothing",))[0] == value, f"synced and lost: {offset}"
-        # Where a record is left, none before it is missing.
+                assert found.get(offset, (b"nothing",))[0] == value, f"synced records are lost: {offset}"
+        # No record before a remaining one is missing.
         newest = max((offset for offset, record in before.items() if found.get(offset) == record), default=-1)
         assert all(offset in found for offset in before if offset < newest), "a hole"
         assert log.log_start_offset <= self.start
@@ -386,7 +386,8 @@ class LogAgainstList(RuleBasedStateMachine):
             self._check_aborted(offset, entries[-1][1].next_offset, self.log.aborted_within(offset, found))
 
     def _check_aborted(self, offset: int, upper: int, found: tuple[tuple[int, int], ...]) -> None:
-        """All that overlap, in order. The index may tell more, and a later begin of what began below a log start."""
+        """Check that all overlapping ones are returned, in order. The index may return more, and a larger offset for
+        a transaction that began below the log start."""
         aborted = history_of(self.batches).aborted
         needed = [(p, first) for last, p, first in aborted if last >= offset and self.start <= first < upper]
         assert [entry for entry in found if entry in needed] == needed
@@ -416,7 +417,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def _check_unstable(self) -> None:
         self.log.high_watermark = self.end
         first = self.log.first_unstable_offset
-        # Of a transaction that began below the log start that part may be forgotten when the log is opened again.
+        # The part of a transaction below the log start may be lost when the log is opened again.
         whole = history_of(self.batches).running.values()
         left = history_of([one for one in self.batches if one.last >= self.start]).running.values()
         if first is None:
@@ -439,7 +440,7 @@ def times(values: tuple[bytes, ...], timestamp_ms: int) -> tuple[int, ...]:
 
 
 def entries_of(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
-    """Everything that can be read, as a consumer does."""
+    """Return everything that a consumer can read."""
     found: list[tuple[BatchHeader, list[Record]]] = []
     offset = log.log_start_offset
     while True:

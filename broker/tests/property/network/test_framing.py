@@ -1,4 +1,4 @@
-"""However a stream is cut into pieces, the same frames come out."""
+"""The frames do not depend on the pieces in which a stream arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ cuts = st.lists(st.integers(1, 50_000), min_size=1, max_size=20)
 def test_frames_do_not_depend_on_pieces(sizes: list[int], pieces: list[int], shrinks: bool) -> None:
     expected = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in expected)
-    # Single bytes only in short streams: the number of steps stays below a few hundred.
+    # Single bytes only in short streams, so that the number of steps stays below a few hundred.
     smallest = len(stream) // 200
     buffer = FrameBuffer(40_000)
     found: list[bytes] = []

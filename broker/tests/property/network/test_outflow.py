@@ -1,4 +1,4 @@
-"""Any mix of buffers and file regions arrives as it is, in order, whatever is in memory and however the peer reads."""
+"""Any mix of buffers and file regions arrives unchanged and in order, for any page cache and any reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> File:
 
 
 async def _sent(runs: list[list[Part]], resident: list[bool], reads: list[int]) -> tuple[bytes, int]:
-    """What arrives, with what the outflow left to the transport behind it, and what was counted."""
+    """Return the received bytes, including those that the outflow left to the transport, and the counts."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 10)

@@ -1,4 +1,4 @@
-"""Random messages of every API and version, drawn from the schemas, and kio's form of them as the judge."""
+"""Random messages of every API and version, generated from the schemas, and kio's entities as a reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = ["", "a", "orders", "ünïcödé", "x" * 127, "y" * 128, "z" * 300]
 BLOBS = [b"", b"\x00", bytes(range(256)), b"q" * 20_000]
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 KIO_TIMES = {"retention_time_ms": [-1, 0, 1, 86_400_000 * 365], "log_append_time_ms": [-1, 0, 1_700_000_000_000]}
-"""Times of 64 bits, of which kio's types hold a part only."""
+"""Fields with 64-bit times, which kio's types can represent only partly."""
 
 
 def _scalar(field: FieldSchema, rng: random.Random) -> object:
@@ -57,7 +57,7 @@ def _value(field: FieldSchema, rng: random.Random) -> object:
 
 
 def make_message(schema: StructSchema, rng: random.Random) -> dict[str, Any]:
-    """A message with every field of a schema."""
+    """Return a strategy for messages with all fields of a schema."""
     message: dict[str, Any] = {}
     for field in (*schema.fields, *schema.tagged):
         value = _value(field, rng)
@@ -68,7 +68,7 @@ def make_message(schema: StructSchema, rng: random.Random) -> dict[str, Any]:
 
 
 def kio_type(key: ApiKey, version: int, direction: str) -> Any:
-    """kio's class of a message; None for the versions and APIs that kio does not have."""
+    """Return kio's class of a message; None if kio does not have the API or version."""
     module = f"kio.schema.{key.name.lower()}.v{version}"
     if find_spec(f"kio.schema.{key.name.lower()}") is None or find_spec(module) is None:
         return None
@@ -104,7 +104,7 @@ def _to_kio(annotation: Any, kind: str | None, value: Any) -> Any:
 
 
 def make_entity(entity_type: Any, message: dict[str, Any]) -> Any:
-    """kio's entity of a message."""
+    """Return kio's entity of a message."""
     values = {
         field.name: _to_kio(field.type, field.metadata.get("kafka_type"), message[_name(field)])
         for field in dataclasses.fields(entity_type)
@@ -128,7 +128,7 @@ def _from_kio(kind: str | None, value: Any) -> Any:
 
 
 def kio_message(entity: Any) -> dict[str, Any]:
-    """The fields of kio's entity by Kafka's names, as wire values."""
+    """Return the fields of kio's entity by Kafka's names, as wire values."""
     return {
         _name(field): _from_kio(field.metadata.get("kafka_type"), getattr(entity, field.name))
         for field in dataclasses.fields(entity)
@@ -136,7 +136,7 @@ def kio_message(entity: Any) -> dict[str, Any]:
 
 
 def own_message(schema: StructSchema, decoded: Any) -> dict[str, Any]:
-    """The fields that a version has of a decoded message; those that it lacks must have their defaults."""
+    """Return the fields of a decoded message that a version has; check that the others have their defaults."""
     for name, default in schema.absent:
         assert getattr(decoded, name) == default, name
     found: dict[str, Any] = {}
@@ -149,19 +149,19 @@ def own_message(schema: StructSchema, decoded: Any) -> dict[str, Any]:
 
 
 def kio_bytes(entity: Any) -> bytes:
-    """An entity as kio writes it."""
+    """Return the bytes of an entity as kio encodes it."""
     out = io.BytesIO()
     entity_writer(type(entity))(out, entity)
     return out.getvalue()
 
 
 def kio_read(entity_type: Any, raw: bytes) -> dict[str, Any]:
-    """What kio reads, by Kafka's names."""
+    """Return the fields that kio decodes, by Kafka's names."""
     return kio_message(entity_reader(entity_type)(raw, 0)[0])
 
 
 class Judge:
-    """What the tests need of this module."""
+    """The functions of this module, as a fixture."""
 
     message: Callable[[StructSchema, random.Random], dict[str, Any]] = staticmethod(make_message)
     entity: Callable[[Any, dict[str, Any]], Any] = staticmethod(make_entity)
@@ -172,7 +172,7 @@ class Judge:
 
     @staticmethod
     def schemas(row: Api) -> list[tuple[str, int, StructSchema]]:
-        """(direction, version, schema) of everything an API has."""
+        """Return (direction, version, schema) of all messages of an API."""
         versions = range(row.min_version, row.max_version + 1)
         return [("request", version, schema_of(row.request_type, version)) for version in versions] + [
             ("response", version, schema_of(row.response_type, version)) for version in versions

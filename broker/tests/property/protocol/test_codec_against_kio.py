@@ -1,4 +1,4 @@
-"""Our compiled encoders and decoders agree with kio's for every API, version and direction."""
+"""Compares the compiled encoders and decoders with kio's for every API, version and direction."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_kio_judges_all_but_what_kafka_4_removed() -> None:
         "AlterReplicaLogDirs": [0],
         "DescribeLogDirs": [0],
         "AlterPartition": [0, 1],
-    }, "Apache Kafka's own classes judge these: tests/golden/protocol"
+    }, "tests/golden/protocol compares these with Apache Kafka's classes"
 
 
 def kio_lacks(key: ApiKey, version: int) -> bool:

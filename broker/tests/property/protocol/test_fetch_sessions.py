@@ -1,4 +1,4 @@
-"""The fetching side of fetch sessions against a leader's: both have the same partitions after every success."""
+"""Both sides of a fetch session have the same partitions after every success."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from odradek.protocol.fetch_sessions import EPOCH_MAX, FetchSessionHandler, Sess
 
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 Offset = int
-"""What is requested of a partition, for these tests."""
+"""The requested state of a partition, for these tests."""
 ID_NOT_FOUND, INVALID_EPOCH = 70, 71
 
 requests = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 3))
@@ -18,7 +18,7 @@ outcomes = st.sampled_from(["answered", "answered", "answered", "lost request", 
 
 
 class Broker:
-    """Sessions as KIP-227 has them on the broker's side."""
+    """The broker's side of sessions according to KIP-227."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, tuple[int, dict[TopicPartition, Offset]]] = {}
@@ -27,7 +27,7 @@ class Broker:
     def handle(
         self, request: SessionRequest[TopicPartition, Offset], *, refuse: bool
     ) -> tuple[int, int, dict[TopicPartition, Offset]]:
-        """Error code, session id, and what is fetched."""
+        """Return error code, session id, and the fetched partitions."""
         if request.epoch == 0:
             self.sessions.pop(request.session_id, None)
             fetched = dict(request.changed)
@@ -67,7 +67,7 @@ def test_both_sides_agree(steps: list[tuple[dict[TopicPartition, Offset], str]])
         else:
             assert fetched == wanted
             session.answered(0, session_id)
-    # Only an eviction can make the broker refuse: after a lost answer the client begins anew by itself.
+    # Only an eviction can make the broker refuse: after a lost answer the client begins a new session.
     assert errors <= sum(outcome == "evicted" for _, outcome in steps)
 
 

@@ -1,4 +1,4 @@
-"""The hand-written Produce and Fetch agree with kio in every version and direction."""
+"""Compares the hand-written Produce and Fetch with kio in every version and direction."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def by_topic(rows: list[Any]) -> list[tuple[Any, list[Any]]]:
 
 
 def restricted(schema: Any, message: dict[str, Any]) -> dict[str, Any]:
-    """The part of a union message that one version has, through all its structs."""
+    """Return the fields of a message that one version has, including those of nested structs."""
     fields = {field.name: field for field in (*schema.fields, *schema.tagged)}
     kept: dict[str, Any] = {}
     for name, value in message.items():
@@ -72,7 +72,7 @@ def restricted(schema: Any, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def body(judge: Any, key: ApiKey, direction: str, version: int, message: dict[str, Any]) -> bytes:
-    """The bytes as kio writes them; by the general codec for versions that kio lacks."""
+    """Return the bytes that kio encodes, or the general codec for versions that kio lacks."""
     row = API_TABLE[key]
     message_type = row.request_type if direction == "request" else row.response_type
     entity_type = judge.kio_type(key, version, direction)
@@ -196,7 +196,7 @@ fetch_requests = st.builds(
 
 
 def same_topic_form(version: int, rows: list[Any]) -> list[Any]:
-    """Rows by the name or by the id alone, as the version has them."""
+    """Return rows with only the name or only the id, depending on the version."""
     return [row._replace(topic_id=None) if version < 13 else row._replace(topic=None) for row in rows]
 
 

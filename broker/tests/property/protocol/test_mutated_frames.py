@@ -1,4 +1,4 @@
-"""Damaged frames of every API give a decode error or a value, nothing else, and cost no memory."""
+"""Damaged frames of every API cause a decode error or give a value, and use little memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decode_hot_body(frame: memoryview) -> None:
 
 
 def decoders(row: Api, direction: str, version: int) -> list[Decode]:
-    """Everything that may meet such a frame: the general codec, and the hand-written one of Produce and Fetch."""
+    """Decode a frame with all decoders that may receive it: the general codec, and those of Produce and Fetch."""
     if direction == "request":
         return [decode_body, decode_hot_body]
     found: list[Decode] = [partial(decode_response, row.key, version)]

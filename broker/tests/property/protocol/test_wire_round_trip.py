@@ -1,4 +1,4 @@
-"""What `Writer` writes, `Reader` reads, and both agree with kio's primitives."""
+"""`Reader` reads everything that `Writer` writes, and both agree with kio's primitives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever form a topic asks for, the records stay; whatever is broken on the way in is refused or does no harm."""
+"""Conversion to any form of a topic keeps the records; damaged record sets are refused or harmless."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ old_codecs = st.sampled_from([Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 
 
 def produced(magic: int, codec: Codec, content: list, *, headers: bool = True) -> bytes:
-    """A client's record set; record headers, where the format has them, only if asked for."""
+    """A client's record set; record headers, if the format has them, only on request."""
     if magic < 2:
         return encode_set([(number, *row) for number, row in enumerate(content)], magic=magic, codec=codec)
     builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
@@ -46,7 +46,7 @@ def produced(magic: int, codec: Codec, content: list, *, headers: bool = True) -
 
 
 def records_of(raw: bytes | memoryview) -> list[Record]:
-    """All records, every CRC checked, the entries tiling the set."""
+    """Return all records, after checking every CRC and that the entries fill the set."""
     records = []
     end = 0
     for position, header in iterate_entries(raw):
@@ -93,7 +93,7 @@ def test_every_form_keeps_the_records(
 
 @st.composite
 def mutated_sets(draw: st.DrawFn) -> bytes:
-    """A record set with some bytes changed, cut or added, with true or false outer CRCs."""
+    """A record set with changed, removed or added bytes, with correct or wrong outer CRCs."""
     magic = draw(magics)
     raw = bytearray(produced(magic, draw(old_codecs if magic < 2 else st.sampled_from(Codec)), draw(rows)))
     for _ in range(draw(st.integers(0, 3))):
@@ -107,7 +107,7 @@ def mutated_sets(draw: st.DrawFn) -> bytes:
 
 
 def refit_crc(raw: bytearray, magic: int) -> None:
-    """A true CRC for the first entry, if it is still one."""
+    """Set the correct CRC of the first entry, if it is still one."""
     size = 12 + int.from_bytes(raw[8:12], "big", signed=True)
     if magic == 2 and batch.HEADER_SIZE <= size <= len(raw):
         raw[17:21] = batch.crc32c(raw[21:size]).to_bytes(4, "big")
@@ -165,7 +165,7 @@ def test_the_look_at_columns_is_sure_of_sound_records_alone(content: list, data:
 
 @st.composite
 def alike(draw: st.DrawFn) -> list:
-    """Runs of records that are laid out alike, as most producers send them."""
+    """Runs of similar records, as most producers send them."""
     content = []
     for _ in range(draw(st.integers(1, 3))):
         key, value = draw(st.none() | st.binary(max_size=3)), draw(st.none() | st.integers(0, 70).map(bytes))
@@ -226,7 +226,7 @@ def test_the_look_at_columns_of_noise(noise: bytes, count: int) -> None:
 
 
 def outcome(raw: bytes, rules: AppendRules) -> tuple[object, ...]:
-    """What `prepare` says, whichever way it goes."""
+    """Return the result or the error of `prepare`."""
     try:
         prepared = prepare(memoryview(raw), rules, 5)
     except PeerError as error:
@@ -253,7 +253,7 @@ def test_a_usual_batch_is_told_what_any_other_is(
     kind: TimestampType,
     producer_id: int,
 ) -> None:
-    """The look that most batches pass with is a shorter way to the same answer, for sound ones and for others."""
+    """The fast check for typical batches has the same result as the full check, for valid and invalid batches."""
     builder = BatchBuilder(limit_bytes=1 << 30)
     for timestamp_ms, key, value in content:
         builder.append(key, value, timestamp_ms=timestamp_ms, headers=[("name", key)] if headers else ())

@@ -1,4 +1,4 @@
-"""Formats 0 and 1: what is written is read, what is converted keeps what it can, what is broken does no harm."""
+"""Formats 0 and 1: round trips, conversions that keep what the target can represent, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odradek.records.v2.record import Message, Record
 
 LIMIT = 1 << 20
 unhurried = settings(deadline=None)
-"""How long an example takes says nothing on a machine that others use too."""
+"""No deadline: the duration of an example is meaningless on a shared machine."""
 REFUSALS = (CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError)
 
 contents = st.none() | st.binary(max_size=200) | st.integers(0, 20_000).map(bytes)
@@ -127,7 +127,7 @@ def test_columns_say_what_records_say(parts: list[bytes], data: st.DataObject) -
     assert [None if size < 0 else found.buffer[at : at + size] for at, size in spans] == [
         each.value for each in records
     ]
-    # Parts were drawn apart, so their offsets need not ascend as a log's do; one part at a time is a log.
+    # The parts are independent, so their offsets need not ascend as in a log; each part alone is a log.
     for part in parts:
         unpacked = list(columns.unpack(part, limit=LIMIT, start_offset=start, end_offset=end))
         within = columns.decode(unpacked, start_offset=start, end_offset=end)
@@ -161,7 +161,7 @@ def read_everything(raw: bytes) -> None:
 
 
 def down_everything(raw: bytes) -> None:
-    # With true CRCs, so that the mutation itself is met.
+    # With correct CRCs, so that the decoder reaches the mutation.
     for position, header in iterate_entries(raw):
         section = raw[position + batch.HEADER_SIZE : position + header.size]
         entry = batch.assemble(header, section) if header.magic == 2 else raw[position : position + header.size]

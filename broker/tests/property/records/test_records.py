@@ -1,4 +1,4 @@
-"""Whatever is built is read back, by record and by column; whatever is broken is refused by both alike."""
+"""All batches that the builder writes are read by record and by column; both refuse the same damaged batches."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from odradek_testkit.batches import iterate
 
 LIMIT = 1 << 20
 unhurried = settings(deadline=None)
-"""How long an example takes says nothing on a machine that others use too."""
+"""No deadline: the duration of an example is meaningless on a shared machine."""
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
 contents = st.none() | st.binary(max_size=200) | st.integers(0, 20_000).map(bytes)
-# A batch's deltas are 64-bit, so its timestamps may not lie further apart than that.
+# A batch's deltas have 64 bits, which limits the difference of its timestamps.
 timestamps = st.integers(-(2**62), 2**62 - 1)
 record_headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=4) | st.lists(
     st.just(("n", b"v")), min_size=33, max_size=40

@@ -1,6 +1,6 @@
 """The two sides of an incremental fetch session.
 
-What the leader remembers is what the follower wants, and whoever follows has been told of its partition.
+The leader's session contains the partitions of the follower, and every follower has received its partition's offsets.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ STEPS = st.lists(
 
 
 def renewed(one: Followed, *, epochs: int = 1) -> Followed:
-    """The same partition in a later reign, or followed anew in the same one."""
+    """Return the same partition in a later leader epoch, or followed again in the same epoch."""
     old = one.partition
     return Followed(Replica(old.topic_partition, old.leader_epoch + epochs, old.log))  # type: ignore[arg-type]
 
 
 class Pair:
-    """Both sides of one session, and who was told something of its partition since it is followed."""
+    """Both sides of one session, and which `Followed` have received offsets."""
 
     def __init__(self, slots: int) -> None:
         self._clock = ManualClock()
@@ -76,7 +76,7 @@ class Pair:
         self._forgot = True
 
     def fetch(self, *, by_id: bool = False, overtaken: int | None = None, is_lost: bool = False) -> None:
-        """One request and its answer; the reign of `overtaken` ends while it is under way."""
+        """Send one request and its answer; the leader epoch of `overtaken` ends in between."""
         wanted = {(number, one.partition.log.log_end_offset, one.leader_epoch) for number, one in self.followed.items()}
         asked_for = dict(self.followed)
         step = self._session.next(asked_for.values(), by_id=by_id)
@@ -114,7 +114,7 @@ class Pair:
 
 @given(steps=STEPS, slots=st.sampled_from([1, 0]))
 def test_the_leader_reads_what_the_follower_wants_and_tells_everybody(steps: list[tuple[str, int]], slots: int) -> None:
-    """An answer is for those who asked: who follows the partition since then has heard nothing yet, and must."""
+    """A response counts only for the `Followed` of its request: a newer one has not received offsets yet."""
     pair = Pair(slots)
     followed = pair.followed
     for kind, detail in steps:

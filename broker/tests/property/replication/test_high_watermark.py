@@ -1,4 +1,4 @@
-"""The high watermark under random appends, fetches, in-sync changes and answers: never falls, never runs ahead."""
+"""The high watermark under random appends, fetches, ISR changes and answers never falls and is never too high."""
 
 from __future__ import annotations
 

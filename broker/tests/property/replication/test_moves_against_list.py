@@ -1,4 +1,4 @@
-"""Whatever happens to a log while it moves to another directory, it ends with the records of a plain list."""
+"""Compares a log that moves to another directory, under random operations, with a plain list of its records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = st.lists(st.one_of(APPEND, APPEND, CUT, DELETE, WAIT, MOVE), max_size=25
 
 
 class Replica:
-    """A follower's log, written to as its leader would have it, and the list that it must equal."""
+    """A follower's log and the list that it must equal."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker = broker
@@ -45,7 +45,7 @@ class Replica:
         return self.broker.partition(TP).log
 
     def append(self, count: int) -> None:
-        """One batch for each record."""
+        """Append one batch for each record."""
         for _ in range(count):
             self._count += 1
             value = b"value %d" % self._count
@@ -55,20 +55,20 @@ class Replica:
             self.values.append(value)
 
     def cut(self, count: int) -> None:
-        """Cut up to so many records; another leader's come after."""
+        """Truncate up to `count` records; records of another leader follow."""
         end = max(len(self.values) - count, self.start)
         self.log.truncate_to(end)
         del self.values[end:]
         self._epoch += 1
 
     def delete(self, count: int) -> None:
-        """Begin so many records later, as far as there are."""
+        """Raise the log start by `count` records, at most to the log end."""
         self.log.high_watermark = self.log.log_end_offset
         self.start = min(self.start + count, len(self.values))
         self.log.delete_records_before(self.start)
 
     def move(self, _: int) -> None:
-        """To the other directory; a second wish on the way sends it back."""
+        """Move to the other directory; a second request during the move cancels it."""
         here = self.broker.logs.future_directory(TP) or self.broker.logs.directory_of(TP)
         (there,) = set(self.broker.config.log_dirs) - {here}
         assert self.broker.replicas.log_dirs.alter({TP: there}) == {TP: 0}

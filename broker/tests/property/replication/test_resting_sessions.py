@@ -1,4 +1,4 @@
-"""Fetch sessions whose idle entries rest give the same answers, at the same time, as sessions that read everything."""
+"""Fetch sessions with resting entries give the same answers, at the same time, as sessions that read everything."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Client:
-    """What a reader wants of each partition, (offset, leader epoch), and the requests that follow from it."""
+    """A reader's state of each partition, (offset, leader epoch), and the requests that follow from it."""
 
     replica_id: int
     wanted: dict[int, tuple[int, int]] = field(default_factory=lambda: dict.fromkeys(range(4), (0, 0)))
@@ -64,7 +64,7 @@ class Client:
 
 
 class Side:
-    """One broker, with or without rest."""
+    """A broker with or without resting entries."""
 
     def __init__(self, broker: MemoryBroker, clock: VirtualClock, *, rests: bool) -> None:
         self.broker = broker
@@ -92,7 +92,7 @@ class Side:
         self.answers.append((answer.error_code, rows))
 
     def state(self) -> list[Row]:
-        """What fetches have led to. Resting entries are woken: until then their followers' times are those of old."""
+        """Return the state of the followers, after waking resting entries, which updates the times of followers."""
         found: list[Row] = []
         for tp in PARTITIONS:
             self.broker.replicas.recheck(tp)
@@ -105,7 +105,7 @@ class Side:
 
 
 class Pair:
-    """The same done to both sides, which must answer the same."""
+    """Applies the same operations to both brokers, whose answers must be equal."""
 
     def __init__(self, clusters: list[MemoryCluster], sides: list[Side], replica_id: int) -> None:
         self.clusters = clusters
@@ -143,7 +143,7 @@ class Pair:
             elif kind == "reign":
                 cluster.elect(tp, LEADER, isr=(LEADER, FOLLOWER), tell=(LEADER,))
             elif kind == "start":
-                log.increment_log_start_offset(log.high_watermark)  # retention tells nobody
+                log.increment_log_start_offset(log.high_watermark)  # retention is not reported to sessions
             elif kind == "offline":
                 side.broker.replicas.take_offline(tp)
         if kind == "reign":
@@ -205,7 +205,7 @@ async def play(steps: list[tuple[str, int]], replica_id: int, directory: Path) -
 
 
 WOKEN_TWICE = [("fetch", 0), ("fetch", 300), ("append", 0), ("reign", 0)]
-"""The first change wakes an entry, but gives nothing to tell; the second one must still reach the waiting request."""
+"""The first change wakes an entry but gives no data; the second one must still complete the waiting request."""
 
 
 @settings(max_examples=60, deadline=None)

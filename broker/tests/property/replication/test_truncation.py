@@ -1,4 +1,4 @@
-"""Random reigns over two or three replicas: logs that part come together, and nothing committed is cut."""
+"""Random elections over two or three replicas: logs that diverge become equal, and no committed record is truncated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = st.lists(
 
 
 class History:
-    """A cluster, and what each broker has known to be committed: offset -> bytes of the records there."""
+    """A cluster, and the records that each broker knew to be committed: offset -> bytes."""
 
     def __init__(self, cluster: MemoryCluster, brokers: range, clock: VirtualClock) -> None:
         self.cluster = cluster
@@ -44,7 +44,7 @@ class History:
         self._count = 0
 
     def check(self) -> None:
-        """What anyone holds to be committed is the same everywhere, for ever."""
+        """Check that all brokers have the same committed records, and that these never change."""
         for broker in self.cluster.brokers.values():
             log = broker.partition(TP).log
             below = log.read(0, max_bytes=1 << 30, max_offset=log.high_watermark, min_one_batch=True).load()
@@ -56,7 +56,7 @@ class History:
         if kind == "append":
             self._append(self.leader, detail)
         elif kind == "isolated append":
-            # Whoever believes to lead goes on, even if it is replaced: these are the tails that part.
+            # A replaced leader that does not know it continues to append: these log ends diverge.
             for broker_id, broker in self.cluster.brokers.items():
                 if broker.partition(TP).is_leader:
                     self._append(broker_id, detail)
@@ -83,7 +83,7 @@ class History:
         self.cluster.brokers[broker_id].append(TP, *values, acks=1)
 
     def _elect(self, leader: int, tell: range | list[int]) -> None:
-        """A clean election: only a member of the in-sync set leads, and the set stays as it is."""
+        """Elect a member of the ISR, which does not change."""
         isr = self.cluster.isr(TP)
         if leader in isr:
             self.leader = leader
@@ -123,7 +123,7 @@ async def play(steps: list[tuple[str, int]], count: int, version: int, directory
 
 
 LED_WITHOUT_A_RECORD: Final = [("append", 3), ("elect silently", 2), ("elect", 1)]
-"""An empty replica leads for a moment: its epoch, of which nobody has a record, must not make it part for ever."""
+"""An empty replica leads briefly: its epoch, which has no records, must not make its log diverge permanently."""
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,4 +1,4 @@
-"""Whatever an administrator's client asks for, the controller answers and stays controller."""
+"""The controller answers arbitrary admin requests and stays the controller."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Draw = Callable[[], Any]
 
 
 def known_fields(schema: StructSchema, message: Message) -> Message:
-    """The message without what the schema does not have: APIs share the drawing of settings and the like."""
+    """Return the message without fields that the schema lacks, because APIs share the generators of fields."""
     fields = {field.name: field for field in schema.fields}
     known: Message = {}
     for name in message.keys() & fields.keys():
@@ -75,7 +75,7 @@ def known_fields(schema: StructSchema, message: Message) -> Message:
 
 
 class Extremes:
-    """Draws requests whose fields are at or beyond what makes sense."""
+    """Generates requests with fields at or beyond the limits of valid values."""
 
     def __init__(self, seed: int) -> None:
         self._source = random.Random(seed)
@@ -209,7 +209,7 @@ def test_the_controller_survives_any_request_of_its_apis(tmp_path: Path, api_key
                 codec.decode_response(api_key, version, answer[4:])
                 assert (server.runtime.is_active, server.runtime.epoch) == (True, epoch)
         assert not list(unexpected(server))
-        # A broker that is shutting down leads nothing new, so the topic of the one broker waits for a leader.
+        # A broker that is shutting down gets no new leadership, so the topic has no leader.
         leads = api_key is not ApiKey.CONTROLLED_SHUTDOWN
         assert await create_topic(server, "afterwards") == (0 if leads else RequestTimedOutError.code)
 
@@ -225,7 +225,7 @@ def test_the_controller_survives_extreme_values(tmp_path: Path, seed: int) -> No
         for _ in range(100):
             await create_topic(server, "t")
             api_key, body = extremes.request()
-            with suppress(NetworkError):  # a request that no broker need decode ends its connection, as in Kafka
+            with suppress(NetworkError):  # a request that cannot be decoded closes its connection, as in Kafka
                 await server.connect().ask(api_key, API_TABLE[api_key].max_version, body)
             assert (server.runtime.is_active, server.runtime.epoch) == (True, epoch)
         assert not list(unexpected(server))

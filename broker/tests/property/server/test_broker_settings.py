@@ -1,4 +1,4 @@
-"""Whatever stands in ZooKeeper, each setting comes from the highest level that has a good value for it."""
+"""For any content of ZooKeeper, each setting has the value of the highest level with a valid value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Fetch answer says about the formats in it, against a walk that looks at everything."""
+"""Compares the detected formats in a Fetch response with a scan of all entries."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_newer_entries_are_found_and_gone_after_a_conversion(
     assert not holds_newer(converted, magic)
     assert sum(header.size for _, header in whole) == len(converted)
     assert bool(whole) is bool(found)
-    # It may outgrow the original by its first entry alone, which makes as many as that had records.
+    # It may be larger than the original only by its first entry, which becomes one message for each record.
     assert len(converted) <= len(data) or len(whole) <= len(parts[0][1])
 
 

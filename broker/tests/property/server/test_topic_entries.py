@@ -1,4 +1,4 @@
-"""Whatever happened to the cluster and whoever asked before: a kept answer is the one that would be made now."""
+"""A cached Metadata entry always equals a newly created one, after any changes of the cluster and any requests."""
 
 from __future__ import annotations
 

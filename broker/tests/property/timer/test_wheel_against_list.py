@@ -1,4 +1,4 @@
-"""The timing wheel against a sorted list, over random steps of insertion, removal and time."""
+"""Compares the timing wheel with a sorted list, over random insertions, removals and advances of the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek.timer.wheel import TimerEntry, TimingWheel
 
 
 def milliseconds(most: int) -> st.SearchStrategy[float]:
-    """Eighths, which floats add without error, so that the oracle may compare exactly."""
+    """Multiples of 1/8, which floats add without error, so that the test can compare exactly."""
     return st.integers(0, most * 8).map(lambda eighths: eighths / 8)
 
 

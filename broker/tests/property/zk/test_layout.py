@@ -1,4 +1,4 @@
-"""Whatever is encoded is decoded to the same, and no bytes raise anything but a complaint."""
+"""Round trips of znodes; arbitrary bytes raise only the decode error."""
 
 from __future__ import annotations
 

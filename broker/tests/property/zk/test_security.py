@@ -1,4 +1,4 @@
-"""Logins: whatever a server says, the answer is a response or a `DigestError`; whatever a name holds, it survives."""
+"""DIGEST-MD5: any challenge gives a response or a `DigestError`; any user name survives quoting."""
 
 from __future__ import annotations
 

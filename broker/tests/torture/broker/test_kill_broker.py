@@ -1,4 +1,4 @@
-"""A whole broker is killed under load, with every record synced, and has all that it acknowledged when it is back."""
+"""Kills a broker under load that syncs every record; after the restart it has all acknowledged records."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ RECORDS_BETWEEN = 150
 
 
 class Writer:
-    """Sends numbered records one by one from a thread, again when there was no answer, until it is told to stop."""
+    """Sends numbered records one by one from a thread, and repeats those without an answer, until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._stopped = threading.Event()
         self.acknowledged: dict[int, bytes] = {}
-        """Values by the offsets that the broker answered."""
+        """Values by the offsets in the responses."""
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -43,7 +43,7 @@ class Writer:
                 self.acknowledged[told.offset] = value
 
     def more(self) -> None:
-        """Return when some records more were acknowledged."""
+        """Return when some more records are acknowledged."""
         target = len(self.acknowledged) + RECORDS_BETWEEN
         wait_until(lambda: len(self.acknowledged) >= target, what="progress of the producer", seconds=240)
 

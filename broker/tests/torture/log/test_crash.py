@@ -1,9 +1,9 @@
-"""The power is cut after every operation of a short run, and again within each recovery.
+"""The power fails after every operation of a short run, and again during each recovery.
 
-The run appends, rolls, flushes, truncates, raises the log start, checkpoints and closes, as a manager makes a log do.
-After each cut the disk keeps what the fault model of `testing/disk` allows, drawn from seeds. Demanded of the log that
-comes up: every record that was synced and acknowledged and not truncated since is there; all that is there is an
-unbroken run of what was once written; and a recovery that is itself cut, at any operation, ends in the same log.
+The run appends, rolls, flushes, truncates, raises the log start, checkpoints and closes, as with a log manager. After
+each failure the disk keeps what the fault model of `odradek_testkit/disk` allows, chosen by seeds. In the recovered
+log, every record that was synced, acknowledged and not truncated since must exist; the records must be a contiguous
+range of written records; and an interrupted recovery, at any operation, must end with the same log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEEDS = range(6)
 
 
 class Run:
-    """A log on a disk, driven as a manager does, with what may be demanded of it after a crash."""
+    """A log on a disk, used as by a log manager, and the records that must exist after a crash."""
 
     def __init__(self) -> None:
         self.files = MemoryFiles()
@@ -40,14 +40,14 @@ class Run:
         self.files.sync_directory("/")
         self.clock = ManualClock()
         self.written: dict[int, set[bytes]] = {}
-        """Every value that was ever at an offset."""
+        """All values that were ever at an offset."""
         self.durable: dict[int, bytes] = {}
-        """What was synced and acknowledged, and neither truncated nor deleted since."""
+        """Records that were synced and acknowledged, and neither truncated nor deleted since."""
         self.current: dict[int, bytes] = {}
         self.count = 0
 
     def open(self) -> PartitionLog:
-        """Load the log as after a start, by the checkpoints that are on the disk."""
+        """Load the log as at a start, with the checkpoints on the disk."""
         self.host = RecordingHost(self.files)
         clean = self.files.exists(CLEAN_MARK)
         if clean:
@@ -104,7 +104,7 @@ class Run:
         log.delete_expired(0)
 
     def play(self) -> None:
-        """The run: four lives of a log, all but the last one stopped in order."""
+        """Play the run: four starts of a log; all stops but the last are clean."""
         log = self.open()
         for number in range(5):
             self.append(log, number // 2)
@@ -127,7 +127,7 @@ class Run:
         for _ in range(5):
             self.append(log, 9)
         self.flush(log)
-        # Once cut and once written to before anything else, the index files of the stop still there.
+        # Once truncate and once append first, while the index files of the clean stop still exist.
         log = self.restart(log)
         self.truncate(log, log.log_end_offset - 1)
         for _ in range(3):
@@ -140,7 +140,7 @@ class Run:
         self.flush(log)
 
     def restart(self, log: PartitionLog) -> PartitionLog:
-        """Stop in order and load the log again."""
+        """Stop cleanly and load the log again."""
         log.close()
         self.durable = dict(self.current)
         self.checkpoint(log)
@@ -148,7 +148,7 @@ class Run:
         return self.open()
 
     def demand(self, log: PartitionLog) -> dict[int, bytes]:
-        """Check what came up; its records."""
+        """Check the recovered log and return its records."""
         found: dict[int, bytes] = {}
         offset = log.log_start_offset
         while offset < log.log_end_offset:
@@ -169,8 +169,8 @@ class Run:
             for offset, value in self.durable.items()
             if offset >= log.log_start_offset and found.get(offset) != value
         }
-        assert not missing, f"synced and lost: {missing}"
-        # The log start may only be where it was raised to.
+        assert not missing, f"synced records are lost: {missing}"
+        # The log start must be one of the raised log starts.
         assert log.log_start_offset <= min(self.durable, default=log.log_start_offset)
         epochs = [log.epoch_of(offset) for offset in found]
         assert epochs == sorted(epochs)
@@ -206,7 +206,7 @@ def test_what_was_synced_survives_every_crash(seed: int) -> None:
         run = crashed_after(operations, seed)
         log = run.open()
         found = run.demand(log)
-        # It goes on, and comes up equal once more.
+        # The log can be used, and is equal after another restart.
         run.current = dict(found)
         run.append(log, 20)
         run.flush(log)
@@ -216,7 +216,7 @@ def test_what_was_synced_survives_every_crash(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_recovery_that_is_cut_can_be_run_again(seed: int) -> None:
-    """Each crash of the run (every third), and each crash within the recovery from it."""
+    """Test every third crash of the run, and each crash during its recovery."""
     for operations in range(seed % 3, LENGTH, 3):
         cut = 0
         while True:
@@ -235,5 +235,5 @@ def test_a_recovery_that_is_cut_can_be_run_again(seed: int) -> None:
 
 
 def test_the_run_is_long_enough_to_matter() -> None:
-    """A change that made the run trivial would make the rest of this file vain."""
+    """The run does all operations; otherwise the other tests in this file would prove nothing."""
     assert LENGTH > 100

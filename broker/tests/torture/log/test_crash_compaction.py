@@ -1,9 +1,8 @@
-"""The power is cut after every operation of a run with compaction, transactions, old formats and preallocated files.
+"""The power fails after every operation of a run with compaction, transactions, old formats and preallocated files.
 
-Like `test_crash`, with what that leaves out: segments hold entries of all three formats, transactions are aborted, and
-cleaned segments are swapped in twice. Demanded of the log that comes up: every synced record that compaction did not
-drop; no hole but where compaction made one; the transaction index that belongs to the markers that are there; and the
-same after a recovery that is itself cut.
+In addition to `test_crash`, segments contain entries of all three formats, transactions are aborted, and cleaned
+segments are swapped in twice. The recovered log must have every synced record that compaction did not drop, no gaps
+except from compaction, and the transaction index of its markers; also after an interrupted recovery.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ T0 = 1_700_000_000_000
 
 
 class Run:
-    """A log on a disk with what may be demanded of it after a crash."""
+    """A log on a disk, and the records that must exist after a crash."""
 
     def __init__(self) -> None:
         self.files = MemoryFiles()
@@ -45,7 +44,7 @@ class Run:
         """Values of all records by offset; markers have none."""
         self.durable: frozenset[int] = frozenset()
         self.droppable: set[int] = set()
-        """Offsets that a swap that has begun leaves out."""
+        """Offsets that a started swap drops."""
         self.aborted: list[tuple[int, int, int]] = []
         """(marker, producer id, first offset) of the aborted transactions."""
 
@@ -95,7 +94,7 @@ class Run:
         log.high_watermark = log.log_end_offset
 
     def clean(self, log: PartitionLog, count: int) -> None:
-        """Rewrite the first segments as one that keeps every other entry, and what transactions left."""
+        """Rewrite the first segments as one with every other entry and all entries of transactions."""
         views = log.cleanable()[:count]
         assert len(views) == count
         old = [segment for segment in log.segments if segment.base_offset in {view.base_offset for view in views}]
@@ -144,7 +143,7 @@ class Run:
         self.clean(log, 2)
         log.close()
         log = self.open()
-        # Rolled before it is synced: the index files of the stop must not vouch for it.
+        # The segment is rolled before it is synced: the index files of the stop must not mark it as valid.
         for _ in range(4):
             self.append(log, b"q" * 50)
         self.settle(log)
@@ -158,7 +157,7 @@ class Run:
         expected = {offset for offset in self.current if offset < log.log_end_offset}
         assert expected - self.droppable <= found.keys(), "a hole"
         lost = {offset for offset in self.durable - self.droppable if offset not in found}
-        assert not lost, f"synced and lost: {sorted(lost)}"
+        assert not lost, f"synced records are lost: {sorted(lost)}"
         markers = [(producer, first) for offset, producer, first in self.aborted if offset < log.log_end_offset]
         assert list(log.aborted_transactions(0, log.log_end_offset)) == markers
         for segment in log.segments:
@@ -209,7 +208,7 @@ def test_what_was_synced_survives_every_crash(seed: int) -> None:
         run = crashed_after(operations, seed)
         log = run.open()
         run.demand(log)
-        # It goes on, and comes up equal once more.
+        # The log can be used, and is equal after another restart.
         run.current = {offset: value for offset, value in run.current.items() if offset < log.log_end_offset}
         run.aborted = [entry for entry in run.aborted if entry[0] < log.log_end_offset]
         run.append(log, b"again")
@@ -222,7 +221,7 @@ def test_what_was_synced_survives_every_crash(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_recovery_that_is_cut_can_be_run_again(seed: int) -> None:
-    """Each crash of the run (every third), and each crash within the recovery from it."""
+    """Test every third crash of the run, and each crash during its recovery."""
     for operations in range(seed % 3, LENGTH, 3):
         cut = 0
         while True:

@@ -1,8 +1,8 @@
-"""Every kind of file is damaged after a crash: bytes flipped inside, zeros or garbage behind the end.
+"""Damages every kind of file after a crash: flipped bits inside, zeros or garbage after the end.
 
-The table says what is to come of each. A record that is read is always one that was written, or its batch fails its
-CRC, which clients check as Kafka's do. Two limits are the format's own: a batch's offset and leader epoch stand outside
-of its CRC, and entries of sealed indexes have none, so a bit that flips there is told by `odradek log verify` alone.
+The table has the expected result for each. Every record that is read was written, or its batch fails its CRC, which
+clients check. The format has two limits: the CRC of a batch does not cover its offset and leader epoch, and entries of
+sealed indexes have no CRC. Only `odradek log verify` reports a flipped bit there.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ POSITIONS = 12
 
 
 class Outcome(Enum):
-    """What a start makes of a damaged file."""
+    """The result of a start with a damaged file."""
 
-    WHOLE = "every record is there and found"
+    WHOLE = "every record exists and is found"
     CUT = "the log ends before the first wrong batch"
-    AS_IT_IS = "the bytes are served as they are, and fail their CRC"
-    FOUND_OR_TOLD = "what is found is right; the rest raises"
-    TOLD = "a sentence says what is wrong, or nothing was"
+    AS_IT_IS = "the bytes are served unchanged and fail their CRC"
+    FOUND_OR_TOLD = "found records are correct; other lookups raise an error"
+    TOLD = "an error message reports the damage, or nothing is damaged"
 
 
 def flipped(content: bytes, chance: Random) -> bytes:
-    """One bit is another."""
+    """Flip one bit."""
     if not content:
         return b"\x01"
     outside = (*range(8), *range(12, 16)) if content[16:17] == b"\x02" else ()
@@ -58,12 +58,12 @@ def flipped(content: bytes, chance: Random) -> bytes:
 
 
 def with_zeros(content: bytes, chance: Random) -> bytes:
-    """Longer, without its bytes."""
+    """Extend the file with zeros."""
     return content + bytes(chance.randrange(1, 200))
 
 
 def with_garbage(content: bytes, chance: Random) -> bytes:
-    """Longer, with anything."""
+    """Extend the file with garbage."""
     return content + chance.randbytes(chance.randrange(1, 200))
 
 
@@ -84,12 +84,12 @@ KINDS = {
 }
 
 
-# Inside, a sealed index has nothing to be checked by but its size and its last entry, here as in Kafka.
+# Only the size and the last entry of a sealed index can be checked, as in Kafka.
 FLIPPED_INDEXES = frozenset({".index", ".timeindex", ".txnindex"})
 
 
 def written() -> MemoryFiles:
-    """A disk whose process was killed: some segments with an aborted transaction, and the last one not flushed."""
+    """Return a disk after a kill: some segments with an aborted transaction, the last one not flushed."""
     files = MemoryFiles()
 
     async def main() -> None:
@@ -152,7 +152,7 @@ def opened(files: MemoryFiles, look: Callable[[PartitionLog], None]) -> None:
 
 
 def records(log: PartitionLog) -> tuple[dict[int, bytes], int]:
-    """Values of the batches whose CRC is right, and how many of the others there are, read from each offset."""
+    """Return the values of batches with a correct CRC and the number of other batches, read from each offset."""
     found: dict[int, bytes] = {}
     wrong = 0
     for offset in range(log.log_start_offset, log.log_end_offset):
@@ -214,7 +214,7 @@ def test_a_damaged_file_never_gives_wrong_records(kind: str, damage: Callable[[b
 
 
 def test_verify_tells_of_a_flipped_bit(tmp_path: Path) -> None:
-    """In a sealed segment that was flushed, where no start looks."""
+    """Damage in a sealed, flushed segment, which no start checks."""
     for path, content in WRITTEN.content(LOG).items():
         (tmp_path / "t-0").mkdir(exist_ok=True)
         assert content is not None

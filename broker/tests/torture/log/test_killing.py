@@ -1,4 +1,4 @@
-"""Processes that write to a real disk are killed; `make torture MINUTES=n` goes on for longer."""
+"""Kills processes that write to a real disk; `make torture MINUTES=n` does it for longer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A few long random runs on the memory disk, as `make torture` plays them by the hundred.
+"""Plays a few long random runs on the memory disk; `make torture` plays hundreds.
 
-A failure names its seed; `make torture RUNS=1 SEED=n` plays it again.
+A failure reports its seed; `make torture RUNS=1 SEED=n` reproduces it.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ def test_a_long_run_loses_nothing_that_was_synced(seed: int) -> None:
     report = play(seed)
     assert report.cuts + report.kills + report.stops > 3
     assert report.recoveries > report.cuts
-    # A run that left most of what a log can do out would be vain.
+    # The runs must cover most operations of a log.
     assert len(report.by_operation) > 9

@@ -1,4 +1,4 @@
-"""Down-conversion of batches with runs of records that are alike, against one message written after the other."""
+"""Compares the down-conversion of runs of similar records with the conversion of single messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ runs = st.lists(
 
 
 def built(records: list[tuple[int, int | None, int | None, int, int, bool]]) -> bytes:
-    """A batch of runs: how many, key and value bytes, timestamp, its step, whether one in the middle has a header."""
+    """A batch of runs: count, key and value bytes, timestamp, its step, whether one in the middle has a header."""
     builder = BatchBuilder(limit_bytes=LIMIT)
     place = 0
     for count, key_bytes, value_bytes, start, step, with_header in records:

@@ -1,4 +1,4 @@
-"""Up-conversion of message sets with runs of messages that are alike, against one record written after the other."""
+"""Compares the up-conversion of runs of similar messages with the conversion of single records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ times = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-(1 << 62), 1 << 62
 
 
 def messages_of(content: list[Run]) -> list[Message]:
-    """Runs: how many, key and value bytes, timestamp, its step."""
+    """Runs: count, key and value bytes, timestamp, its step."""
     messages: list[Message] = []
     for count, key_bytes, value_bytes, start, step in content:
         for number in range(count):
@@ -71,7 +71,7 @@ def test_offset_deltas_grow_wider_inside_a_run(count: int, magic: int) -> None:
 @example(-(1 << 63), (1 << 63) - 1, 1)
 @example((1 << 63) - 1, -(1 << 63), 40)
 def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None:
-    """The first messages, which tell the base, may be fewer than those that go together."""
+    """The first messages, which determine the base, may be fewer than those that are converted together."""
     content = [(number, first_ms, None, b"other size") for number in range(before)]
     content += [(before + number, then_ms, None, b"one size") for number in range(60)]
     written = encode_set(content, magic=1)
@@ -86,7 +86,7 @@ def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None
 
 
 def admitted(records: bytes, *, quickly: bool) -> tuple[Any, ...]:
-    """What became of the set: the bytes that are kept, or the error."""
+    """Return the converted bytes, or the error."""
     with pytest.MonkeyPatch.context() as patch:
         if not quickly:
             patch.setattr(admission, "_raise_usual", lambda records, rules: None)
@@ -101,7 +101,7 @@ def admitted(records: bytes, *, quickly: bool) -> tuple[Any, ...]:
 def test_what_is_damaged_fares_as_in_the_general_way(
     content: list[Run], magic: int, place: int, change: int, kind: str
 ) -> None:
-    """Any byte changed, also with a CRC that fits, or the end cut off."""
+    """Return a set with a changed byte, optionally with a correct CRC, or with a truncated end."""
     messages = messages_of(content)
     damaged = bytearray(encode_set(messages, magic=magic))
     if kind == "cut":
@@ -109,7 +109,7 @@ def test_what_is_damaged_fares_as_in_the_general_way(
     elif kind == "flip":
         damaged[place % len(damaged)] ^= change
     else:
-        # One message in the middle of another kind: its attributes, or its time, say something else.
+        # One message in the middle differs in its attributes or its timestamp.
         number = place % len(messages)
         before, after = encode_set(messages[:number], magic=magic), encode_set(messages[number + 1 :], magic=magic)
         offset, _, key, value = messages[number]

@@ -1,4 +1,4 @@
-"""Begins of records, found in runs, against following their lengths one by one."""
+"""Compares the starts of records found in runs with those found by following the lengths one by one."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_a_record_that_is_cut_off_is_told(lengths: list[int], data: st.DataObjec
         _, end = find_record_starts(whole[:cut], 0, len(lengths))
     except CorruptMessageError:
         return
-    # Where the last record's length is there, its end tells the caller that its bytes are not.
+    # If the length of the last record is complete, its end shows the caller that its bytes are missing.
     assert end > cut
