@@ -1,8 +1,8 @@
-"""Odradek beside Apache Kafka 3.9.1, in turn on this machine, with the same clients: `make bench`.
+"""Compares Odradek with Apache Kafka 3.9.1 on this machine, with the same clients: `make bench`.
 
     .venv/bin/python broker/tests/bench/compare.py --help
 
-The package `comparison` beside this file does the work; docs/design/0006-benchmarks.md says how and why.
+The package `comparison` has the implementation; docs/design/0006-benchmarks.md describes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Produce, Fetch and the general codec cost per request and per partition, beside kio in the same run.
+"""Measures Produce, Fetch and the general codec per request and per partition, in comparison with kio.
 
 Run by hand: `python broker/tests/bench/protocol_hotpath.py`. Prints microseconds; compare the columns of one run only.
 """
@@ -38,19 +38,19 @@ TOPIC_ID = UUID(int=7)
 
 
 def best_us(run: Callable[[], object]) -> float:
-    """Best of seven, in microseconds for one run."""
+    """Return the best of seven measurements, in microseconds per call."""
     number = 200
     return min(repeat(run, number=number, repeat=7)) / number * 1e6
 
 
 def report(name: str, ours: Callable[[], object], kios: Callable[[], object] | None = None) -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     theirs = f"{best_us(kios):10.1f}" if kios is not None else " " * 10
     sys.stdout.write(f"{name:44s}{best_us(ours):10.1f}{theirs}\n")
 
 
 def kio_type(api: str, version: int, direction: str) -> Any:
-    """kio's class of a message."""
+    """Return kio's class of a message."""
     return getattr(import_module(f"kio.schema.{api.lower()}.v{version}.{direction}"), api + direction.capitalize())
 
 

@@ -1,10 +1,10 @@
-"""What a look at every record costs an append, beside one without it, in the same run.
+"""Measures the cost of validating every record of an append.
 
 Run by hand: `python broker/tests/bench/record_validation.py`. Appends batches of 128 KiB to a log on a real disk (page
-cache; nothing is synced), with `log.record.validation` full and batch in turn, and prints the CPU time of each and
-what the difference is per record. Records of one size, of sizes that vary, and of random bytes, as the look at columns
-treats them differently; the last column is the look record by record, for what it would cost without numpy.
-Compare the figures of one run only.
+cache; nothing is synced), alternately with `log.record.validation` full and batch, and prints the CPU time of each and
+the difference per record. The records have one size, varying sizes, or random bytes, which the validation by columns
+treats differently; the last column is the validation record by record, without numpy. Compare the values of one run
+only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KINDS: dict[str, Value] = {
 
 
 def built(value: Value) -> bytes:
-    """A full batch, a hundred records to each millisecond."""
+    """Return a full batch with a hundred records per millisecond."""
     source = random.Random(5)
     builder = BatchBuilder(limit_bytes=BATCH_BYTES)
     while builder.append(None, value(source), timestamp_ms=NOW_MS + builder.record_count // 100):
@@ -51,7 +51,7 @@ def built(value: Value) -> bytes:
 
 
 def new_log(directory: str, *, validate_records: bool) -> PartitionLog:
-    """An empty log on the disk."""
+    """Create an empty log on the disk."""
     files, clock, config = SystemFiles(), ManualClock(), TopicConfig()
     files.make_directories(directory)
     host = RecordingHost(files)
@@ -61,7 +61,7 @@ def new_log(directory: str, *, validate_records: bool) -> PartitionLog:
 
 
 def cpu_us(log: PartitionLog, raw: bytes) -> float:
-    """The least CPU time of an append, in microseconds."""
+    """Return the minimum CPU time of an append in microseconds."""
     least = 1 << 62
     for _ in range(APPENDS):
         records = memoryview(bytearray(raw))
@@ -73,7 +73,7 @@ def cpu_us(log: PartitionLog, raw: bytes) -> float:
 
 
 def measured(raw: bytes, directory: str) -> Iterator[float]:
-    """The least CPU time of batch validation, of full, and of full record by record; rounds take turns."""
+    """Return the minimum CPU times of batch validation, full validation, and full validation record by record."""
     logs = [new_log(f"{directory}/{name}-0", validate_records=name != "batch") for name in ("batch", "full", "single")]
     best = [float("inf")] * len(logs)
     for _ in range(ROUNDS):

@@ -1,1 +1,1 @@
-"""Benchmarks of Odradek beside Apache Kafka, run in turn on one machine by the same clients."""
+"""Benchmarks of Odradek and Apache Kafka, which run alternately on one machine with the same clients."""

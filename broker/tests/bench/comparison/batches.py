@@ -1,7 +1,7 @@
-"""Record batches and old message sets made by the gigabyte: all records of one size, laid out column-wise. Pure.
+"""Builds gigabytes of record batches and old message sets, with records of one size, column by column. Pure.
 
-Sizes and keys enter, bytes leave. Used by `loading` and the clients. Formats: https://kafka.apache.org/39/documentation/#recordbatch
-and #messageset. The product's own builder makes one record at a time, which would make the client the bottleneck.
+`loading` and the clients use it. Formats: https://kafka.apache.org/39/documentation/#recordbatch
+and #messageset. The product's builder adds one record at a time, which would make the client the bottleneck.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Octets = npt.NDArray[np.uint8]
 KEY_BYTES: Final = 8
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX_BYTES: Final = 12
-"""Base offset and length: not counted by the length."""
+"""Size of base offset and length, which the length does not count."""
 _CHECKED_FROM: Final = 21
 """The CRC covers everything from the attributes on."""
 
@@ -31,12 +31,12 @@ _MESSAGE_1: Final = struct.Struct(">bbqii")
 
 
 def filler(size: int) -> bytes:
-    """Bytes that no codec makes much smaller, the same in every run."""
+    """Bytes that no codec compresses well, the same in every run."""
     return np.random.Generator(np.random.PCG64(7)).integers(0, 256, size, dtype=np.uint8).tobytes()
 
 
 def batch(value: bytes, count: int, *, timestamp_ms: int, keys: Keys | None = None) -> bytes:
-    """One batch of format 2 with `count` records of this value, without keys or with these of 8 bytes."""
+    """Return a format 2 batch of `count` records with this value, without keys or with these keys of 8 bytes."""
     if keys is not None and len(keys) != count:
         raise ValueError(f"{count} records need as many keys, not {len(keys)}")
     octets = None if keys is None else keys.astype(">i8").view(np.uint8).reshape(count, KEY_BYTES)
@@ -49,12 +49,12 @@ def batch(value: bytes, count: int, *, timestamp_ms: int, keys: Keys | None = No
 
 
 def _delta_sizes() -> list[tuple[int, int]]:
-    """Ranges of offset deltas whose varints have the same length: zigzag doubles them, 7 bits go into a byte."""
+    """Yield ranges of offset deltas whose varints have the same length: zigzag doubles them, a byte has 7 bits."""
     return [(0, 1 << 6), (1 << 6, 1 << 13), (1 << 13, 1 << 20)]
 
 
 def _rows(value: bytes, deltas: range, keys: Octets | None) -> bytes:
-    """Records whose offset deltas have varints of one length: a table of bytes, filled by columns."""
+    """Return records whose offset deltas have varints of one length, as a table of bytes filled by columns."""
     delta_bytes = len(encode_varint(deltas[0]))
     key_head = encode_varint(-1 if keys is None else KEY_BYTES)
     key_bytes = 0 if keys is None else KEY_BYTES
@@ -74,7 +74,7 @@ def _rows(value: bytes, deltas: range, keys: Octets | None) -> bytes:
 
 
 def message_set(value: bytes, count: int, *, timestamp_ms: int) -> bytes:
-    """`count` messages of format 1 without keys, offsets from 0: what a client before 0.11 produces."""
+    """Return `count` format 1 messages without keys, with offsets from 0, like a client before 0.11."""
     body = _MESSAGE_1.pack(1, 0, timestamp_ms, -1, len(value)) + value
     message = struct.pack(">I", zlib.crc32(body)) + body
     entry = np.frombuffer(_ENTRY.pack(0, len(message)) + message, dtype=np.uint8)
@@ -84,9 +84,9 @@ def message_set(value: bytes, count: int, *, timestamp_ms: int) -> bytes:
 
 
 def count_messages(records: bytes | memoryview) -> tuple[int, int]:
-    """How many whole messages a fetched set of formats 0 or 1 holds, and the offset behind the last; (0, -1) of none.
+    """Return the number of complete messages in a fetched set of format 0 or 1, and the offset after the last.
 
-    Runs of equally long messages with consecutive offsets, as down-conversion gives, cost one step.
+    (0, -1) if there are none. Runs of equally long messages with consecutive offsets cost one step.
     """
     position, count, following = 0, 0, -1
     while position + _ENTRY.size <= len(records):
@@ -102,7 +102,7 @@ def count_messages(records: bytes | memoryview) -> tuple[int, int]:
 
 
 def _run_length(records: bytes | memoryview, position: int, first: tuple[int, int], whole: int) -> int:
-    """How many messages from here are as long as the first and follow it: all that are left, or just this one."""
+    """Return the number of messages that are as long as the first and follow it: all remaining ones, or just one."""
     offset, size = first
     last = _ENTRY.unpack_from(records, position + (whole - 1) * (_ENTRY.size + size))
     return whole if last == (offset + whole - 1, size) else 1

@@ -1,4 +1,4 @@
-"""The command line of the benchmark: which scenarios, how often, what is shown and where results are kept."""
+"""The command line of the benchmark: selects scenarios and runs, prints tables and stores results."""
 
 from __future__ import annotations
 
@@ -37,34 +37,38 @@ console = Console(stderr=True)
 
 
 @click.command()
-@click.option("--only", multiple=True, metavar="NAME", help="Run these scenarios, or all whose names begin so.")
+@click.option(
+    "--only", multiple=True, metavar="NAME", help="Run these scenarios, or all whose names begin with this text."
+)
 @click.option("--list", "list_them", is_flag=True, help="List the scenarios and how long each takes.")
-@click.option("--quick", is_flag=True, help="One counted run of a twentieth of the work: does it work at all?")
-@click.option("--runs", default=3, show_default=True, type=click.IntRange(1, 99), help="Counted runs of each system.")
-@click.option("--scale", default=1.0, show_default=True, help="Multiplies the number of records.")
+@click.option("--quick", is_flag=True, help="One run with a twentieth of the work, to check that the benchmark works.")
+@click.option(
+    "--runs", default=3, show_default=True, type=click.IntRange(1, 99), help="Number of counted runs of each system."
+)
+@click.option("--scale", default=1.0, show_default=True, help="Factor for the number of records.")
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="What is printed: tables for eyes, raw results for machines.",
+    help="Output format: tables or raw results.",
 )
 @click.option(
     "--results",
     "results_path",
     type=click.Path(dir_okay=False, path_type=Path),
     default=RESULTS,
-    help="File of raw results that this run adds to; the document is made of all that it holds.",
+    help="File of raw results, which this run extends. The document is created from the whole file.",
 )
 @click.option(
     "--document",
     "document_path",
     type=click.Path(dir_okay=False, path_type=Path),
     default=DOCUMENT,
-    help="Where the tables go.  [default: docs/benchmarks.md]",
+    help="File for the tables.  [default: docs/benchmarks.md]",
 )
-@click.option("--verbose", is_flag=True, help="Tell where in the code something failed.")
-@click.option("--write/--no-write", default=None, help="Keep results and write the document.  [default: unless quick]")
+@click.option("--verbose", is_flag=True, help="Print stack traces of errors.")
+@click.option("--write/--no-write", default=None, help="Store results and write the document.  [default: unless quick]")
 def main(
     *,
     only: Sequence[str],
@@ -78,10 +82,10 @@ def main(
     verbose: bool,
     write: bool | None,
 ) -> None:
-    """Odradek beside Apache Kafka 3.9.1: same machine, same clients, in turn.
+    """Compare Odradek with Apache Kafka 3.9.1 on the same machine with the same clients.
 
-    Results are kept in a file, so the table of docs/benchmarks.md may be built up over several runs. Ctrl-C ends
-    everything, keeps what was finished and leaves nothing behind.
+    Results are stored in a file, so the tables of docs/benchmarks.md may come from several runs. Ctrl-C stops all
+    processes, removes temporary files, and keeps the results of completed scenarios.
     """
     logging.basicConfig(level="WARNING", handlers=[RichHandler(console=console, show_path=False)], format="%(message)s")
     logging.getLogger("comparison").setLevel("DEBUG" if verbose else "WARNING")
@@ -121,10 +125,10 @@ def _minutes(scenarios: Sequence[Scenario], runs: int, scale: float) -> float:
 
 
 def _run(scenarios: Sequence[Scenario], *, runs: int, scale: float) -> list[Outcome]:
-    """Each scenario in turn; what is finished when Ctrl-C comes is returned."""
+    """Run the scenarios. Returns the completed ones, also after Ctrl-C."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < NEEDED_BYTES * min(1.0, scale):
-        raise click.ClickException(f"{free >> 30} GiB are free in the temporary folder: up to 30 GiB are needed")
+        raise click.ClickException(f"the temporary folder has {free >> 30} GiB free, but up to 30 GiB are needed")
     folder = jars(machine.KAFKA_VERSION, ROOT / ".interop")
     console.print(f"{len(scenarios)} scenarios, about {_minutes(scenarios, runs, scale):.0f} minutes")
     kind, versions = machine.description(), machine.versions(ROOT)
@@ -153,7 +157,7 @@ def _run(scenarios: Sequence[Scenario], *, runs: int, scale: float) -> list[Outc
                     )
                 )
         except KeyboardInterrupt:
-            console.print("[bold]Interrupted: everything was taken down.[/]")
+            console.print("[bold]Interrupted: all processes were stopped.[/]")
     return new
 
 
@@ -165,7 +169,7 @@ def _remarks() -> dict[str, str]:
 
 
 def _tables(outcomes: Sequence[Outcome]) -> str:
-    """The tables of the themes that were run."""
+    """Print the tables of the themes that were run."""
     found = {outcome.scenario: outcome for outcome in outcomes}
     tables = [(theme, rows) for theme in THEMES if (rows := document.rows_of(theme, found))]
     return "\n".join(f"{theme.title}\n\n{document.table(theme, rows)}\n" for theme, rows in tables)

@@ -1,6 +1,6 @@
-"""What ZooKeeper says of a controller's end, with the time of each change: the session that ended, the next election.
+"""Records when ZooKeeper notices the death of a controller, and when the next one is elected.
 
-Watches enter stamps on kazoo's thread as events come in; the workload reads them when all is over.
+Watches record the times on kazoo's thread; the workload reads them at the end.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _CONNECT_SECONDS: Final = 30.0
 
 
 class ControllerWatch:
-    """Follows `/controller` and the registered brokers while it is open."""
+    """Watches `/controller` and the registered brokers while it is open."""
 
     def __init__(self, connect: str) -> None:
-        """`connect`: ZooKeeper's address."""
+        """`connect`: address of ZooKeeper."""
         self._client = KazooClient(connect)
         self.controllers: Final[list[tuple[float, int | None]]] = []
-        """Monotonic seconds and the controller from then on; None: there is none."""
+        """Monotonic seconds of each change, with the new controller (None: there is none)."""
         self.brokers: Final[list[tuple[float, frozenset[int]]]] = []
-        """Monotonic seconds and the brokers that are registered from then on."""
+        """Monotonic seconds of each change, with the registered brokers."""
 
     def __enter__(self) -> Self:
         self._client.start(_CONNECT_SECONDS)
@@ -45,15 +45,15 @@ class ControllerWatch:
 
     @property
     def controller(self) -> int | None:
-        """The broker that is controller now."""
+        """The current controller."""
         return self.controllers[-1][1] if self.controllers else None
 
     def detected(self, victim: int) -> float | None:
-        """When the session of a controller was found to have ended: either of its znodes is its no more."""
+        """Return when the session of a controller ended: when one of its znodes disappeared."""
         signs = [when for when, brokers in self.brokers if victim not in brokers][:1]
         signs += [when for when, broker in self.controllers if broker != victim][:1]
         return min(signs, default=None)
 
     def elected(self, victim: int) -> float | None:
-        """When another than the victim became controller."""
+        """Return when another broker became controller."""
         return next((when for when, broker in self.controllers if broker not in (None, victim)), None)

@@ -1,6 +1,6 @@
-"""The document: results as Markdown, one table for each theme, with what falls short of its goal. Pure.
+"""Writes the results as Markdown: one table for each theme, and the missed goals. Pure.
 
-Outcomes and remarks enter, text leaves. Called by `command`. Nothing of the machine is named but its kind.
+`command` calls it. Of the machine, it contains only its type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTHING: Final = "–"
 
 
 def render(outcomes: Iterable[Outcome], remarks: Mapping[str, str]) -> str:
-    """The whole document. `remarks`: scenario to why it falls short and what was tried, Markdown."""
+    """Return the document. `remarks`: why a scenario misses a goal and what was tried, in Markdown."""
     known = {outcome.scenario: outcome for outcome in outcomes}
     parts = [_head(known.values())]
     for theme in THEMES:
@@ -31,12 +31,12 @@ def render(outcomes: Iterable[Outcome], remarks: Mapping[str, str]) -> str:
 
 
 def rows_of(theme: Theme, known: Mapping[str, Outcome]) -> list[tuple[Scenario, Outcome]]:
-    """What is known of a theme's scenarios, in the catalogue's order."""
+    """Return the results of a theme's scenarios, in the order of the catalog."""
     return [(one, known[one.name]) for one in CATALOGUE if one.theme == theme.name and one.name in known]
 
 
 def table(theme: Theme, rows: Sequence[tuple[Scenario, Outcome]]) -> str:
-    """One theme's table."""
+    """Return the table of a theme."""
     first, *others = (METRICS[name] for name in theme.metrics)
     head = ["scenario", f"Odradek, {first.label}", "Apache Kafka", _goal_head("ratio", first)]
     head += [_goal_head(metric.label, metric) for metric in others]
@@ -88,7 +88,7 @@ def _pair_cell(metric: Metric, ours: Summary | None, theirs: Summary | None) -> 
 
 
 def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
-    """Each goal that a scenario misses, in words; what one side failed to do as well."""
+    """Return a description of each goal that a scenario misses, and of failures."""
     found = [f"{system} failed ({reason})" for system, reason in outcome.failures.items()]
     theme = next(theme for theme in THEMES if theme.name == scenario.theme)
     for name in theme.metrics:
@@ -125,7 +125,7 @@ maximum during the run and the last value. How it is measured: [design note 0006
 
 
 def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str:
-    """What has the same reason stands together, with the reason behind it."""
+    """Group missed goals with the same reason, followed by the reason."""
     groups: dict[str, list[str]] = {}
     for scenario in CATALOGUE:
         outcome = known.get(scenario.name)

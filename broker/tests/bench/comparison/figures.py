@@ -1,7 +1,7 @@
-"""Figures of runs and what they come to: medians, ranges, ratios, percentiles, the order of the runs. Pure.
+"""Statistics of runs: medians, ranges, ratios and percentiles; and the order of the runs. Pure.
 
-Numbers enter, numbers leave. Used by `document` for the tables, by `running` for the order and by the clients.
-Invariant: a summary of nothing does not exist, it is None, so that no missing figure can look like a zero.
+`document`, `running` and the clients use it. Invariant: the summary of no values is None, so that a missing value is
+never shown as zero.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Figures = Mapping[str, float]
-"""What one run came to: metric to value, in the metric's unit."""
+"""Results of one run: metric to value, in the unit of the metric."""
 
 OURS = "odradek"
 THEIRS = "apache"
@@ -30,7 +30,7 @@ class Summary:
 
 
 def summarize(values: Iterable[float]) -> Summary | None:
-    """Median and range; None of no values."""
+    """Return median and range; None for no values."""
     found = sorted(values)
     if not found:
         return None
@@ -38,26 +38,26 @@ def summarize(values: Iterable[float]) -> Summary | None:
 
 
 def summary_of(runs: Iterable[Figures], metric: str) -> Summary | None:
-    """The summary of one metric; runs without it do not count."""
+    """Return the summary of one metric over the runs that have it."""
     return summarize(run[metric] for run in runs if metric in run)
 
 
 def ratio(ours: Summary | None, theirs: Summary | None) -> float | None:
-    """Our median over theirs; None when either is missing or theirs is 0."""
+    """Return Odradek's median divided by Kafka's; None if one is missing or Kafka's is 0."""
     if ours is None or theirs is None or theirs.median == 0:
         return None
     return ours.median / theirs.median
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The nearest-rank percentile of ascending values, `share` from 0 to 1. `ValueError` of no values."""
+    """Return the nearest-rank percentile of ascending values (`share`: 0 to 1). Raises `ValueError` for no values."""
     if not ordered:
         raise ValueError("no values have no percentile")
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def latency_figures(milliseconds: Iterable[float], prefix: str = "") -> dict[str, float]:
-    """p50, p99 and p99.9 as metrics; none of no values."""
+    """Return p50, p99 and p99.9 as metrics; empty for no values."""
     ordered = sorted(milliseconds)
     if not ordered:
         return {}
@@ -66,9 +66,9 @@ def latency_figures(milliseconds: Iterable[float], prefix: str = "") -> dict[str
 
 
 def turns(runs: int, warm_ups: int) -> list[tuple[int, tuple[str, str]]]:
-    """Number and order of systems of each round: A B, B A, A B, ...; rounds below 0 are warm-ups.
+    """Return number and order of systems of each round: A B, B A, A B, ...; rounds below 0 are warm-ups.
 
-    Alternating orders give both systems the same share of whatever the other leaves behind: heat, dirty pages, noise.
+    With alternating orders, both systems are equally affected by the effects of the other: heat, dirty pages, noise.
     """
     orders = ((OURS, THEIRS), (THEIRS, OURS))
     return [(number, orders[number % 2]) for number in range(-warm_ups, runs)]

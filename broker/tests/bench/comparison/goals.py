@@ -1,7 +1,7 @@
-"""Every metric that a run may report: its name in tables, its unit, and the goal that its ratio is held to. Pure.
+"""The metrics of runs: their names in tables, units, and the goals for the ratios. Pure.
 
-The goals are the issue's: throughput at least 1.3 times Apache Kafka's, broker CPU at most half, p99 at most the same,
-memory and start-up at most a third. A latency under compaction is held to its own figure before it, at most twice.
+The goals: throughput at least 1.3 times Apache Kafka's, broker CPU at most half, p99 at most the same, memory and
+startup time at most a third. The latency during compaction may be at most twice that before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Direction(Enum):
-    """Which way is better."""
+    """Whether higher or lower values are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -21,25 +21,25 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A bound for ours over theirs."""
+    """A bound for the ratio of Odradek's value to Kafka's."""
 
     direction: Direction
     bound: float
 
     def met(self, ratio: float) -> bool:
-        """Whether a ratio keeps it; judged as it is printed, to two digits."""
+        """Whether a ratio meets the goal, rounded to two digits as it is printed."""
         rounded = round(ratio, 2)
         return rounded >= self.bound if self.direction is Direction.HIGHER else rounded <= round(self.bound, 2)
 
     @property
     def text(self) -> str:
-        """For the head of a column."""
+        """The goal as text for a column header."""
         return f"{'≥' if self.direction is Direction.HIGHER else '≤'} {self.bound:.2g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure: what it is called, how it is written, what is expected of it."""
+    """A metric: label, format and goal."""
 
     label: str
     form: Callable[[float], str]
@@ -97,4 +97,4 @@ GROWTHS: Final = {
     "produce": ("produce_before_p99_ms", "produce_during_p99_ms"),
     "consume": ("consume_before_p99_ms", "consume_during_p99_ms"),
 }
-"""Latencies of one system that may at most double: metric before, metric during."""
+"""Latencies that may at most double: metric before, metric during compaction."""

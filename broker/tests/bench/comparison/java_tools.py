@@ -1,6 +1,6 @@
-"""Apache Kafka's own load tools, run to their end: what they are told and what their last line says.
+"""Runs Apache Kafka's load tools and parses their results.
 
-The same tools, of the same version, for both systems: org.apache.kafka.tools of 3.9.1.
+Both systems are tested with the tools of version 3.9.1 (org.apache.kafka.tools).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _PRODUCED: Final = re.compile(
 )
 _END_TO_END: Final = re.compile(r"50th = (\d+), 99th = (\d+), 99\.9th = (\d+)")
 _FETCHED_MEGABYTES, _FETCHED_RECORDS = 8, 9
-"""Columns of ConsumerPerformance: rates of the time spent fetching, without joining the group."""
+"""Columns of ConsumerPerformance with the rates during fetching, without the time to join the group."""
 
 
 HEAP: Final = "512m"
-"""As the scripts of these tools set it."""
+"""Heap size as in the scripts of these tools."""
 
 PAYLOADS: Final = 1_000
-"""Different records that ProducerPerformance chooses from."""
+"""Number of different records that ProducerPerformance sends."""
 
 
 class OutputError(RuntimeError):
-    """A tool printed something else than its result."""
+    """The output of a tool has no result."""
 
 
 def producer_figures(text: str) -> dict[str, float]:
-    """The last summary that ProducerPerformance printed; the earlier ones are of parts."""
+    """Parse the last summary of ProducerPerformance; earlier ones are for parts of the run."""
     found = _PRODUCED.findall(text)
     if not found:
         raise OutputError(f"ProducerPerformance printed no result: {text[-500:]}")
@@ -45,7 +45,7 @@ def producer_figures(text: str) -> dict[str, float]:
 
 
 def consumer_figures(text: str) -> dict[str, float]:
-    """The line of ConsumerPerformance."""
+    """Parse the result of ConsumerPerformance."""
     lines = [line.split(", ") for line in text.splitlines() if line.count(", ") == _FETCHED_RECORDS]
     if not lines:
         raise OutputError(f"ConsumerPerformance printed no result: {text[-500:]}")
@@ -54,7 +54,7 @@ def consumer_figures(text: str) -> dict[str, float]:
 
 
 def end_to_end_figures(text: str) -> dict[str, float]:
-    """The percentiles that EndToEndLatency printed, whole milliseconds."""
+    """Parse the percentiles of EndToEndLatency in whole milliseconds."""
     found = _END_TO_END.search(text)
     if found is None:
         raise OutputError(f"EndToEndLatency printed no result: {text[-500:]}")
@@ -64,10 +64,10 @@ def end_to_end_figures(text: str) -> dict[str, float]:
 def produce(
     jars: Path, topic: str, settings: Mapping[str, str], *, records: int, record_bytes: int, rate: int, timeout: float
 ) -> dict[str, float]:
-    """ProducerPerformance; `rate` in records a second, -1 for as fast as it goes.
+    """Run ProducerPerformance; `rate` in records per second, -1 for no limit.
 
-    The records come from a file: the tool would otherwise draw every byte of every record, and at 1000 B that is what
-    would be measured.
+    The records come from a file: otherwise the tool generates every byte of every record, which at 1000 B would
+    dominate the measurement.
     """
     with TemporaryDirectory() as folder:
         payloads = Path(folder) / "payloads"
@@ -80,14 +80,14 @@ def produce(
 
 
 def payload_lines(record_bytes: int, count: int = PAYLOADS) -> str:
-    """Records for a payload file, one a line, the same each time."""
+    """Return records for a payload file, one per line, the same each time."""
     letters = string.ascii_letters + string.digits
     chance = random.Random(record_bytes)
     return "\n".join("".join(chance.choices(letters, k=record_bytes)) for _ in range(count))
 
 
 def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int, timeout: float) -> dict[str, float]:
-    """ConsumerPerformance, from the beginning."""
+    """Run ConsumerPerformance from the beginning of a topic."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--messages", str(records)]
     main = "org.apache.kafka.tools.ConsumerPerformance"
     text = run_tool(jars, main, [*arguments, "--hide-header", "--timeout", "60000"], timeout_seconds=timeout, heap=HEAP)
@@ -97,7 +97,7 @@ def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int,
 def end_to_end(
     jars: Path, bootstrap: str, topic: str, *, records: int, acks: str, record_bytes: int, timeout: float
 ) -> dict[str, float]:
-    """EndToEndLatency: one record at a time, sent and awaited."""
+    """Run EndToEndLatency, which sends one record at a time and waits until it is consumed."""
     arguments = [bootstrap, topic, str(records), acks, str(record_bytes)]
     return end_to_end_figures(
         run_tool(jars, "org.apache.kafka.tools.EndToEndLatency", arguments, timeout_seconds=timeout)

@@ -1,4 +1,4 @@
-"""Fills topics quickly: large batches over a few pipelined requests to one broker."""
+"""Fills topics quickly, with large batches in pipelined requests to one broker."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from odradek.base.types import TopicPartition
 
 _UNDER_WAY: Final = 4
 _BATCH_BYTES: Final = 900_000
-"""Below the default of `message.max.bytes`."""
+"""Size of a batch, below the default of `message.max.bytes`."""
 _RECORD_OVERHEAD: Final = 24
 
 
 def records_in_a_batch(record_bytes: int) -> int:
-    """How many records of this size go into one batch."""
+    """Return the number of records of this size in one batch."""
     return max(1, _BATCH_BYTES // (record_bytes + _RECORD_OVERHEAD))
 
 
 def fill(address: Address, topic: str, partitions: int, *, records: int, record_bytes: int, batch_records: int) -> None:
-    """Write at least `records` records of one size without keys, batch by batch over the partitions in turn."""
+    """Write at least `records` records of one size without keys, in batches over the partitions round-robin."""
     records_of = batch(filler(record_bytes), batch_records, timestamp_ms=_now_ms())
     _send(address, topic, partitions, -(-records // batch_records), lambda _: records_of)
 
 
 def fill_keyed(address: Address, topic: str, *, records: int, record_bytes: int, keys: int) -> None:
-    """Write records to partition 0 whose keys are drawn from a number of keys, the same ones in every run."""
+    """Write records to partition 0 with random keys out of a number of keys, the same in every run."""
     count = records_in_a_batch(record_bytes)
     generator = np.random.Generator(np.random.PCG64(11))
     value = filler(record_bytes)

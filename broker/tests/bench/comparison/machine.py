@@ -1,4 +1,4 @@
-"""What kind of machine this is and which versions run on it; no names, no paths."""
+"""Describes the type of the machine and the versions on it, without names and paths."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 KAFKA_VERSION: Final = "3.9.1"
 _GIBIBYTE: Final = 1 << 30
 _WRITTEN: Final = ("docs/benchmarks.md", "broker/tests/bench/results.json")
-"""What the bench writes itself after each scenario."""
+"""Files that the benchmark writes after each scenario."""
 
 
 def description() -> str:
-    """Architecture, processors, memory."""
+    """Return architecture, processors and memory."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / _GIBIBYTE
     return f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB"
 
@@ -28,7 +28,7 @@ def _processor() -> str:
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Of both systems and what they run on."""
+    """Return the versions of both systems, Python and Java."""
     return {
         "Odradek": f"{version('odradek')} ({_commit(root)})",
         "Apache Kafka": KAFKA_VERSION,
@@ -39,7 +39,7 @@ def versions(root: Path) -> dict[str, str]:
 
 
 def _commit(root: Path) -> str:
-    """The commit, "-dirty" when anything but what the bench itself writes is not as it says."""
+    """Return the commit, with "-dirty" if files other than those of the benchmark have changed."""
     commit = _git(root, "describe", "--always")
     changed = _git(
         root, "status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{each}" for each in _WRITTEN)

@@ -1,6 +1,6 @@
-"""Takes the files of a folder out of the page cache, and tells how much of a file is in it.
+"""Evicts the files of a folder from the page cache, and measures how much of a file is in it.
 
-Needs no privilege: posix_fadvise(2) drops clean pages of a file one may open, mincore(2) tells of a mapping.
+Needs no privileges: posix_fadvise(2) drops clean pages of a readable file, mincore(2) reports the pages of a mapping.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
 
 def log_files(folders: Iterable[Path]) -> list[Path]:
-    """Every segment under the folders."""
+    """Return all segments under the folders."""
     return sorted(path for folder in folders for path in folder.rglob("*.log") if path.is_file())
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Write the files' dirty pages to disk and drop all of their pages that nobody maps."""
+    """Write the dirty pages of the files to disk, and drop all of their pages that are not mapped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -33,7 +33,7 @@ def drop(paths: Iterable[Path]) -> None:
 
 
 def cached_share(paths: Iterable[Path]) -> float:
-    """Which share of the files' pages is in memory, 0 to 1; 0 of no bytes."""
+    """Return the fraction of the files' pages in memory, 0 to 1; 0 for empty files."""
     cached = pages = 0
     for path in paths:
         found = _resident(path)
@@ -43,14 +43,14 @@ def cached_share(paths: Iterable[Path]) -> float:
 
 
 def _resident(path: Path) -> list[int]:
-    """1 or 0 for each page of the file."""
+    """Return 1 or 0 for each page of the file."""
     size = path.stat().st_size
     if not size:
         return []
     count = -(-size // mmap.PAGESIZE)
     vector = ctypes.create_string_buffer(count)
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapping:
-        # A private, writable mapping only so that its address can be had; nothing is written.
+        # The mapping is private and writable because ctypes needs that to get its address; nothing is written.
         view = (ctypes.c_char * size).from_buffer(mapping)
         try:
             if _LIBC.mincore(ctypes.addressof(view), size, vector) != 0:

@@ -1,7 +1,7 @@
-"""Processor time and memory of broker processes and everything they started, from /proc.
+"""Measures CPU time and memory of broker processes and their descendants, from /proc.
 
-Process ids enter, seconds and megabytes leave. Used by `running` around each run. A child that ended meanwhile counts
-through its parent, which the kernel credits with the time of children it has waited for.
+`running` uses it for each run. A child that has ended is included, because the kernel adds its CPU time to that of its
+parent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_SECONDS: Final = 0.25
 MEGABYTE: Final = 1 << 20
 
-# Places in /proc/PID/stat behind the command's name, see proc_pid_stat(5).
+# Positions in /proc/PID/stat after the name of the command, see proc_pid_stat(5).
 _OWN_TICKS: Final = slice(11, 13)
 _WAITED_TICKS: Final = slice(13, 15)
 _START: Final = 19
@@ -26,28 +26,28 @@ _RESIDENT_PAGES: Final = 21
 
 
 class Usage(NamedTuple):
-    """What one process has used since it began."""
+    """The resources that a process has used since its start."""
 
     started: int
-    """In ticks since boot: tells a process from a later one of the same number."""
+    """Start in ticks since boot, which distinguishes processes with the same id."""
     cpu_ticks: int
     resident_bytes: int
 
 
 def usage(pid: int) -> Usage | None:
-    """The usage of a process; None when it has ended."""
+    """Return the usage of a process; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = [int(word) for word in text.rpartition(")")[2].split()[1:]]
-    fields.insert(0, 0)  # The state, a letter, keeps its place.
+    fields.insert(0, 0)  # The state is a letter and keeps its position.
     ticks = sum(fields[_OWN_TICKS]) + sum(fields[_WAITED_TICKS])
     return Usage(fields[_START], ticks, fields[_RESIDENT_PAGES] * PAGE_BYTES)
 
 
 def with_descendants(pids: Iterable[int]) -> list[int]:
-    """The processes and all that they started, as far as they run."""
+    """Return the running ones of the processes and their descendants."""
     found: list[int] = []
     waiting = list(pids)
     while waiting:
@@ -73,9 +73,9 @@ def _children(pid: int) -> list[int]:
 
 
 class Meter:
-    """Measures some processes while it is open: `with Meter(pids) as meter: ...`, then `figures`.
+    """Measures processes while it is open: `with Meter(pids) as meter: ...`, then `figures`.
 
-    `pids` is asked again with every sample, since a scenario may restart its brokers.
+    `pids` is called for every sample, because a scenario may restart its brokers.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
@@ -100,7 +100,7 @@ class Meter:
         self._look()
 
     def figures(self) -> dict[str, float]:
-        """CPU seconds, greatest and last memory of the time it was open."""
+        """Return CPU seconds, maximum memory and last memory of the measured time."""
         ticks = 0
         for pid, now in self._last.items():
             before = self._before.get(pid)
@@ -113,7 +113,7 @@ class Meter:
         }
 
     def _look(self) -> bool:
-        """One sample; whether any process was there."""
+        """Take a sample. Returns whether any process was running."""
         found = {pid: used for pid in with_descendants(self._pids()) if (used := usage(pid)) is not None}
         self._last = found
         self._most_bytes = max(self._most_bytes, sum(one.resident_bytes for one in found.values()))

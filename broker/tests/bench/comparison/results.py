@@ -1,7 +1,7 @@
-"""Raw results and their file: what each run of each scenario gave, kept so that later partial runs add to it. Pure.
+"""The raw results of all runs as JSON, which later runs of some scenarios extend. Pure.
 
-Outcomes enter, JSON leaves, and the other way round. Read and written by `command`, read by `document`.
-Invariant: an outcome replaces the whole outcome of the same scenario, so that no median mixes two days or machines.
+`command` reads and writes the file. Invariant: an outcome replaces the whole earlier outcome of its scenario, so that
+no median mixes two days or machines.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FORMAT: Final = 1
 
 
 class ResultsError(ValueError):
-    """A file of results cannot be read."""
+    """A results file is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One scenario's counted runs on one day."""
+    """The counted runs of a scenario on one day."""
 
     scenario: str
     day: str
@@ -32,32 +32,32 @@ class Outcome:
     machine: str
     versions: Mapping[str, str]
     runs: Mapping[str, tuple[Figures, ...]]
-    """System to its runs in order."""
+    """Runs by system, in order."""
     failures: Mapping[str, str] = field(default_factory=dict)
-    """System to the sentence that ended its runs."""
+    """Error message by system, if its runs failed."""
 
 
 def merge(known: Iterable[Outcome], new: Iterable[Outcome]) -> list[Outcome]:
-    """All outcomes, a new one in the place of a known one of its scenario; ordered by first appearance."""
+    """Return all outcomes; a new one replaces the one of its scenario. Ordered by first appearance."""
     merged = {outcome.scenario: outcome for outcome in known}
     merged.update((outcome.scenario, outcome) for outcome in new)
     return list(merged.values())
 
 
 def encode(outcomes: Iterable[Outcome]) -> str:
-    """The text of a file of results."""
+    """Return the text of a results file."""
     return json.dumps({"format": FORMAT, "outcomes": [asdict(outcome) for outcome in outcomes]}, indent=1) + "\n"
 
 
 def decode(text: str) -> list[Outcome]:
-    """What `encode` wrote. `ResultsError` for anything else."""
+    """Return the outcomes in a results file. Raises `ResultsError` if it is invalid."""
     try:
         content = json.loads(text)
         if content["format"] != FORMAT:
-            raise ResultsError(f"results of format {content['format']!r}: only {FORMAT} is known")
+            raise ResultsError(f"results of format {content['format']!r}: only {FORMAT} is supported")
         return [_outcome(entry) for entry in content["outcomes"]]
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ResultsError(f"not a file of results: {error!r}") from error
+        raise ResultsError(f"not a results file: {error!r}") from error
 
 
 def _outcome(entry: Mapping[str, Any]) -> Outcome:

@@ -1,7 +1,7 @@
-"""Runs a scenario: both systems started, rounds in alternating order, brokers metered, everything taken down again.
+"""Runs a scenario: starts both systems, runs the rounds in alternating order, measures the brokers, and stops all.
 
-A scenario and a scale enter; for each system its counted runs leave, or the sentence that ended them. Never do both
-systems work at once: while one runs, the other only stands.
+Returns the counted runs of each system, or its error message. The systems never work at the same time: while one runs,
+the other is idle.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ logger = logging.getLogger(__name__)
 
 LEAST_TIMEOUT_SECONDS: Final = 120.0
 TIMEOUT_FACTOR: Final = 5.0
-"""A step that takes so many times its estimate hangs."""
+"""A step that takes longer than its estimate by this factor counts as hanging."""
 SENTENCE_LETTERS: Final = 200
 
 Failure = (OdradekError, OSError, RuntimeError, subprocess.SubprocessError)
-"""What ends the runs of one system and not the whole benchmark."""
+"""Errors that end the runs of one system and not the whole benchmark."""
 
 Step = Callable[[str], None]
-"""Told what is done next, once for each run and system."""
+"""Called with a description of the next step, once for each run and system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a scenario came to."""
+    """The result of a scenario."""
 
     runs: Mapping[str, tuple[Figures, ...]]
     failures: Mapping[str, str]
 
 
 def measure(scenario: Scenario, *, runs: int, scale: float, jars: Path, step: Step) -> Measured:
-    """Run one scenario. A system that fails is left out of the later rounds; what it had is thrown away."""
+    """Run one scenario. A system that fails is omitted from later rounds, and its results are dropped."""
     work = scenario.workload.scaled(scale)
     timeout = max(LEAST_TIMEOUT_SECONDS, TIMEOUT_FACTOR * estimate_seconds(scenario, 1, scale))
     benches: dict[str, Bench] = {}
@@ -93,7 +93,7 @@ def _one_run(work: Workload, bench: Bench, number: int) -> Figures:
 
 
 def _sentence(error: BaseException) -> str:
-    """The last line of what went wrong, without places of this machine."""
+    """Return the last line of an error, without paths of this machine."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"not within {error.timeout:g} s"
     lines = str(error).strip().splitlines() or [type(error).__name__]

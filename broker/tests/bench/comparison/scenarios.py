@@ -1,4 +1,4 @@
-"""The catalogue: every scenario that `make bench` knows, in the order of the document."""
+"""The catalog of all scenarios of `make bench`, in the order of the document."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from comparison.workloads.starting import Start
 
 GIBIBYTE: Final = 1 << 30
 USAGE: Final = ("cpu_s", "rss_max_mb", "rss_after_mb")
-"""What the runner measures of the brokers in every scenario."""
+"""Metrics of the brokers that the runner measures in every scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theme:
-    """A table of the document: its first metric has columns of its own, the others are written ours / theirs."""
+    """A table of the document: its first metric has separate columns, the others are written as Odradek / Kafka."""
 
     name: str
     title: str
@@ -37,14 +37,14 @@ class Scenario:
     title: str
     workload: Workload
     seconds: float
-    """How long one run of both systems takes at full scale, roughly, with what comes before and after it."""
+    """Approximate minutes of one run of both systems at full scale, including preparation and cleanup."""
     prepare_seconds: float = 0.0
-    """The same of what is done once for each system, besides its start."""
+    """Approximate minutes of the preparation of each system, in addition to its start."""
     brokers: int = 1
     warm_ups: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Bounds of our own figures, whatever the other system's are: metric to the most that its median may be."""
+    """Absolute bounds for Odradek: metric to the maximum of its median."""
 
 
 THEMES: Final = (
@@ -340,7 +340,7 @@ CATALOGUE: Final = (
 
 
 def chosen(names: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names, or of names that begin so; all of no names. `ValueError` for an unknown one."""
+    """Return the scenarios whose names begin with one of `names`; all for no names. Raises `ValueError`."""
     for name in names:
         if not any(scenario.name.startswith(name) for scenario in CATALOGUE):
             raise ValueError(f"there is no scenario {name}: see --list")
@@ -354,6 +354,6 @@ def chosen(names: Sequence[str]) -> list[Scenario]:
 
 
 def estimate_seconds(scenario: Scenario, runs: int, scale: float) -> float:
-    """How long a scenario takes: starting both systems, preparing them, and its rounds."""
+    """Return the duration of a scenario: start and preparation of both systems, and its rounds."""
     work = scenario.prepare_seconds * 2 + scenario.seconds * (runs + scenario.warm_ups)
     return 15.0 * max(1, scenario.brokers / 2) + work * max(scale, 0.15)

@@ -1,7 +1,7 @@
-"""The two systems under test: brokers of either kind as child processes, each kind with a ZooKeeper of its own.
+"""The two systems under test: brokers as child processes, with a separate ZooKeeper for each system.
 
-Enters: how many brokers and their settings, the same for both. Leaves: a running `System` and ways to stop, kill and
-start it. Invariants: everything lives in one temporary folder, ends with this process, and nothing is left behind.
+Both have the same number of brokers and the same settings. Invariants: all files are in one temporary folder; all
+processes end with this one; nothing is left behind.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 
-# What Kafka's own start scripts give a broker (bin/kafka-server-start.sh, bin/kafka-run-class.sh). Three brokers on one
-# machine get half of the heap each.
+# JVM options of Kafka's start scripts (bin/kafka-server-start.sh, bin/kafka-run-class.sh). With three brokers on one
+# machine, each has half of the heap.
 _JVM: Final = (
     "-server",
     "-XX:+UseG1GC",
@@ -45,28 +45,28 @@ _JVM: Final = (
 )
 _HEAPS: Final = {1: "1g", 3: "512m"}
 
-# Installed packages have their byte code; a developer's shell may forbid Python to keep it beside the sources.
+# Installed packages have compiled byte code; the environment of a developer may prevent Python from storing it.
 _ENVIRONMENT: Final = {"PYTHONDONTWRITEBYTECODE": ""}
 
 _HIDDEN: Final = ("hypothesis",)
-"""Libraries of the tests, which users do not have: a broker that found them here would load them at its start."""
+"""Libraries of the tests, which users do not have: a broker that finds them would load them at its start."""
 
 _COMMON: Final = {
     "auto.create.topics.enable": "false",
-    "group.initial.rebalance.delay.ms": "0",  # Else the start of each consumer would measure this wait.
+    "group.initial.rebalance.delay.ms": "0",  # Otherwise the start of each consumer would include this delay.
     "log.cleaner.backoff.ms": "1000",
-    "log.segment.delete.delay.ms": "1000",  # What a run wrote is gone before the next one.
+    "log.segment.delete.delay.ms": "1000",  # Data of a run is removed before the next one.
     "offsets.topic.num.partitions": "12",
-    "zookeeper.session.timeout.ms": "6000",  # How long a start after SIGKILL waits for its old session to end.
+    "zookeeper.session.timeout.ms": "6000",  # How long a start after SIGKILL waits for the old session to expire.
     "controlled.shutdown.retry.backoff.ms": "500",
 }
 
 
 class System:
-    """A cluster of one kind. `start` and `stop` may alternate; the log stays."""
+    """A cluster of one system. It can be stopped and started again with its logs."""
 
     def __init__(self, name: str, folder: Path, *, brokers: int, properties: Mapping[str, str], jars: Path) -> None:
-        """`name` is one of `figures.SYSTEMS`; `folder` gets everything; `jars` holds Apache Kafka's."""
+        """`name` is one of `figures.SYSTEMS`; `folder` is for all files; `jars` has Apache Kafka's jars."""
         self.name: Final = name
         self.zookeeper: Final = ZooKeeperServer(folder / "zookeeper", free_ports(1)[0], synchronous=False)
         self.addresses: Final = [Address(LOOPBACK, port) for port in free_ports(brokers)]
@@ -107,45 +107,45 @@ class System:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the brokers that run."""
+        """Process ids of the running brokers."""
         return [child.pid for child in self._children if child.running and child.pid is not None]
 
     @property
     def first(self) -> Address:
-        """The first broker's address."""
+        """The address of the first broker."""
         return self.addresses[0]
 
     def start(self) -> None:
-        """Start ZooKeeper and the brokers; returns when each of them knows all of them."""
+        """Start ZooKeeper and the brokers, and wait until each broker knows all others."""
         self.zookeeper.start()
         self.zookeeper.wait_until_ready()
         self.start_brokers()
         wait_until(self._complete, f"{self.name}: all brokers", timeout_seconds=START_SECONDS)
 
     def start_brokers(self) -> None:
-        """Start the processes and wait for nothing."""
+        """Start the processes without waiting."""
         for child in self._children:
             child.start()
 
     def stop_brokers(self) -> None:
-        """SIGTERM in turn, as a rolling stop; returns when they have ended."""
+        """Stop the brokers one after the other with SIGTERM, and wait until they have ended."""
         for child in reversed(self._children):
             child.stop(STOP_SECONDS)
 
     def kill_brokers(self) -> None:
-        """SIGKILL; returns when they have ended."""
+        """Kill the brokers with SIGKILL, and wait until they have ended."""
         for child in self._children:
             child.kill()
 
     def crash(self, number: int) -> None:
-        """SIGKILL to one broker's own process, as the kernel's killer would, and to nothing that looks after it."""
+        """Kill the process of a broker with SIGKILL, like the kernel's OOM killer, but not its parent process."""
         pid = self._children[number].pid
         assert pid is not None, "not started"
         below = with_descendants([pid])[1:] if self.name == OURS else []
         os.kill(below[0] if below else pid, signal.SIGKILL)
 
     def revive(self, timeout_seconds: float) -> None:
-        """Start brokers that crashed, after all of their processes have ended; returns when each knows all again."""
+        """Restart crashed brokers after all of their processes have ended, and wait until each knows all others."""
         wait_until(self._any_ended, f"{self.name}: end of a crashed broker", timeout_seconds=timeout_seconds)
         self.start_brokers()
         wait_until(self._complete, f"{self.name}: all brokers again", timeout_seconds=timeout_seconds)
@@ -154,12 +154,12 @@ class System:
         return any(not child.running for child in self._children)
 
     def close(self) -> None:
-        """End everything at once; what was written is thrown away."""
+        """Kill all processes and remove all data."""
         self.kill_brokers()
         self.zookeeper.stop()
 
     def wait_until_forgotten(self) -> None:
-        """Return when ZooKeeper has ended the sessions of brokers that were killed."""
+        """Wait until the sessions of killed brokers have expired."""
         wait_until(lambda: self._ephemerals() == 0, f"{self.name}: end of sessions", timeout_seconds=60)
 
     def _ephemerals(self) -> int:
@@ -183,7 +183,7 @@ class System:
             return len(connection.metadata([]).brokers) == len(self.addresses)
 
     def check(self) -> None:
-        """Raise `RuntimeError` with its last words when a broker has ended by itself."""
+        """Raise `RuntimeError` with the end of its log if a broker has ended unexpectedly."""
         for child in self._children:
             if child.exit_code is not None and not child.running:
                 raise RuntimeError(f"{child.name} {child.how_it_ended()}")
@@ -191,7 +191,7 @@ class System:
     def create_topic(
         self, topic: str, partitions: int, *, replicas: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; returns when every partition has a leader that every broker knows."""
+        """Create a topic, and wait until every broker knows a leader of every partition."""
         described = tuple((configs or {}).items())
         with BlockingClient(self.bootstrap) as client:
             client.admin.create_topics(
@@ -208,7 +208,7 @@ class System:
         return True
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic; returns when its files are gone."""
+        """Delete a topic, and wait until its files are removed."""
         with BlockingClient(self.bootstrap) as client:
             client.admin.delete_topics([topic])
         wait_until(lambda: not self._folders(topic), f"removal of {topic}", timeout_seconds=TOPIC_SECONDS)
@@ -218,7 +218,7 @@ class System:
 
 
 def _hiding(folder: Path) -> Path:
-    """A folder that makes Python believe that the hidden libraries are not installed."""
+    """Create a folder for PYTHONPATH whose modules make imports of the hidden libraries fail."""
     folder.mkdir(parents=True)
     for name in _HIDDEN:
         (folder / f"{name}.py").write_text(
@@ -229,7 +229,7 @@ def _hiding(folder: Path) -> Path:
 
 @contextmanager
 def running(name: str, brokers: int, properties: Mapping[str, str], *, jars: Path) -> Iterator[System]:
-    """A system that is started, and gone afterwards with all its files."""
+    """Run a system while the block runs, and remove all its files afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
     system = None
     try:

@@ -10,18 +10,18 @@ _NEVER = threading.Event()
 
 
 class TooLateError(RuntimeError):
-    """Something did not happen in its time."""
+    """A condition did not hold within the timeout."""
 
 
 def pause(seconds: float) -> None:
-    """Let time pass."""
+    """Sleep."""
     _NEVER.wait(seconds)
 
 
 def wait_until(
     condition: Callable[[], bool], what: str, *, timeout_seconds: float, every_seconds: float = 0.05
 ) -> None:
-    """Return once the condition holds; `TooLateError` that names it when the time is over."""
+    """Wait until the condition holds. Raises `TooLateError` with its description on timeout."""
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         if time.monotonic() > deadline:

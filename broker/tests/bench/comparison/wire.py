@@ -1,7 +1,7 @@
-"""Frames by hand: the few requests that scenarios send themselves, and a blocking connection to send them over.
+"""Encodes the few requests that scenarios send themselves, and sends them over a blocking connection.
 
-Used where a client library would hide what is measured: readiness after a start, many connections, old versions.
-The old versions (Fetch 3, Produce 2) are laid out here, since no client of today has them; see
+For cases in which a client library would distort the measurement: readiness after a start, many connections, and the
+old versions Fetch 3 and Produce 2, which current clients do not support; see
 https://kafka.apache.org/39/protocol.html.
 """
 
@@ -20,19 +20,19 @@ from odradek.protocol.hotpath import ProduceRequest, encode_produce_request
 CLIENT_ID: Final = "bench"
 METADATA_VERSION: Final = 7
 PRODUCE_VERSION: Final = 7
-"""The newest whose response has its error code at a place that only the topic's name moves."""
+"""The newest version with an error code whose position depends only on the topic's name."""
 PRODUCE_TIMEOUT_MS: Final = 30_000
 
 _PARTITION: Final = struct.Struct(">hiii")
-"""Of a partition in a Metadata response of version 7: error code, index, leader, leader epoch."""
+"""Error code, index, leader and leader epoch of a partition in a Metadata 7 response."""
 _SHORT: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">i")
 _RESULT: Final = struct.Struct(">ihq")
-"""Of a partition in a Produce response: index, error code, base offset."""
+"""Index, error code and base offset of a partition in a Produce response."""
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -45,22 +45,22 @@ class Address(NamedTuple):
 
 
 def produce_frame(partition: TopicPartition, records: bytes, *, acks: int = 1, correlation_id: int = 0) -> bytes:
-    """A Produce request of one batch."""
+    """Return a Produce request with one batch."""
     request = ProduceRequest(None, acks, PRODUCE_TIMEOUT_MS, [(partition, memoryview(records))])
     return b"".join(encode_produce_request(PRODUCE_VERSION, correlation_id, CLIENT_ID, request))
 
 
 def produce_result(frame: bytes | bytearray | memoryview, topic: str, *, from_position: int = 4) -> tuple[int, int]:
-    """Error code and base offset of the only partition in a Produce response of `PRODUCE_VERSION`, without decoding.
+    """Return error code and base offset of the only partition in a response of `PRODUCE_VERSION`, without decoding.
 
-    Behind the correlation id: one topic, its name, one partition; then index, error code, base offset.
+    After the correlation id: one topic, its name, one partition; then index, error code, base offset.
     """
     _, code, base_offset = _RESULT.unpack_from(frame, from_position + 4 + 2 + len(topic.encode()) + 4)
     return code, base_offset
 
 
 def old_produce_frame(partition: TopicPartition, message_set: bytes, correlation_id: int = 0) -> bytes:
-    """A Produce request of version 2: message sets of format 1, acks=1."""
+    """Return a Produce 2 request: message sets of format 1, acks=1."""
     name = partition.topic.encode()
     body = struct.pack(">hiih", 1, PRODUCE_TIMEOUT_MS, 1, len(name)) + name
     body += struct.pack(">iii", 1, partition.partition, len(message_set)) + message_set
@@ -68,7 +68,7 @@ def old_produce_frame(partition: TopicPartition, message_set: bytes, correlation
 
 
 def old_fetch_frame(topic: str, offsets: Iterable[tuple[int, int]], *, partition_bytes: int) -> bytes:
-    """A Fetch request of version 3, answered in format 1. `offsets`: partition and the offset wanted."""
+    """Return a Fetch 3 request, which is answered in format 1. `offsets`: partition and requested offset."""
     rows = list(offsets)
     name = topic.encode()
     body = struct.pack(">iiiiih", -1, 500, 1, partition_bytes * len(rows), 1, len(name)) + name
@@ -78,7 +78,7 @@ def old_fetch_frame(topic: str, offsets: Iterable[tuple[int, int]], *, partition
 
 
 def old_fetched(frame: memoryview) -> list[tuple[int, int, int, memoryview]]:
-    """Partition, error code, high watermark and records of each partition in a Fetch response of version 3."""
+    """Yield partition, error code, high watermark and records of each partition in a Fetch 3 response."""
     found = []
     (topics,) = _LENGTH.unpack_from(frame, 8)
     position = 12
@@ -110,16 +110,16 @@ class Partition(NamedTuple):
 
 
 def metadata_frame(topics: Sequence[str] | None = None) -> bytes:
-    """A Metadata request for some topics, None: for all. None is created by asking."""
+    """Return a Metadata request for some topics (None: all), which creates no topic."""
     wanted = None if topics is None else [{"name": name} for name in topics]
     message = {"topics": wanted, "allow_auto_topic_creation": False}
     return encode_request(ApiKey.METADATA, METADATA_VERSION, 0, CLIENT_ID, message)
 
 
 def partitions_of(frame: memoryview) -> dict[TopicPartition, Partition]:
-    """Every partition of a Metadata response of `METADATA_VERSION`, without decoding what nobody asks for.
+    """Yield the partitions of a response of `METADATA_VERSION`, without decoding other fields.
 
-    The general codec takes too long for thousands of partitions, again and again, beside the brokers on few cores.
+    The general codec is too slow for thousands of partitions in many responses, on the same cores as the brokers.
     """
     position = 8  # correlation id, throttle time
     (brokers,) = _LENGTH.unpack_from(frame, position)
@@ -156,10 +156,10 @@ def _numbers(frame: memoryview, position: int) -> tuple[tuple[int, ...], int]:
 
 
 class Connection:
-    """One blocking connection; requests are answered in their order."""
+    """A blocking connection; requests are answered in order."""
 
     def __init__(self, address: Address, *, timeout_seconds: float = 30.0) -> None:
-        """Connects. Every call raises `OSError` when the broker does not answer in time or goes away."""
+        """Connect. Every call raises `OSError` if the broker does not answer in time or closes the connection."""
         self._socket = socket.create_connection(address, timeout=timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -174,25 +174,25 @@ class Connection:
         self._socket.close()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; its answer is for a later `receive`."""
+        """Send a frame; `receive` returns its response."""
         self._socket.sendall(frame)
 
     def receive(self) -> memoryview:
-        """The next response, from its correlation id on."""
+        """Return the next response, from its correlation id on."""
         (size,) = _LENGTH.unpack(self._exactly(4))
         return self._exactly(size)
 
     def call(self, frame: bytes) -> memoryview:
-        """Send and wait for the answer."""
+        """Send a frame and return its response."""
         self.send(frame)
         return self.receive()
 
     def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """The same with the general codec."""
+        """Send a request and return its response with the general codec."""
         return decode_response(api_key, version, self.call(encode_request(api_key, version, 0, CLIENT_ID, message)))
 
     def metadata(self, topics: Sequence[str]) -> Any:
-        """What the broker knows of some topics; none is created by asking."""
+        """Return the broker's metadata of some topics; creates no topic."""
         return decode_response(ApiKey.METADATA, METADATA_VERSION, self.call(metadata_frame(topics)))
 
     def _exactly(self, size: int) -> memoryview:

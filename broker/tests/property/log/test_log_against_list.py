@@ -386,8 +386,8 @@ class LogAgainstList(RuleBasedStateMachine):
             self._check_aborted(offset, entries[-1][1].next_offset, self.log.aborted_within(offset, found))
 
     def _check_aborted(self, offset: int, upper: int, found: tuple[tuple[int, int], ...]) -> None:
-        """Check that all overlapping ones are returned, in order. The index may return more, and a larger offset for
-        a transaction that began below the log start."""
+        """Check that all overlapping ones are returned, in order. The index may return more, and a larger first
+        offset for a transaction that began below the log start."""
         aborted = history_of(self.batches).aborted
         needed = [(p, first) for last, p, first in aborted if last >= offset and self.start <= first < upper]
         assert [entry for entry in found if entry in needed] == needed

@@ -1,1 +1,1 @@
-"""What is done to a system in a scenario: each a frozen description with the few steps the runner calls."""
+"""The workloads of scenarios: immutable descriptions with the steps that the runner calls."""

@@ -1,4 +1,4 @@
-"""What the runner asks of every workload, and what it gives to it."""
+"""The interface of workloads, and the context that the runner passes to them."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from comparison.systems import System
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A running system and what a workload needs beside it."""
+    """A running system and the tools for a workload."""
 
     system: System
     jars: Path
-    """Apache Kafka's, for its tools."""
+    """The folder with Apache Kafka's jars, for its tools."""
     timeout: float
-    """Seconds that one step may take."""
+    """Timeout of one step in seconds."""
     until_end: ExitStack
-    """Closed when the scenario is over, before the system stops."""
+    """Closed at the end of the scenario, before the system stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A description of work. The runner calls `prepare` once, then for each run `before`, `run`, `after`.
+    """A workload. The runner calls `prepare` once, then `before`, `run` and `after` for each run.
 
-    Only `run` is metered. Descriptions are frozen: what must be remembered is on the brokers' disks or in `Bench`.
+    Only `run` is measured. Workloads are immutable: state is on the brokers' disks or in `Bench`.
     """
 
     def scaled(self, scale: float) -> Self:
-        """The same with fewer or more records."""
+        """Return the workload with fewer or more records."""
         return self
 
     def prepare(self, bench: Bench) -> None:
-        """Once for each system: topics that every run reads."""
+        """Prepare a system once, for example with topics that every run reads."""
 
     def before(self, bench: Bench, number: int) -> None:
-        """Before each run; `number` is below 0 in warm-ups and differs from run to run."""
+        """Prepare a run; `number` is unique, and below 0 for warm-ups."""
 
     def run(self, bench: Bench, number: int) -> Figures:
-        """The work that is measured."""
+        """Do the work that is measured."""
         raise NotImplementedError
 
     def after(self, bench: Bench, number: int) -> None:
-        """After each run: take away what it wrote."""
+        """Remove the data that the run wrote."""
 
 
 def at_least(least: int, value: float) -> int:
-    """A scaled count, not so small that it would measure nothing."""
+    """Return a scaled count, with a minimum."""
     return max(least, int(value))
 
 
 def topic_of(number: int) -> str:
-    """The topic of one run."""
+    """Return the name of a run's topic."""
     return f"warm-{-number}" if number < 0 else f"run-{number}"

@@ -1,4 +1,4 @@
-"""Compaction of one large log, and what producers and consumers of another topic feel of it."""
+"""Compaction of one large log, and its effect on the latency of another topic."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
     pass
 """
-"""A process that only counts time, as much behind others as our compaction is."""
+"""A process that only spins, with the same low priority as compaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compact(Workload):
-    """A log of keyed records that becomes a compacted one, beside a steady producer and consumer."""
+    """Compaction of a log of keyed records, while a producer and a consumer run at a fixed rate."""
 
     log_bytes: int
     keys: int
@@ -53,7 +53,7 @@ class Compact(Workload):
         )
 
     def before(self, bench: Bench, number: int) -> None:
-        # The log is not compacted while it is written: only so there is a beginning to measure from.
+        # The log is not compacted while it is written, so that compaction has a defined start.
         configs = {
             "cleanup.policy": "delete",
             "retention.ms": "-1",
@@ -111,7 +111,7 @@ class Compact(Workload):
 
 
 def _spin(seconds: float) -> None:
-    """Keep a core busy with nothing: what the steady client feels of that is the machine's doing, not the broker's."""
+    """Keep a core busy, to measure the effect on the client that does not come from the broker."""
     subprocess.run([sys.executable, "-c", _SPINNING, str(CLEANER_NICENESS), str(seconds)], check=True)
 
 
@@ -122,7 +122,7 @@ def _make_compacted(system: System, topic: str) -> None:
 
 
 def _sealed(folder: Path) -> list[int]:
-    """Base offsets of the segments, ascending; the last is the active one."""
+    """Return the base offsets of the segments, ascending; the last one is the active segment."""
     return sorted(int(path.stem) for path in folder.glob("*.log"))
 
 
@@ -131,7 +131,7 @@ def _segment(folder: Path, base: int) -> Path:
 
 
 def _cleaned_to(system: System, topic: str) -> int:
-    """Up to which offset the log is clean, as the checkpoint says; -1 when it does not name it."""
+    """Return the clean offset of the log in the checkpoint; -1 if it has none."""
     system.check()
     path = system.log_folders[0] / _CHECKPOINT
     try:

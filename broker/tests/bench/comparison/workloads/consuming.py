@@ -13,30 +13,30 @@ from comparison.workloads.base import Bench, Workload, at_least, topic_of
 
 TOPIC: Final = "full"
 COLD_SHARE: Final = 0.05
-"""The most that may be left in memory of a log that counts as cold: what the system read ahead again."""
+"""Maximum fraction of a cold log in memory, because the kernel reads ahead again."""
 
 
 class Reader(Enum):
-    """Whose client reads."""
+    """The client that reads."""
 
     JAVA = "java"
     LIBRDKAFKA = "librdkafka"
     OLD = "old"
-    """Fetch 3 by hand: the broker converts down."""
+    """A client with Fetch 3, for which the broker down-converts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consume(Workload):
-    """One consumer reads everything, from the beginning."""
+    """One consumer reads all records from the beginning."""
 
     reader: Reader
     records: int
     record_bytes: int
     batch_records: int
-    """Records in each batch that was produced."""
+    """Number of records in each batch."""
     partitions: int = 6
     cold: bool = False
-    """The log is taken out of the page cache before each run."""
+    """Whether the log is evicted from the page cache before each run."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, records=at_least(20_000, self.records * scale))
@@ -86,7 +86,7 @@ class Consume(Workload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceOld(Workload):
-    """Produce 2 with message sets of format 1: the broker converts up."""
+    """Produce 2 with message sets of format 1, which the broker up-converts."""
 
     records: int
     record_bytes: int

@@ -1,4 +1,4 @@
-"""The control plane with thousands of partitions: the controller's death, all metadata at once, topics made."""
+"""The control plane with thousands of partitions: death of the controller, metadata of all topics, topic creation."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ from odradek.base.types import TopicPartition
 from odradek.protocol.apis import ApiKey
 
 TOPIC_PARTITIONS: Final = 1_000
-"""Of each topic; what is left over makes a smaller one."""
+"""Partitions of each topic; the remainder is a smaller topic."""
 _PREFERRED: Final = 0
 _ELECT_VERSION: Final = 2
 _PROBE_SECONDS: Final = 0.02
 _PROBE_TIMEOUT_SECONDS: Final = 30.0
 _FORGETTING_SECONDS: Final = 61.0
-"""ext4 without a journal does not give away the inodes of files that were deleted in the last minute, and looks at each
-of them for every file that is made."""
+"""ext4 without a journal does not reuse the inodes of files that were deleted in the last minute, and scans them for
+every new file."""
 
 State = Mapping[TopicPartition, Partition]
 
 
 def topics_of(prefix: str, partitions: int) -> dict[str, int]:
-    """Names and sizes of the topics that so many partitions make."""
+    """Return names and sizes of the topics for a number of partitions."""
     sizes = [min(TOPIC_PARTITIONS, partitions - start) for start in range(0, partitions, TOPIC_PARTITIONS)]
     return {f"{prefix}-{number}": size for number, size in enumerate(sizes)}
 
 
 def spread(partitions: list[TopicPartition], count: int) -> list[TopicPartition]:
-    """At most `count` of them, evenly over the list."""
+    """Return at most `count` elements, evenly spread over the list."""
     step = max(1, len(partitions) // count)
     return partitions[::step][:count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFailover(Workload):
-    """SIGKILL to the broker that is controller; how long until every partition that it led is led elsewhere.
+    """Kill the controller with SIGKILL, and measure the time until all partitions that it led have new leaders.
 
-    Between the runs it comes back, catches up, and every partition gets its preferred leader again.
+    Between the runs it is restarted and catches up, and the preferred leaders are elected.
     """
 
     partitions: int
     replicas: int
     produced: int = 20
-    """Partitions that get a record with acks=all, of those that the victim led."""
+    """Number of partitions of the victim to which a record is sent with acks=all."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, partitions=at_least(30, self.partitions * scale))
@@ -106,7 +106,7 @@ class ControllerFailover(Workload):
                 outage.close()
         detected, elected = watch.detected(victim), watch.elected(victim)
         if detected is None or elected is None:
-            raise RuntimeError(f"{system.name}: ZooKeeper did not tell of the failover")
+            raise RuntimeError(f"{system.name}: ZooKeeper did not report the failover")
         return {
             **outage.figures,
             "detected_s": detected - began,
@@ -119,10 +119,10 @@ class ControllerFailover(Workload):
 
 
 class _Outage:
-    """What clients see while leaders move: looks at both sides of the cluster that is left until all is well."""
+    """Observes the failover as a client of the remaining brokers until it is complete."""
 
     def __init__(self, system: System, victim: int, waiting: list[TopicPartition]) -> None:
-        """`waiting` are the partitions that shall take a record."""
+        """`waiting` are the partitions to which a record is sent."""
         self._open = ExitStack()
         self._victim = victim
         self._connections = {
@@ -137,11 +137,11 @@ class _Outage:
 
     @property
     def is_over(self) -> bool:
-        """Whether every survivor names a leader for everything, and each record was taken."""
+        """Whether every remaining broker knows a leader of every partition, and every record is acknowledged."""
         return not self._unaware and not self._waiting
 
     def look(self, began: float) -> None:
-        """Ask each survivor that has not yet told of a leader for everything; send to leaders that are known."""
+        """Request metadata of each broker that does not know all leaders yet, and send records to known leaders."""
         frame = metadata_frame()
         for number in sorted(self._unaware) or list(self._connections)[:1]:
             state = partitions_of(self._connections[number].call(frame))
@@ -155,7 +155,7 @@ class _Outage:
                     self.figures["acknowledged_s"] = time.monotonic() - began
 
     def _send(self, state: State) -> None:
-        """A record to each waiting partition whose leader lives."""
+        """Send a record to each waiting partition with a live leader."""
         under_way: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         for partition in self._waiting:
             leader = state[partition].leader
@@ -171,12 +171,12 @@ class _Outage:
                     del self._waiting[partition]
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the connections."""
         self._open.close()
 
 
 def state_of(system: System, broker: int) -> dict[TopicPartition, Partition]:
-    """Every partition as one broker knows it."""
+    """Return every partition as one broker knows it."""
     with Connection(system.addresses[broker], timeout_seconds=_PROBE_TIMEOUT_SECONDS) as connection:
         return partitions_of(connection.call(metadata_frame()))
 
@@ -191,7 +191,7 @@ def _elect_preferred(system: System) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAllMetadata(Workload):
-    """Metadata of all topics, again and again over one connection, after a topic more was made."""
+    """Repeated metadata requests for all topics over one connection, each after the creation of a topic."""
 
     partitions: int
     requests: int = 20
@@ -215,13 +215,13 @@ class AskAllMetadata(Workload):
                 answer = connection.call(frame)
                 taken_ms.append((time.perf_counter() - began) * 1000)
         if len(partitions_of(answer)) < self.partitions:
-            raise RuntimeError(f"{bench.system.name} does not tell of all {self.partitions} partitions")
+            raise RuntimeError(f"{bench.system.name} does not return all {self.partitions} partitions")
         return {**latency_figures(taken_ms), "first_ms": taken_ms[0]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Workload):
-    """Topics of thousands of partitions, from the first request until every broker knows all leaders."""
+    """Creation of topics with thousands of partitions, until every broker knows all leaders."""
 
     partitions: int
 
@@ -229,12 +229,12 @@ class CreateTopics(Workload):
         return replace(self, partitions=at_least(30, self.partitions * scale))
 
     def prepare(self, bench: Bench) -> None:
-        """Wait until the file system has forgotten the many files that an earlier scenario has deleted."""
+        """Wait until the file system no longer scans the inodes that an earlier scenario has deleted."""
         os.sync()
         pause(_FORGETTING_SECONDS)
 
     def run(self, bench: Bench, number: int) -> Figures:
-        """What earlier runs made stays: files that were just deleted make this slower, on some file systems."""
+        """Keep the topics: recently deleted files make the next run slower on some file systems."""
         began = time.monotonic()
         for name, size in topics_of(topic_of(number), self.partitions).items():
             bench.system.create_topic(name, size)

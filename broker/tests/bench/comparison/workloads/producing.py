@@ -1,4 +1,4 @@
-"""Producing: Java's ProducerPerformance, as fast as it goes or at a fixed rate, and many small connections at once."""
+"""Producing: Java's ProducerPerformance, without a limit or with a fixed rate, and many connections at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUND_ROBIN: Final = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce(Workload):
-    """ProducerPerformance into a new topic."""
+    """ProducerPerformance with a new topic."""
 
     records: int
     record_bytes: int
@@ -28,13 +28,13 @@ class Produce(Workload):
     batch_bytes: int = 128 * 1024
     linger_ms: int = 5
     buffer_bytes: int = 64 << 20
-    """What the client may hold back: in batches of one record, each of them costs it far more than its bytes."""
+    """Buffer memory of the client: with one record per batch, each needs far more memory than its bytes."""
     rate: int = -1
-    """Records a second; -1 for as fast as it goes."""
+    """Records per second; -1 for no limit."""
     every_partition: bool = False
-    """Each record goes to the next partition, instead of batch by batch."""
+    """Send each record to the next partition, instead of each batch."""
     idle_connections: int = 0
-    """Connections that are open and say nothing meanwhile."""
+    """Number of additional idle connections."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, records=at_least(2_000, self.records * scale))
@@ -44,7 +44,7 @@ class Produce(Workload):
             bench.until_end.enter_context(idle_connection(bench.system.first))
 
     def before(self, bench: Bench, number: int) -> None:
-        os.sync()  # What the last run left dirty would be written, and throttled, at this one's cost.
+        os.sync()  # Otherwise the dirty pages of the last run would be written, and throttled, during this one.
         bench.system.create_topic(topic_of(number), self.partitions, replicas=self.replicas)
 
     def run(self, bench: Bench, number: int) -> Figures:
@@ -75,7 +75,7 @@ class Produce(Workload):
 
 
 def idle_connection(address: Address) -> Connection:
-    """A connection that has asked something once, as every client does, and then only stands."""
+    """Open a connection that sends one request and is then idle."""
     connection = Connection(address)
     connection.metadata([])
     return connection
@@ -83,7 +83,7 @@ def idle_connection(address: Address) -> Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceBusy(Workload):
-    """Many connections at once, each with a few requests of one small record under way."""
+    """Many connections, each with a few requests of one small record in flight."""
 
     requests: int
     connections: int
@@ -117,7 +117,7 @@ class ProduceBusy(Workload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndToEnd(Workload):
-    """EndToEndLatency: one record after the other, sent, acknowledged, consumed."""
+    """EndToEndLatency: sends, acknowledges and consumes one record after the other."""
 
     records: int
     record_bytes: int
@@ -147,7 +147,7 @@ class EndToEnd(Workload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle(Workload):
-    """Nothing, for a while, with partitions and connections that are there."""
+    """An idle time with existing partitions and connections."""
 
     seconds: float
     partitions: int = 0

@@ -1,4 +1,4 @@
-"""Starting: how long a broker with much on its disk needs until it serves again."""
+"""Starting: the time until a broker with much data serves again."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ BATCH_RECORDS: Final = 100
 _PROBE_SECONDS: Final = 0.01
 _PROBE_TIMEOUT_SECONDS: Final = 5.0
 _CHECKPOINT: Final = "recovery-point-offset-checkpoint"
-"""Up to where each log is known to be on disk; after a start it says: everywhere, so that the next crash would be
-cheaper. Each run gets the one that the first crash left."""
+"""The checkpoint of recovery points. A start raises all recovery points, which would make the next recovery faster.
+Therefore each run gets the checkpoint that the first crash left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(Workload):
-    """Time from the start of the process to what a client notices."""
+    """Time from the start of the process until clients are served."""
 
     log_bytes: int
     partitions: int
     crash: bool
-    """SIGKILL instead of an orderly stop. Nothing was flushed: the whole log is looked through."""
+    """SIGKILL instead of a clean stop. Nothing was flushed, so the recovery scans the whole log."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, log_bytes=at_least(self.partitions << 16, self.log_bytes * scale))
@@ -69,13 +69,13 @@ class Start(Workload):
 
 
 def _keep(checkpoint: Path, kept: Path) -> None:
-    """Remember the checkpoint; a log that was never flushed has none that names it."""
+    """Save the checkpoint; a log that was never flushed has no entry in it."""
     content = checkpoint.read_bytes() if checkpoint.exists() else b"0\n0\n"
     kept.write_bytes(content)
 
 
 def _timed_start(system: System, partitions: int, timeout: float) -> Figures:
-    """Start the broker and ask it again and again: for metadata, then with a record, then for every leader."""
+    """Start the broker and send requests until all succeed: metadata, then a record, then all leaders."""
     began = time.monotonic()
     system.start_brokers()
     figures: dict[str, float] = {}
@@ -94,7 +94,7 @@ def _timed_start(system: System, partitions: int, timeout: float) -> Figures:
 
 
 def _probe(connection: Connection, frame: bytes, partitions: int, began: float, figures: dict[str, float]) -> None:
-    """Ask over one connection until everything is there; `OSError` when the broker is not so far."""
+    """Send requests over one connection until all succeed. Raises `OSError` if the broker is not ready."""
     while "leaders_s" not in figures or "start_s" not in figures:
         rows = connection.metadata([TOPIC]).topics[0].partitions
         figures.setdefault("metadata_s", time.monotonic() - began)
