@@ -1,4 +1,4 @@
-"""Settings: names, defaults, bounds, fall-backs, and messages that say what is allowed."""
+"""Settings: names, defaults, bounds, fallbacks, and error messages with the allowed values."""
 
 from __future__ import annotations
 

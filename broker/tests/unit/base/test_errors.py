@@ -1,4 +1,4 @@
-"""The error tree: one class a code, retriability and blame on the class."""
+"""The error classes: one for each code, with retriability and cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes of a setting by its name: an effect here, none here, refused, or unknown."""
+"""Classification of settings by name: with an effect, without an effect, rejected, or unknown."""
 
 from __future__ import annotations
 

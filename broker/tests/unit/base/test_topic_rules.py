@@ -1,4 +1,4 @@
-"""Topic names, and where replicas go."""
+"""Topic names, and the assignment of replicas."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_without_racks_leaders_go_round_and_followers_shift() -> None:
 
 
 def test_with_racks_every_partition_is_spread_over_them() -> None:
-    # The example that Kafka's documentation of the algorithm works out.
+    # The example in Kafka's documentation of the algorithm.
     racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
     assert rack_alternated(racks) == [0, 3, 1, 5, 4, 2]
     assert assign_replicas(racks, 7, 3, start_index=0, shift=0) == {

@@ -1,4 +1,4 @@
-"""Worker processes: results, errors, deaths, idleness, and that nothing outlives its owner."""
+"""Worker processes: results, errors, deaths, idle timeout, and that no process outlives its owner."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_a_cancelled_call_lets_the_function_end_unheard(workers: ProcessWo
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     call = asyncio.create_task(workers.run(Path.read_bytes, pipe))
-    await until(lambda: workers._idle == [], "the call's begin")
+    await until(lambda: workers._idle == [], "the start of the call")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -140,7 +140,7 @@ async def test_close_ends_a_process_at_work() -> None:
     workers = ProcessWorkers(1)
     process = await workers.run(os.getpid)
     call = asyncio.create_task(workers.run(signal.pause))
-    await until(lambda: workers._idle == [], "the call's begin")
+    await until(lambda: workers._idle == [], "the start of the call")
     await workers.close()
     with pytest.raises(WorkerDiedError):
         await call
@@ -187,7 +187,7 @@ def test_a_worker_ends_with_its_parent_even_in_the_middle_of_a_function() -> Non
 
 
 def _is_zombie(process: int) -> bool:
-    """Whoever adopts it may not reap it."""
+    """The process that adopts it may not reap it."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"Z"

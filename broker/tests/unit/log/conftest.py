@@ -1,4 +1,4 @@
-"""A memory disk, a clock turned by hand, and a host: what every log test stands on."""
+"""Fixtures of the log tests: a disk in memory, a manual clock, and a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Appends of every record format to topics that keep another form: what is told, what is kept, what stays undone."""
+"""Appends of every record format to topics with another format or codec: results, stored records, and refusals."""
 
 from __future__ import annotations
 

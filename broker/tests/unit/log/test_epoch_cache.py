@@ -20,7 +20,7 @@ LOG_END = 100
     ],
 )
 def test_where_an_epoch_ends(asked: int, answer: EpochEndOffset) -> None:
-    """Kafka's rules: the latest ends at the log end, gaps are answered by the lower entry, the future is unknown."""
+    """Kafka's rules: the latest epoch ends at the log end, a missing one gives the next lower, later ones unknown."""
     cache = EpochCache([(1, 10), (2, 20), (5, 40)])
     assert cache.end_offset_for(asked, LOG_END) == answer
 

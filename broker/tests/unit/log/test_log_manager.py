@@ -33,7 +33,7 @@ CONFIG = replace(BrokerConfig(), log_dirs=("/disk1", "/disk2"), broker_id=1)
 
 
 class Broker:
-    """What `app/broker` is to a log manager, with what it is told."""
+    """A log manager with callbacks that record their calls."""
 
     def __init__(self, files: MemoryFiles, config: BrokerConfig = CONFIG) -> None:
         self.clock = VirtualClock()
@@ -63,7 +63,7 @@ def append(log: PartitionLog, count: int = 1) -> None:
 
 
 def after_a_power_cut(files: MemoryFiles) -> MemoryFiles:
-    """What is there if the power fails now and takes all that was not synced; the disk itself goes on."""
+    """Return the disk after a power failure that loses all unsynced data; the original disk does not change."""
     left = files.fork()
     left.crash(Random(0), (Fate.LOST,))
     return left
@@ -114,7 +114,7 @@ def test_an_unclean_stop_is_recovered_and_then_flushed(files: MemoryFiles) -> No
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_stop_waits_for_what_threads_have_begun(files: MemoryFiles, clean: bool) -> None:
-    """They go on when the tasks that wait for them are cancelled, and would write beside the stop or the next start."""
+    """They continue when the waiting tasks are cancelled, and would write during the stop or the next start."""
 
     async def slowly(function: Callable[[], T]) -> T:
         await asyncio.sleep(5)
@@ -241,7 +241,7 @@ def test_a_directory_that_fails_goes_offline_with_its_logs(files: MemoryFiles) -
         assert not logs.is_offline(A1)
         with pytest.raises(KafkaStorageError):
             logs.get_or_create(A0, TOPIC_ID, TopicConfig())
-        # It may lie in the failed directory, unless it is known to be new.
+        # It may be in the failed directory, unless it is known to be new.
         with pytest.raises(KafkaStorageError):
             logs.get_or_create(B0, TOPIC_ID, TopicConfig())
         make(logs, B0)
@@ -360,13 +360,13 @@ def test_retention_waits_for_the_topics_settings(files: MemoryFiles) -> None:
 
 
 def test_a_log_start_where_a_segment_begins_is_checkpointed(files: MemoryFiles) -> None:
-    """The segments that were removed below it come back when the power fails before that is durable."""
+    """The removed segments below it reappear if the power fails before their removal is durable."""
 
     async def delete() -> MemoryFiles:
         logs = await Broker(files).start()
         log = make(logs, A0, small_segments(segment_bytes=200))
         append(log, 6)
-        await asyncio.sleep(1)  # flushes that are due make no names durable later
+        await asyncio.sleep(1)  # no later flush makes the names durable
         log.high_watermark = log.log_end_offset
         log.delete_records_before(4)
         assert log.delete_expired(0) == 2
@@ -390,7 +390,7 @@ def test_a_log_start_where_a_segment_begins_is_checkpointed(files: MemoryFiles) 
 
 
 def test_a_checkpoint_that_comes_late_does_not_undo_one_that_was_written_at_once(files: MemoryFiles) -> None:
-    """A worker thread has the recovery point of before a truncation, which meanwhile wrote its own on the loop."""
+    """A worker thread has an older recovery point than the one that a truncation has written on the loop."""
 
     async def cut() -> bytes:
         broker = Broker(files)
@@ -418,7 +418,7 @@ def test_a_checkpoint_that_comes_late_does_not_undo_one_that_was_written_at_once
 
 
 def test_a_log_that_is_made_again_does_not_inherit_a_log_start(files: MemoryFiles) -> None:
-    """What is durable of the new one ends below the log start of the deleted one, and is not lost for that."""
+    """The durable records of the new log end below the log start of the deleted one, and must not be lost."""
 
     async def replace_log() -> MemoryFiles:
         logs = await Broker(files).start()
@@ -513,7 +513,7 @@ def test_idle_producers_expire(files: MemoryFiles) -> None:
 
 
 def test_a_real_disk_and_real_threads(tmp_path: Any) -> None:
-    """The production forms once: worker threads, fsync, locks."""
+    """A test with the production ports: worker threads, fsync, locks."""
     from odradek.base.system_ports import SystemClock, SystemFiles
 
     async def main() -> None:
@@ -542,7 +542,7 @@ def test_other_settings_of_the_broker_hold_without_a_restart(files: MemoryFiles)
         broker = Broker(files)
         logs = await broker.start()
         lying = batch(b"one", b"two")
-        # The second record says that it is longer than the batch: only a look at each record finds that.
+        # The second record is longer than the batch: only the validation of each record detects that.
         lying[-len(b"two") - 7] = 0x7E
         lying[17:21] = crc32c(lying[21:]).to_bytes(4, "big")
         for partition in (A0, A1):

@@ -1,4 +1,4 @@
-"""Logs whose segments hold entries of several record formats, as an old log does that was upgraded."""
+"""Logs whose segments contain entries of several record formats, as after an upgrade."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mixed(files: MemoryFiles, clock: ManualClock, config: TopicConfig = CONFIG) 
 
 
 def smallest() -> memoryview:
-    """A message of format 0 without key and value: 26 bytes."""
+    """A format 0 message without key and value: 26 bytes."""
     return memoryview(bytearray(encode_set([(0, -1, None, None)], magic=0)))
 
 
@@ -100,7 +100,7 @@ def test_truncation_takes_a_wrapper_as_a_whole(
 def test_a_cut_into_a_wrapper_that_begins_below_its_segment(
     files: MemoryFiles, clock: ManualClock, offset: int
 ) -> None:
-    """As a follower has it whose leader's log begins within a wrapper: the log then begins and ends where that does."""
+    """The log of a follower whose leader's log begins within a wrapper begins and ends at the same offsets."""
     log = open_log(files, clock, config=CONFIG)
     log.truncate_fully_and_start_at(5)
     log.append_as_follower(old_set(b"d", b"e", b"f", b"g", magic=1, codec=Codec.GZIP, base_offset=3))
@@ -166,7 +166,7 @@ def test_a_topic_without_times_is_not_searched_by_them(files: MemoryFiles, clock
 
 
 def test_an_old_entry_makes_the_epochs_unknown(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:
-    """As nothing tells the epoch of an old message, truncation has to go by the high watermark (KIP-101)."""
+    """The epoch of an old message is unknown, so truncation must use the high watermark (KIP-101)."""
     log = mixed(files, clock)
     assert log.end_offset_for_epoch(3) == EpochEndOffset(3, 11)
     log.append_as_follower(old_set(b"l", magic=1, base_offset=11))

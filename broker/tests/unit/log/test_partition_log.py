@@ -37,7 +37,7 @@ def append(log: PartitionLog, *values: bytes, leader_epoch: int = 0, timestamp_m
 
 
 def read_all(log: PartitionLog, offset: int = 0, max_offset: int | None = None) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record from `offset`, read as a consumer does."""
+    """Return (offset, value) of every record from `offset` that a consumer reads."""
     found: list[tuple[int, bytes | None]] = []
     while True:
         content = log.read(offset, max_bytes=500, max_offset=max_offset).load()

@@ -50,7 +50,7 @@ def test_a_segment_takes_its_room_at_once_and_gives_back_the_rest(files: MemoryF
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_crash_leaves_zeros_that_are_cut(files: MemoryFiles, clock: ManualClock, clean: bool) -> None:
-    """As a clean stop that went wrong does, which left the mark and no whole indexes."""
+    """As after a failed clean stop, which left the clean-shutdown file and incomplete indexes."""
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 3)
     active = log.active_segment
@@ -63,7 +63,7 @@ def test_a_crash_leaves_zeros_that_are_cut(files: MemoryFiles, clock: ManualCloc
 
 
 def test_zeros_behind_a_sealed_segment_take_nothing_after_it(files: MemoryFiles, clock: ManualClock) -> None:
-    """The crash came after the roll and before the cut of the old segment was durable."""
+    """The crash happened after the roll and before the truncation of the old segment was durable."""
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 3)
     size = log.segments[0].size
@@ -89,7 +89,7 @@ def test_the_cut_of_a_sealed_segment_is_durable_before_its_indexes_are_valid(
 
 
 def test_zeros_instead_of_batches_are_a_loss(files: MemoryFiles, clock: ManualClock) -> None:
-    """A file that was lengthened without its bytes: what follows the hole goes as well."""
+    """A file that was extended without its data: the records after the hole are removed as well."""
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 3)
     place = log.segments[0].locate(1)
@@ -127,7 +127,7 @@ def test_truncation_and_failed_writes_give_up_the_room(files: MemoryFiles, clock
 
 
 def test_a_compacted_log_rolls_before_the_longest_lag(files: MemoryFiles, clock: ManualClock) -> None:
-    """What lies in the active segment can not be cleaned (KIP-354)."""
+    """Records in the active segment cannot be cleaned (KIP-354)."""
     config = small_segments(segment_bytes=1 << 20, segment_ms=10_000, max_compaction_lag_ms=500)
     plain = open_log(files, clock, config=config)
     append(plain)
@@ -144,7 +144,7 @@ def test_a_compacted_log_rolls_before_the_longest_lag(files: MemoryFiles, clock:
     assert len(plain.segments) == 2
 
 
-# The age of records without a time
+# The age of records without timestamps
 
 
 @pytest.mark.parametrize("clean", [None, False, True])

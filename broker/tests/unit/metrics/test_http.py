@@ -1,4 +1,4 @@
-"""The HTTP server of metrics and probes: answers, bounds, and what it says when the loop or the port is not there."""
+"""The HTTP server of metrics and probes: responses, limits, and a blocked loop or unavailable port."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def get(server: HttpServer, path: str, method: str = "GET", **headers: str
 
 
 async def raw(server: HttpServer, sent: bytes) -> bytes:
-    """All that comes back for these bytes."""
+    """Send these bytes and return the whole response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(sent)
     try:
@@ -154,7 +154,7 @@ async def test_slow_header_is_given_up(served: tuple[HttpServer, Probes], monkey
 async def test_too_many_connections_are_closed_and_places_come_back(
     served: tuple[HttpServer, Probes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REQUEST_SECONDS", 120.0)  # so that no place comes back by time
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 120.0)  # so that no connection is released by a timeout
     server = served[0]
     held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(module.MAX_CONNECTIONS)]
     try:

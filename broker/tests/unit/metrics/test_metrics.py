@@ -1,4 +1,4 @@
-"""Metrics: names, labels, sums that never fall, quantiles within their error."""
+"""Metrics: names, labels, counters that never decrease, and the error of quantiles."""
 
 from __future__ import annotations
 

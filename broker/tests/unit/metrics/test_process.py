@@ -1,4 +1,4 @@
-"""The process's own series: what is there, and that the hook on the garbage collector goes away."""
+"""The series of the process, and the removal of the hook on the garbage collector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells of its processes: itself and its workers, against what the system says of each."""
+"""Compares the metrics of the broker's processes with the values of the system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of ours that has files open and has written a megabyte."""
+    """A child process that has open files and has written a megabyte."""
     made = subprocess.Popen(
         [sys.executable, "-c", WORKER, str(tmp_path / "file")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -69,9 +69,9 @@ def test_what_an_ended_worker_wrote_stays(monkeypatch: pytest.MonkeyPatch) -> No
     assert tree.disk_bytes("write_bytes") == 140
     del told[2]
     assert tree.disk_bytes("write_bytes") == 140
-    told[2] = 5  # another process, by the same number
+    told[2] = 5  # another process with the same id
     assert tree.disk_bytes("write_bytes") == 145
-    told[2] = 3  # and another between two looks
+    told[2] = 3  # and another between two readings
     assert tree.disk_bytes("write_bytes") == 148
     assert tree.disk_bytes("read_bytes") == 0
 

@@ -1,4 +1,4 @@
-"""Where a request's time goes, through real connections, dispatcher and handlers in virtual time."""
+"""The parts of a request's time, with real connections, dispatcher and handlers in virtual time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def play(
     scenario: Callable[[MemoryServer], Coroutine[Any, Any, None]],
     answer: Callable[[], Awaitable[Message]] | None = None,
 ) -> None:
-    """Run a scenario on a server; `answer` stands in for DescribeCluster."""
+    """Run a scenario on a server; `answer` replaces the handler of DescribeCluster."""
 
     async def handler(context: object, request: object) -> Message:
         assert answer is not None
@@ -55,7 +55,7 @@ def play(
 
 
 def times(server: MemoryServer, api: str) -> dict[str, float]:
-    """Milliseconds of all requests of an API, by part."""
+    """Return the milliseconds of all requests of an API, by part."""
     return {
         part: pytest.approx(quantiles.total, abs=0.01)
         for part, quantiles in zip(PARTS, server.request_stats.times_of(api).parts, strict=True)
@@ -63,7 +63,7 @@ def times(server: MemoryServer, api: str) -> dict[str, float]:
 
 
 async def turns() -> None:
-    """Let what was scheduled for the next turns of the loop happen."""
+    """Run the callbacks of the next iterations of the loop."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -114,7 +114,7 @@ def test_a_handler_that_waits_and_fails_is_timed_too(tmp_path: Path) -> None:
 
 
 def test_a_handler_may_take_a_cancellation_and_go_on(tmp_path: Path) -> None:
-    """What is thrown at the first thing that a handler waits for belongs to the handler."""
+    """An exception in the first await of a handler is the handler's to handle."""
 
     async def answer() -> Message:
         try:

@@ -16,7 +16,7 @@ from odradek.protocol.codec import encode_request
 
 
 class MemoryTransport:
-    """Keeps what is written and what is asked of it; the peer reads only when told."""
+    """A transport that records writes and calls; the peer reads only on request."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -58,7 +58,7 @@ class MemoryTransport:
 
 
 class ManualClock:
-    """Time that moves when told."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000.0
@@ -72,11 +72,11 @@ class ManualClock:
         return self
 
     def cancel(self) -> None:
-        """Timers are run by hand; there is nothing to forget."""
+        """The test runs timers, so there is nothing to cancel."""
 
 
 class Peer:
-    """A connection whose bytes come from the test, with the requests it handed over."""
+    """A connection that receives bytes from the test, and its requests."""
 
     def __init__(self, handler: Callable[[Request], None] | None = None, **options: int) -> None:
         self.clock = ManualClock()
@@ -100,7 +100,7 @@ class Peer:
             self._handler(request)
 
     def send(self, data: bytes, pieces: int = 1) -> None:
-        """Bytes arrive, in equal pieces."""
+        """Receive bytes in equal pieces."""
         size = max(1, len(data) // pieces)
         for start in range(0, len(data), size):
             piece = data[start : start + size]
@@ -113,25 +113,25 @@ class Peer:
 
     @property
     def ids(self) -> list[int]:
-        """Correlation ids of the requests handed over."""
+        """Correlation ids of the requests that the handler received."""
         return [request.correlation_id for request in self.requests]
 
 
 def produce(correlation_id: int, size: int = 0) -> bytes:
-    """A frame of a pipelined API."""
+    """Return a frame of a pipelined API."""
     records = {"name": "t", "partition_data": [{"index": 0, "records": b"r" * size}]}
     message = {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": [records]}
     return encode_request(ApiKey.PRODUCE, 3, correlation_id, "me", message)
 
 
 def heartbeat(correlation_id: int) -> bytes:
-    """A frame of an API that is handled alone."""
+    """Return a frame of an API that is not pipelined."""
     message = {"group_id": "g", "generation_id": 1, "member_id": "m"}
     return encode_request(ApiKey.HEARTBEAT, 0, correlation_id, "me", message)
 
 
 class Kit:
-    """What the tests need of this module."""
+    """The helpers of this module, as a fixture."""
 
     Peer = Peer
     ManualClock = ManualClock
@@ -140,7 +140,7 @@ class Kit:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Brokers run on uvloop, embedding programs mostly on asyncio's own loop."""
+    """Brokers run on uvloop, other programs mostly on asyncio's event loop."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

@@ -1,4 +1,4 @@
-"""Growth, compaction and refusal in the memory of incoming frames."""
+"""Growth, compaction and limits of the receive buffer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_lengths_are_held_to_the_limit(length: int, accepted: bool) -> None:
         assert buffer.next_frame() is None
         assert not buffer.has_frame()
     else:
-        assert buffer.has_frame(), "it must be looked at"
+        assert buffer.has_frame(), "next_frame must report the invalid length"
         with pytest.raises(MalformedFrameError):
             buffer.next_frame()
 

@@ -1,4 +1,4 @@
-"""Outgoing requests against a scripted broker on loopback: matching, deadlines, losses, cancellation."""
+"""Outgoing requests to a scripted broker on loopback: matching, deadlines, lost connections, cancellation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Broker:
             self._answer(request)
 
     async def received(self, count: int) -> None:
-        """Wait until as many requests have come in all."""
+        """Wait until `count` requests have arrived in total."""
         async with asyncio.timeout(30):
             while len(self.requests) < count:
                 self._arrival.clear()
@@ -62,7 +62,7 @@ async def opened(peer: Broker, **options: Any) -> AsyncIterator[Channel]:
 
 
 def respond(request: Request, body: bytes = b"") -> None:
-    """A response without tagged fields in its header."""
+    """Return a response without tagged fields in its header."""
     frame = request.correlation_id.to_bytes(4, "big") + body
     request.respond([len(frame).to_bytes(4, "big"), frame])
 

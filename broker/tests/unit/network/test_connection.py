@@ -1,4 +1,4 @@
-"""Order, exclusiveness, bounds and endings of one connection, with its transport in memory."""
+"""Order, exclusive requests, limits and end of a connection with a transport in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.network.connection import Request
 
 
 async def turn() -> None:
-    """Let callbacks that were scheduled run."""
+    """Run the scheduled callbacks."""
     await asyncio.sleep(0)
 
 
@@ -62,7 +62,7 @@ async def test_responses_leave_in_the_order_of_requests(kit: Any) -> None:
 
 
 class Answer(bytearray):
-    """Bytes that can be watched."""
+    """Bytes with weak references."""
 
 
 @pytest.mark.parametrize("when", ["in turn", "behind another", "after the end", "before the end"])
@@ -176,7 +176,7 @@ async def test_a_connection_that_closes_sends_its_last_answer_first(kit: Any) ->
 
 
 async def test_the_next_request_does_not_run_inside_another_answer(kit: Any) -> None:
-    """Whoever completes a parked request must not find itself in the middle of the next one."""
+    """The code that answers a waiting request must not run the next one in the same call."""
     peer = kit.Peer()
     peer.send(kit.heartbeat(1) + kit.heartbeat(2))
 

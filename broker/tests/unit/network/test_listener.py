@@ -1,4 +1,4 @@
-"""Real sockets on loopback: accepting, limits, closing, and addresses that cannot be had."""
+"""Real sockets on loopback: accepting, limits, closing, and unavailable addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.network.listener import Listener, ListenerOptions
 
 
 def echo(request: Request) -> None:
-    """Answer with the correlation id alone."""
+    """Answer with the correlation id only."""
     request.respond([b"\x00\x00\x00\x04", request.correlation_id.to_bytes(4, "big")])
 
 
@@ -31,7 +31,7 @@ async def listening(kit: Any, handler: Handler = echo, **options: Any) -> AsyncI
 
 
 class Client:
-    """One raw connection."""
+    """Open a raw connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -41,7 +41,7 @@ class Client:
         return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
 
     async def is_ended(self) -> bool:
-        """Wait for the end; whatever comes before it is no end."""
+        """Wait for the end of the connection, and ignore data before it."""
         try:
             return await self.reader.read(1) == b""
         except ConnectionResetError:
@@ -58,7 +58,7 @@ async def connected(listener: Listener) -> AsyncIterator[Client]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Poll without a pause: every turn of the loop looks at the sockets."""
+    """Poll without waiting: every iteration of the loop checks the sockets."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 -- the condition is the kernel's to bring about, no event tells of it
             await asyncio.sleep(0)

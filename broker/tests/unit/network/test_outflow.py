@@ -1,4 +1,4 @@
-"""Answers out of files over real sockets: order, slow readers, cold pages, files that change, and endings."""
+"""Responses from files over real sockets: order, slow readers, cold pages, changed files, and closed connections."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def content(parts: Sequence[Part]) -> bytes:
 
 
 class Threads:
-    """Runs what blocks when the test says so; nothing is resident until it was brought in."""
+    """Runs blocking calls on request of the test; pages are resident only after they were read."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
@@ -72,7 +72,7 @@ class Threads:
 
 
 class Pair:
-    """An outflow, and the other end of its socket."""
+    """An outflow and the other end of its socket."""
 
     def __init__(self, access: FileAccess | None = None, ahead: ReadAhead | None = None) -> None:
         self.ours, self.theirs = socket.socketpair()
@@ -91,7 +91,7 @@ class Pair:
         self.sent += size
 
     def read(self, size: int = 1 << 16) -> None:
-        """Take what there is, `size` bytes at most."""
+        """Read the available bytes, at most `size`."""
         try:
             self.received += self.theirs.recv(size)
         except BlockingIOError:
@@ -102,14 +102,14 @@ class Pair:
         return self.outflow.state
 
     async def until(self, condition: Callable[[], bool], *, size: int = 1 << 16) -> None:
-        """Read on until something is so."""
+        """Read until a condition holds."""
         async with asyncio.timeout(60):
             while not condition():
                 self.read(size)
                 await asyncio.sleep(0)
 
     def is_released(self) -> bool:
-        """Whether no copy of the socket is left but ours."""
+        """Whether all duplicates of the socket are closed."""
         self.ours.close()
         while True:
             try:
@@ -176,7 +176,7 @@ async def test_others_get_their_turn_of_the_loop(file: File) -> None:
     parts: list[Part] = [big] * count
     pair.outflow.put(parts)
 
-    # A peer that is quicker than we are: the socket is never full.
+    # A peer that reads faster than the outflow sends: the socket is never full.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, pair.outflow._descriptor)
     os.close(null)
@@ -291,7 +291,7 @@ async def test_a_file_that_was_cut_ends_it(pair: Pair, file: File, left: int) ->
     await pair.until(lambda: bool(pair.failed))
 
     assert "was truncated" in pair.failed[0]
-    assert failures == [], "the disk is well"
+    assert failures == [], "the disk works"
     assert pair.is_released()
     assert len(pair.received) < 2_000_004
 
@@ -332,7 +332,7 @@ async def test_a_file_that_was_removed_is_sent(pair: Pair, file: File, tmp_path:
 
 
 class Unsendable:
-    """A file whose descriptor cannot be sent from: a directory's."""
+    """A file whose descriptor sendfile rejects: that of a directory."""
 
     path = "/somewhere"
 
@@ -391,7 +391,7 @@ async def test_a_disk_that_fails_is_told_of_once(tmp_path: Path, resident: bool)
 
 @asynccontextmanager
 async def answering(kit: Any, answers: Sequence[Sequence[Part]], **options: Any) -> AsyncIterator[Any]:
-    """A listener that gives these answers in turn, and a raw client."""
+    """A listener that gives these answers in order, and a raw client."""
     left = list(answers)
 
     def handle(request: Request) -> None:
@@ -425,7 +425,7 @@ async def read_exactly(client: socket.socket, size: int) -> bytes:
 
 
 def open_sockets() -> int:
-    """How many descriptors of sockets this process has."""
+    """Return the number of socket descriptors of this process."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Residency of pages, asked of the operating system."""
+"""Residency of pages according to the operating system."""
 
 from __future__ import annotations
 

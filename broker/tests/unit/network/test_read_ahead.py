@@ -1,4 +1,4 @@
-"""What is asked of the disk for a reader in order, and for others."""
+"""Requested pages for sequential readers and for others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 1000
 
 
 class Disk:
-    """Notes what is asked for; nothing is in memory but what the test says."""
+    """Records requested pages; only pages that the test sets are in memory."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
@@ -68,7 +68,7 @@ async def read(ahead: ReadAhead, file: tuple[File, int], *pieces: tuple[int, int
 async def test_who_reads_on_is_read_ahead_for(tmp_path: Path, disk: Disk) -> None:
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, (0, 100))
-    assert disk.asked == [], "one piece is no order"
+    assert disk.asked == [], "one piece does not make a sequential reader"
     await read(ahead, file, (100, 100))
     assert disk.asked == [(200, 1200)]
 

@@ -1,4 +1,4 @@
-"""The table is held to kio's schemas, and to what Apache Kafka 3.9 says of itself."""
+"""Compares the API table with kio's schemas and with Apache Kafka 3.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers, union messages, and what newer peers may send."""
+"""Headers, messages of all versions, and fields of newer peers."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiK
 
 
 def _metadata_topics() -> list[dict[str, object]]:
-    """Two topics; the first has more sets of replicas than are remembered, and one that is too long for it."""
+    """Two topics; the first has more replica lists than the cache stores, and one that is too long for it."""
     rows = [
         {
             "error_code": 0,

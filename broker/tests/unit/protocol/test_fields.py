@@ -1,4 +1,4 @@
-"""How message classes declare the wire form of their fields, and the schema of each version."""
+"""Declarations of the wire format in message classes, and the schemas of versions."""
 
 from __future__ import annotations
 

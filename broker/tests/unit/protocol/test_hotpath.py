@@ -1,4 +1,4 @@
-"""What the hand-written Produce and Fetch do beyond agreeing with kio: borrowed memory, nulls, lies."""
+"""The hand-written Produce and Fetch: borrowed memory, nulls, and wrong lengths."""
 
 from __future__ import annotations
 

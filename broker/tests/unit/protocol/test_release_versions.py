@@ -1,4 +1,4 @@
-"""Versions of the requests between brokers, by inter-broker protocol (Kafka's own tables of them)."""
+"""Versions of the requests between brokers by inter-broker protocol, as in Kafka's tables."""
 
 from __future__ import annotations
 

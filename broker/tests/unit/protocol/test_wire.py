@@ -1,4 +1,4 @@
-"""Bounds and forms of the primitives."""
+"""Limits and encodings of the primitives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topic's form makes of a record set, and what it refuses."""
+"""Conversion of record sets to the form of a topic, and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def message_set(
 
 
 def refit(raw: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a true CRC."""
+    """Return the batch with changed header fields and a correct CRC."""
     return batch.assemble(batch.read_header(raw)._replace(**fields), raw[batch.HEADER_SIZE :])
 
 
@@ -84,7 +84,7 @@ def records_of(raw: bytes | memoryview) -> list[Record]:
     ]
 
 
-# What has its form already
+# Record sets that already have the required form
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -256,7 +256,7 @@ def test_a_wrapper_of_format_1_that_counts_wrongly_is_written_anew(begin: int, s
 
 
 def packed(inner: bytes, *, offset: int) -> bytes:
-    """A wrapper of format 1 around any bytes."""
+    """Return a format 1 wrapper around any bytes."""
     return encode_wrapper((offset, NOW_MS, None, inner), magic=1, codec=Codec.GZIP)
 
 

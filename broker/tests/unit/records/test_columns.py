@@ -1,4 +1,4 @@
-"""Columns: what a fetch with read_committed must not see, what is skipped, what is refused."""
+"""Columns: aborted records with read_committed, skipped records, and refusals."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ OLD = (
 def test_old_formats_come_as_batches() -> None:
     assert offsets_of(OLD) == [0, 1, 2, 3, 4, 5]
     assert offsets_of(OLD, start_offset=1) == [1, 2, 3, 4, 5]
-    # The wrapper's own offset is its last, behind the range that is asked for.
+    # The wrapper has the offset of its last message, after the requested range.
     unpacked = list(columns.unpack(OLD, limit=LIMIT, end_offset=2))
     assert columns.decode(unpacked, end_offset=2).offset.tolist() == [0, 1]
     assert len(unpacked) == 1

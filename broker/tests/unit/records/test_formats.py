@@ -1,4 +1,4 @@
-"""Entries of all formats in one log: walking, checking, reading, and where each begins."""
+"""Entries of all formats in one log: scanning, checking, reading, and first offsets."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_unknown_format_is_corrupt(magic: int) -> None:
 def test_every_flipped_bit_behind_the_offset_is_found() -> None:
     for position, header in iterate_entries(MIXED):
         entry = MIXED[position : position + header.size]
-        # The CRC covers all from the magic (of a batch: from the attributes) on; leader epoch and length it does not.
+        # The CRC covers everything from the magic (in a batch: the attributes) on, but not leader epoch and length.
         for at in range(12 if header.magic < 2 else 17, len(entry)):
             flipped = bytearray(entry)
             flipped[at] ^= 0x10

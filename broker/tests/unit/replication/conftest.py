@@ -1,4 +1,4 @@
-"""One broker for scenarios of its replicas."""
+"""A fixture with one broker for scenarios of its replicas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[..., None]:
-    """Runs a scenario on one started broker, number 1, without roles yet."""
+    """Runs a scenario on the started broker 1, which has no roles yet."""
 
     def run(
         scenario: Callable[[MemoryBroker, VirtualClock], Coroutine[Any, Any, None]],

@@ -1,4 +1,4 @@
-"""The high watermark checkpoint over restarts."""
+"""The high watermark checkpoint across restarts."""
 
 from __future__ import annotations
 

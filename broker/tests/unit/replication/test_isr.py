@@ -1,4 +1,4 @@
-"""The in-sync set's state machine: every step of the table, and none beside it."""
+"""The state machine of the ISR: every step of the table, and no other."""
 
 from __future__ import annotations
 

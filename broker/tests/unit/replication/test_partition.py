@@ -1,4 +1,4 @@
-"""Decisions of one partition, without a log: roles, marks, acknowledgement, in-sync changes, truncation."""
+"""Decisions about one partition, without a log: roles, offsets, acknowledgement, ISR changes, truncation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_config(min_in_sync: int = 1) -> TopicConfig:
 
 @dataclass
 class Log:
-    """A log that is nothing but its marks."""
+    """A log that consists only of its offsets."""
 
     log_end_offset: int = 10
     log_start_offset: int = 0
@@ -128,7 +128,7 @@ def test_who_may_ask_whom(role_leader: int, epoch: int, leader_only: bool, code:
     assert partition.leadership_error(epoch, leader_only) == code
 
 
-# Marks
+# Offsets
 
 
 def test_a_single_replica_commits_at_once() -> None:
@@ -145,7 +145,7 @@ def test_the_mark_is_the_smallest_end_of_the_in_sync_set() -> None:
     fetched(partition, 3, 6)
     assert partition.advance(0.0)
     assert partition.high_watermark == 6
-    fetched(partition, 3, 4)  # it restarted with less
+    fetched(partition, 3, 4)  # it restarted with fewer records
     assert not partition.advance(0.0)
     assert partition.high_watermark == 6
 
@@ -170,7 +170,7 @@ def test_the_mark_waits_for_a_replica_that_has_caught_up_and_may_join() -> None:
 
 
 def test_the_mark_does_not_wait_for_a_broker_that_is_gone() -> None:
-    """It had caught up when it stopped, and will not fetch again."""
+    """The replica had caught up when it stopped, and will not fetch again."""
     log = Log(log_end_offset=10)
     alive = {2, 3}
     partition = Partition(TP, log, local_id=1, lag_max_ms=LAG_MS, may_join=alive.__contains__)
@@ -192,7 +192,7 @@ def refused(partition: Partition[Log], now_ms: float) -> RemoteReplica:
 
 
 def test_a_replica_that_was_refused_is_not_waited_for() -> None:
-    """A broker that shuts down is refused, goes on fetching for a moment, and stops."""
+    """A broker that shuts down is refused, continues to fetch briefly, and stops."""
     log = Log(log_end_offset=10)
     partition = leader(log, isr=(1, 2))
     refused(partition, 100.0)
@@ -303,7 +303,7 @@ def test_nobody_acknowledges_for_another_leader() -> None:
     assert partition.acknowledged(0) == 6
 
 
-# In-sync changes
+# ISR changes
 
 
 def test_caught_up_by_the_end_of_the_previous_fetch() -> None:
@@ -311,7 +311,7 @@ def test_caught_up_by_the_end_of_the_previous_fetch() -> None:
     replica.reset(is_in_sync=True, now_ms=0.0)
     replica.fetched(10, 0, 100.0, 20)
     assert replica.last_caught_up_ms == 0.0
-    replica.fetched(20, 0, 200.0, 30)  # what was the end at 100
+    replica.fetched(20, 0, 200.0, 30)  # the log end at time 100
     assert replica.last_caught_up_ms == 100.0
     replica.fetched(29, 0, 300.0, 40)
     assert replica.last_caught_up_ms == 100.0
@@ -339,7 +339,7 @@ def test_who_may_join() -> None:
     assert not partition.should_expand(fetched(partition, 3, 9))  # not yet in this leader's epoch
     assert partition.should_expand(fetched(partition, 3, 10))
     log.high_watermark = log.log_end_offset = 12
-    assert not partition.should_expand(fetched(partition, 3, 11))  # lacks what is committed
+    assert not partition.should_expand(fetched(partition, 3, 11))  # lacks committed records
 
 
 def test_an_expansion_is_proposed_once_and_taken() -> None:
@@ -387,13 +387,13 @@ def test_refusals(code: int, refusal: FailedProposal, pending: bool) -> None:
 @pytest.mark.parametrize(
     ("told", "local", "expected"),
     [
-        # the leader knows nothing of the epoch: back to what is committed
+        # the leader does not know the epoch: truncate to the high watermark
         (EpochEnd(-1, -1), EpochEnd(3, 9), Truncation(4, True)),
-        # same epoch, theirs is shorter, or ours is
+        # same epoch; the leader's or the follower's end is smaller
         (EpochEnd(3, 7), EpochEnd(3, 9), Truncation(7, True)),
         (EpochEnd(3, 12), EpochEnd(3, 9), Truncation(9, True)),
         (EpochEnd(3, 50), EpochEnd(3, 40), Truncation(10, True)),
-        # we have no such epoch: cut what is later than our next older one, and ask again
+        # the follower lacks the epoch: truncate after its next older one, and ask again
         (EpochEnd(3, 7), EpochEnd(2, 5), Truncation(5, False)),
         # no epochs at all
         (EpochEnd(-1, 7), EpochEnd(3, 9), Truncation(7, True)),

@@ -1,4 +1,4 @@
-"""Byte rates over windows, and which replicas they hold back."""
+"""Byte rates over windows, and the throttled replicas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_rate_counts_from_its_oldest_window() -> None:
     rate = WindowedRate(3, 1000.0)
     assert rate.rate(0.0) == 0.0
     rate.record(500, 0.0)
-    assert rate.rate(1.0) == 500.0  # never over less than a window
+    assert rate.rate(1.0) == 500.0  # always over at least one window
     rate.record(500, 999.0)
     assert rate.rate(2000.0) == 500.0
     rate.record(3000, 2500.0)

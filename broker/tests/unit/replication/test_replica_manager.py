@@ -1,4 +1,4 @@
-"""The replica manager on real logs: append and fetch rules, roles, in-sync writes, offline logs, checkpoints."""
+"""The replica manager on real logs: append and fetch rules, roles, ISR changes, offline logs, checkpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Answers(list[Any]):
 
 
 def numbered(*values: bytes) -> bytes:
-    """A batch of an idempotent producer."""
+    """Return a batch of an idempotent producer."""
     builder = BatchBuilder(limit_bytes=1 << 20)
     for value in values:
         builder.append(None, value, timestamp_ms=1_700_000_000_000)
@@ -263,7 +263,7 @@ def test_a_fetch_waits_for_enough_bytes(play: Play) -> None:
 
 @pytest.mark.parametrize("replica_id", [-1, 2], ids=["consumer", "follower"])
 def test_a_fetch_of_a_sealed_segment_does_not_wait(play: Play, replica_id: int) -> None:
-    """Nothing can be added to a sealed segment, so a fetch that reads there is answered at once, as by Kafka."""
+    """A sealed segment cannot grow, so a fetch that reads there is answered at once, as in Kafka."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, LED if replica_id < 0 else REPLICATED)
@@ -425,7 +425,7 @@ def test_counts(play: Play) -> None:
     play(scenario)
 
 
-# In-sync writes
+# ISR changes
 
 
 def test_in_sync_writes_are_repeated_reverted_or_left_pending(play: Play) -> None:
@@ -485,7 +485,7 @@ def test_a_lost_reign_ends_the_repetition(play: Play) -> None:
 
 
 def test_a_duplicate_makes_the_mark_rise_that_stood_still(play: Play) -> None:
-    """The mark waited for a follower that was about to join and died; the producer's next try finds that out."""
+    """The high watermark waited for a follower that was about to join and died; the next retry notices that."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         def announce(*alive: int) -> None:

@@ -1,4 +1,4 @@
-"""Which roles a broker takes of its controllers, and which news it refuses."""
+"""Roles that controllers assign to a broker, and requests that it refuses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> N
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assert assume(broker) == [0]
         assert assume(broker) == [11]
-        # Every new controller says it again, of every partition: no reason to worry anybody.
+        # Every new controller sends the state of all partitions again: not worth a warning.
         assert all(told.levelno < logging.WARNING for told in caplog.records)
         assert assume(broker, replace(LED, leader_epoch=4)) == [11]
         assert caplog.records[-2].levelno == logging.WARNING
@@ -86,7 +86,7 @@ def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
-    """A cluster whose protocol rises to 2.8 tells ids of partitions as they are."""
+    """A cluster whose protocol is raised to 2.8 assigns topic ids without a new leader epoch."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         def tell(topic_id: UUID, state: LeaderAndIsrState) -> int:
@@ -101,14 +101,14 @@ def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
             assert broker.partition(TP).log.topic_id == TOPIC_ID
             assert tell(TOPIC_ID, state) == StaleControllerEpochError.code
             assert tell(UUID(int=9), state) == InconsistentTopicIdError.code
-            broker.partition(TP).log.topic_id = None  # as in a log that was made before
+            broker.partition(TP).log.topic_id = None  # as in a log that was created earlier
 
     play(scenario)
 
 
 @pytest.mark.parametrize("state", [LED, replace(REPLICATED, leader=2)])
 def test_a_role_ends_when_the_replica_was_moved_away(play: Play, state: LeaderAndIsrState) -> None:
-    """It was not told to stop: it stood still meanwhile."""
+    """It received no StopReplica, because it was unresponsive meanwhile."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, state)
@@ -121,7 +121,7 @@ def test_a_role_ends_when_the_replica_was_moved_away(play: Play, state: LeaderAn
             broker.replicas.partition(TP)
         assert heard == [TP]
         broker.replicas.roles.moved_away(TP, state.leader_epoch + 2)
-        # What is left of it goes when it is deleted, or is taken up again.
+        # The log is kept until it is deleted or the replica is assigned again.
         log = broker.logs.get(TP)
         assert log is not None
         assert assume(broker, replace(state, leader_epoch=state.leader_epoch + 3)) == [0]

@@ -1,4 +1,4 @@
-"""The purgatory: completion by condition, by time and by closing, exactly once; bounded lists."""
+"""The purgatory: completion by condition, timeout or close, exactly once; bounded lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from odradek_testkit.loop import ManualClock
 
 
 class Waiting(DelayedOperation):
-    """Fulfilled when `ready` is set; remembers what happened."""
+    """An operation that completes when `ready` is set; records its calls."""
 
     def __init__(self, timeout_ms: float = 1000, *, ready: bool = False) -> None:
         super().__init__(timeout_ms)
@@ -64,7 +64,7 @@ def test_what_waits_under_one_key_may_wait_under_another_too(clock: ManualClock,
     done.complete()
     for _ in range(2):
         purgatory.watch_too("a", "b")
-    purgatory.watch_too("nobody waits here", "b")
+    purgatory.watch_too("no operation waits for this key", "b")
     assert purgatory.watched == 4  # under a: two, one of them done; under b: two
     waiting.ready = there.ready = True
     assert purgatory.check("b") == 2

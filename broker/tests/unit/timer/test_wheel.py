@@ -1,4 +1,4 @@
-"""The timing wheel: due on time, cascading, removal."""
+"""The timing wheel: expiry, cascading, removal."""
 
 from __future__ import annotations
 

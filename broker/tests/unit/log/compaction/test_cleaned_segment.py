@@ -1,4 +1,4 @@
-"""A cleaned segment goes to the disk a piece at a time."""
+"""A cleaned segment is written to the disk in pieces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_large_segment_is_synced_in_pieces(files: MemoryFiles, monkeypatch: py
 
 
 def test_what_was_written_goes_to_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel is told piece by piece, each a second time when it should be done, and nothing is waited for."""
+    """Writeback is started for each piece, and again when it should be complete, without waiting."""
     monkeypatch.setattr(cleaned_segment, "WRITE_BYTES", 100)
     monkeypatch.setattr(cleaned_segment, "BEHIND_BYTES", 200)
     told: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The cleaner's schedule on virtual time: what it picks, when it stops, what it remembers, and how it fails."""
+"""The cleaner in virtual time: choice of logs, aborts and pauses, clean offsets, and failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHECKPOINT = f"/disk1/{CLEANER_CHECKPOINT_FILE}"
 
 
 class HeldWorkers(InlineWorkers):
-    """Workers whose functions begin when they are let, in the middle of which the test does something."""
+    """Workers whose functions start on request, so that the test can act during a pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class HeldWorkers(InlineWorkers):
 
 
 class Broker:
-    """A log manager with a cleaner, as `app/broker` builds them."""
+    """A log manager with a cleaner, created as in `app/broker`."""
 
     def __init__(self, files: MemoryFiles, *, config: BrokerConfig = CONFIG) -> None:
         self.files = files
@@ -78,7 +78,7 @@ class Broker:
     def fill(
         self, log: PartitionLog, *, rounds: int = 20, keys: int = 2, value: bytes = b"v" * 80, leader_epoch: int = 0
     ) -> None:
-        """So many batches, each with the same keys; all but the last segment can then be cleaned."""
+        """Append batches with the same keys; all but the last segment can then be cleaned."""
         for number in range(rounds):
             builder = BatchBuilder(limit_bytes=1 << 20)
             for key in range(keys):
@@ -119,7 +119,7 @@ def test_a_dirty_log_is_cleaned_and_the_offset_checkpointed(files: MemoryFiles) 
 
 
 def test_dirty_segments_do_not_wait_for_the_schedule_of_checkpoints(files: MemoryFiles) -> None:
-    """They may be rewritten below the checkpointed recovery point only, which is written when it hinders."""
+    """Segments may be rewritten only below the checkpointed recovery point, which is written if necessary."""
 
     async def main() -> None:
         broker = Broker(files)
@@ -395,7 +395,7 @@ def test_a_failing_disk_takes_its_directory_offline(files: MemoryFiles) -> None:
     run(main())
 
 
-# Others who need the log unchanged
+# Pauses
 
 
 async def begin_held(broker: Broker) -> tuple[LogCleaner, HeldWorkers, asyncio.Task[bool]]:

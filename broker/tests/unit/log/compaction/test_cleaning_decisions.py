@@ -1,4 +1,4 @@
-"""What may be cleaned of a log, which log comes first, and which segments become one."""
+"""The cleanable range of a log, the choice of the dirtiest log, and the grouping of segments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def facts(segments: Sequence[SegmentView] = SEGMENTS, **changes: object) -> LogF
 
 
 def never(_: SegmentView) -> int:
-    raise AssertionError("asked without need")
+    raise AssertionError("called although it is not needed")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def never(_: SegmentView) -> int:
         (None, (0, 30, 0, 600)),
         (0, (0, 30, 0, 600)),
         (10, (10, 30, 100, 500)),
-        # In the middle of a segment: its bytes count on both sides, as they are read for both.
+        # In the middle of a segment: its bytes count as clean and as dirty, because they are read for both.
         (15, (15, 30, 300, 500)),
         (20, (20, 30, 300, 300)),
         (30, (30, 30, 600, 0)),
@@ -103,7 +103,7 @@ def test_the_first_segment_with_a_young_record_ends_the_range() -> None:
     found = cleaning_range(facts(segments, min_lag_ms=100), NOW_MS, never)
     assert (found.end_offset, found.cleanable_bytes) == (10, 100)
     assert cleaning_range(facts(segments, min_lag_ms=99), NOW_MS, never).end_offset == 30
-    # What is clean already does not hold the rest up.
+    # Clean records do not delay the cleaning of others.
     assert cleaning_range(facts(segments, min_lag_ms=100, checkpointed_offset=20), NOW_MS, never).end_offset == 30
 
 
@@ -117,7 +117,7 @@ def test_an_old_record_makes_a_log_due_whatever_its_ratio() -> None:
         found = cleaning_range(facts(checkpointed_offset=10, max_lag_ms=max_lag_ms), NOW_MS, first_timestamp)
         assert found.delay_ms == delay_ms
         assert found.is_due(1.0) is (delay_ms > 0)
-    # Nothing of it may be cleaned yet, so it waits on.
+    # Nothing in it may be cleaned yet, so it waits.
     young = tuple(view(each.base_offset, each.next_offset, newest_ms=NOW_MS) for each in SEGMENTS)
     found = cleaning_range(facts(young, checkpointed_offset=10, max_lag_ms=200, min_lag_ms=1), NOW_MS, first_timestamp)
     assert (found.delay_ms, found.is_due(0.0)) == (100, False)
@@ -156,7 +156,7 @@ def sizes(*segments: tuple[int, int, int, int, int]) -> list[SegmentSizes]:
         (sizes((0, 5, 1, 5, 5), (5, 9, 1, 5, 5)), [(0, 5)]),
         (sizes((0, 5, 1, 0, 0), (5, INT32_MAX + 1, 1, 0, 0)), [(0, 5)]),
         (sizes((0, 5, 1, 0, 0), (5, INT32_MAX + 2, 1, 0, 0)), [(0,), (5,)]),
-        # An empty segment has no offsets for an index to hold.
+        # An empty segment has no offsets in its index.
         (sizes((0, 5, 1, 0, 0), (5, INT32_MAX + 9, 0, 0, 0)), [(0, 5)]),
     ],
 )

@@ -1,4 +1,4 @@
-"""One pass over one log: what it writes, when it stops, and that it leaves nothing behind."""
+"""One pass over one log: its result, its aborts, and that a failure leaves no files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_pass_covers_what_fits_into_the_map(files: MemoryFiles, log: Partition
         write(log, *((b"%d" % (key % 5), b"%d" % number) for key in range(number, number + 3)))
     roll(log)
     result = compact(files, log, clock, map_bytes=24 * 3, load_factor=1.0)
-    # Records 0 .. 4 are of the keys 0, 1, 2, 1, 2; the next one is of key 3.
+    # Records 0 .. 4 have the keys 0, 1, 2, 1, 2; the next one has key 3.
     assert result.end_offset == 5
     assert state(log)[:4] == [(0, b"0"), (3, b"1"), (4, b"2"), (5, b"3")]
     assert result.stats.map_utilization == 1.0
@@ -154,7 +154,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(
     clock.advance(1001)
     old(b"d", b"1")
     roll(log)
-    # The last clean segment is as old as the tombstones; a pass goes by how far behind it they lie.
+    # The last clean segment is as old as the tombstones; a pass compares the times of tombstones with its time.
     dirty = compact(files, log, clock, dirty).end_offset
     assert len(state(log)) == 4
     old(b"e", b"1")
@@ -180,7 +180,7 @@ def test_the_transaction_index_keeps_what_there_is_data_of(
     assert log.aborted_transactions(0, 100) == before
     path = f"{log.directory}/{file_name(0, TRANSACTION_INDEX_SUFFIX)}"
     assert TransactionIndex.decode(files.read(path)) is not None
-    # Of the first aborted transaction nothing was left, and so the second pass needs no entry of it.
+    # Nothing of the first aborted transaction was left, so the second pass needs no entry for it.
     compact(files, log, clock, log.active_segment.base_offset)
     assert log.aborted_transactions(0, 100) == ((1, 3),)
 
@@ -268,7 +268,7 @@ def test_a_missing_segment_is_told_as_such(files: MemoryFiles, log: PartitionLog
 
 
 class Seconds:
-    """A clock that sleeping moves on."""
+    """A clock that `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 100.0

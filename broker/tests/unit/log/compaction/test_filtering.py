@@ -1,4 +1,4 @@
-"""Transactions under way, which batches stay empty, and what remains of an entry."""
+"""Tracking of transactions, retention of empty batches, and rebuilding of entries."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_records_of_every_length_are_found() -> None:
     st.binary(max_size=3),
 )
 def test_any_records_are_kept_whatever_their_sizes(rows: list[tuple[int, bool]], codec: Codec, before: bytes) -> None:
-    """Also from a section that stands among others, when it is told where its records are."""
+    """Also from a section within a larger buffer, if the positions of its records are passed."""
     keep = bytes(stays for _, stays in rows)
     if 1 not in keep:
         return

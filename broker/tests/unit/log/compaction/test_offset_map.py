@@ -1,4 +1,4 @@
-"""The map of keys against a dict, its bound, and digests that tell keys apart."""
+"""Compares the offset map with a dict; its bound, and digests of similar keys."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_at_least_one_key_fits() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=80), st.integers(0, 63))
 def test_keys_that_lie_in_one_place_are_found(words: list[tuple[int, int]], shift: int) -> None:
-    """However badly digests are spread: only the speed may depend on that."""
+    """With any distribution of digests, which may only affect the speed."""
     columns = np.array(words, dtype=np.uint64).reshape(-1, 2)
     keys = Digests(columns[:, 0] << np.uint64(min(shift, 60)), columns[:, 1].copy())
     known = OffsetMap(24 * 1000, 0.9)

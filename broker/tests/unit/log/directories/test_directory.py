@@ -56,7 +56,7 @@ def test_a_new_directory_is_claimed_and_a_second_broker_is_refused() -> None:
         open_directory(files, "/data", MetaProperties(cluster_id="cluster", broker_id=2))
     with pytest.raises(ConfigError, match="belongs to cluster"):
         open_directory(files, "/data", MetaProperties(cluster_id="other", broker_id=1))
-    # A refusal gives the lock back.
+    # A refusal releases the lock.
     open_directory(files, "/data", OWNER).release()
 
 
@@ -84,7 +84,7 @@ def test_what_is_found() -> None:
 
 
 def test_an_older_checkpoint_does_not_overwrite_a_newer_one() -> None:
-    """A truncation has written at once what a worker thread, which began before, comes to write now."""
+    """A worker thread wants to write a checkpoint that is older than the one that a truncation has written at once."""
     turns, written = Turns(), list[str]()
     older, newer = turns.draw(), turns.draw()
     assert turns.take(newer, lambda: written.append("newer"))
@@ -107,7 +107,7 @@ def test_a_write_that_fails_takes_no_turn() -> None:
 
 
 def test_threads_write_one_after_the_other(tmp_path: Path) -> None:
-    """All use one temporary file: a rename would often find none."""
+    """All writes use one temporary file: without the lock, a rename would often not find it."""
     turns, files = Turns(), SystemFiles()
     turn = turns.draw()
 

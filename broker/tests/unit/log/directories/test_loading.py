@@ -1,4 +1,4 @@
-"""Loading of all directories: what fails, what is left alone, and how recovery tells how far it is."""
+"""Loading of all directories: failures, ignored directories, and progress messages of the recovery."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_how_far_a_recovery_is() -> None:
 
 
 def test_a_long_recovery_ends_its_reports(files: MemoryFiles) -> None:
-    """Each log takes a minute here; nothing of the reports is left when loading has ended."""
+    """Each log takes a minute here; no task of the progress messages is left when loading has ended."""
 
     async def main() -> None:
         logs = await start(files)
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_at_the_start_takes_its_own_logs_only(files: MemoryFil
 
 
 def test_a_read_only_disk_is_offline_and_not_the_broker(files: MemoryFiles) -> None:
-    """Even its lock can not be taken; only a lock that another process holds keeps the broker from starting."""
+    """Not even its lock can be taken; only a lock of another process prevents the broker from starting."""
 
     async def main() -> None:
         files.fail = lambda name, path: (

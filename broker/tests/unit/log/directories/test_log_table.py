@@ -1,4 +1,4 @@
-"""Where logs lie: the count of each directory follows every way in and out, and the emptiest takes the next log."""
+"""The table of logs: the number of logs per directory, and the choice of the emptiest directory for a new log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ numbers = st.integers(0, 5)
 
 
 class Directory:
-    """What the table needs of a directory; counts how often it is asked for its path."""
+    """A directory for the table, which counts the reads of its path."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -30,7 +30,7 @@ class Directory:
 
 
 class Log:
-    """What the table needs of a log."""
+    """A log for the table."""
 
     def __init__(self, number: int) -> None:
         self.topic_partition = TopicPartition("t", number)
@@ -85,7 +85,7 @@ def test_the_choice_does_not_look_at_the_logs_that_are_there() -> None:
 
 
 class Moves(RuleBasedStateMachine):
-    """Logs come, go and are replaced; a recount says the same as the table."""
+    """Logs are added, removed and replaced; the counts are right after each step."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Moves between directories as files: begun, given up, swapped, and finished after a stop at any point."""
+"""The files of moves between directories: start, cancellation, swap, and completion after a stop at any point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = replace(BrokerConfig(), log_dirs=("/disk1", "/disk2"), broker_id=1)
 
 
 def after_a_power_cut(files: MemoryFiles) -> MemoryFiles:
-    """What is there if the power fails now and takes all that was not synced; the disk itself goes on."""
+    """Return the disk after a power failure that loses all unsynced data; the original disk does not change."""
     left = files.fork()
     left.crash(Random(0), (Fate.LOST,))
     return left
@@ -55,7 +55,7 @@ def make(logs: LogManager, records: int = 10, partition: TopicPartition = A0) ->
 
 
 def copy(logs: LogManager) -> PartitionLog:
-    """Fill the future log to the end and make it ready for the swap."""
+    """Fill the future log to the end and prepare the swap."""
     current, future = logs.get(A0), logs.future(A0)
     assert current is not None
     assert future is not None
@@ -219,7 +219,7 @@ def test_a_directory_that_fails_in_a_move_leaves_the_other_copy_alone(files: Mem
         assert logs.is_offline(A0) is (failing == "/disk1")
         assert (logs.get(A0) is log) is (failing == "/disk2")
         await logs.close(clean=False)
-        # With both directories back, the move goes on from where it was.
+        # With both directories online again, the move continues.
         logs = await start(files)
         assert [logs.directory_of(A0), logs.future_directory(A0)] == ["/disk1", "/disk2"]
         await logs.close()
@@ -251,7 +251,7 @@ def test_a_rename_that_fails_in_the_swap_keeps_the_healthy_copy(files: MemoryFil
 
 
 def test_what_a_stop_leaves_is_settled(files: MemoryFiles) -> None:
-    """A second future log goes, and one without a current log stands for it."""
+    """A second future log is removed, and one without a current log becomes the current log."""
 
     async def main() -> None:
         logs = await start(files)
@@ -291,7 +291,7 @@ def test_a_future_log_alone_waits_for_directories_that_are_offline(files: Memory
 
 
 def test_a_swap_is_durable_when_it_is_done(files: MemoryFiles) -> None:
-    """So that no checkpoint without the old log, and no other move, is found beside an old log that came back."""
+    """Otherwise a checkpoint without the old log, or another move, could coexist with an old log that reappears."""
 
     async def move() -> MemoryFiles:
         logs = await start(files)
@@ -333,7 +333,7 @@ def test_a_swap_that_cannot_be_made_durable_ends_the_directory(files: MemoryFile
         files.fail = None
         assert logs.offline_directories == (failing,)
         assert future.is_offline == (failing == "/disk2")
-        # While the old log may come back the marker stays, for it tells which of the two is the newer.
+        # While the old log may reappear, the marker is kept, because it shows which log is newer.
         assert files.exists(f"/disk2/a-0/{MARKER_FILE}")
         await logs.close()
 
@@ -341,7 +341,7 @@ def test_a_swap_that_cannot_be_made_durable_ends_the_directory(files: MemoryFile
 
 
 async def moved(files: MemoryFiles) -> int:
-    """Play a whole move; the end offset that was durable and acknowledged when the power went, if it goes."""
+    """Play a complete move. Returns the durable and acknowledged end offset when the power failed, if it did."""
     logs = await start(files)
     log = make(logs, 6)
     log.flush()
@@ -365,13 +365,13 @@ def count_operations() -> int:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_crash_at_any_point_of_a_move_loses_nothing_that_was_durable(seed: int) -> None:
-    """After the flush of the first six records every cut leaves one log with at least these, or a move to go on."""
+    """After the flush of the first six records every power failure leaves one log with them, or a move to continue."""
     chance = Random(seed)
     played = 0
     for stop_after in range(count_operations()):
         files = MemoryFiles()
         files.stop_after = stop_after
-        with suppress(PowerCutError, BaseExceptionGroup):  # or it meets a task in the background alone
+        with suppress(PowerCutError, BaseExceptionGroup):  # or it happens only in a background task
             run_virtual(moved(files))
         is_flushed = files.exists("/disk2") and bool(names(files, "/disk2", "-future") or files.exists("/disk2/a-0"))
         files.crash(chance)

@@ -47,7 +47,7 @@ def test_when_a_room_is_short(free: int, is_short: bool) -> None:
 
 
 async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> tuple[LogManager, PartitionLog, PartitionLog]:
-    """Two logs, one on each disk; the first one's disk comes first."""
+    """Return two logs, one on each disk, in the order of the disks."""
     files.free |= {"/disk1": ENOUGH, "/disk2": ENOUGH}
     logs = LogManager(files, VirtualClock(), config, run_blocking=run_inline)
     await logs.start("cluster", 1)
@@ -79,7 +79,7 @@ def test_a_nearly_full_disk_refuses_every_kind_of_append_and_heals(files: Memory
             append(log, origin)
         for part in ("/disk1", str(LITTLE[0]), str(GIB), "log.dir.min.free.bytes"):
             assert part in str(refused.value)
-        # Nothing was written, nothing is offline, reads go on, and the other disk is not touched by it.
+        # Nothing was written, nothing is offline, reads continue, and the other disk is not affected.
         assert log.log_end_offset == 1
         assert files.size(log.active_segment.path()) == len(content)
         assert not log.is_offline
@@ -158,7 +158,7 @@ def test_a_disk_that_cannot_be_measured_is_not_refused_for_that(files: MemoryFil
 
 
 def test_a_disk_that_is_full_all_the_same_refuses_the_write_and_goes_on() -> None:
-    """A burst between two looks: the write itself finds no room, is undone, and the log goes on when there is some."""
+    """A burst between two measurements: the write fails, is undone, and the log works again when space is free."""
 
     async def main() -> None:
         files = MemoryFiles()

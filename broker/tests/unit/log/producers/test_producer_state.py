@@ -65,7 +65,7 @@ def test_batches_in_sequence_pass() -> None:
 def test_a_gap_or_an_unknown_repeat_is_out_of_order(sequence: int) -> None:
     state = state_after(header(0), header(1))
     with pytest.raises(OutOfOrderSequenceError):
-        # Two records, so that it equals none of the remembered batches.
+        # Two records, so that it differs from all known batches.
         state.check([header(sequence, 2)], sequenced=True)
 
 
@@ -206,7 +206,7 @@ def test_a_snapshot_has_kafkas_layout() -> None:
 
 
 def kafkas(state: ProducerState) -> bytes:
-    """The snapshot as Apache Kafka would write it: one batch of each producer."""
+    """Return the snapshot as Apache Kafka writes it: one batch of each producer."""
     body = state.encode()[6:]
     (count,) = struct.unpack_from(">i", body)
     kept = body[: 4 + count * 46]
@@ -279,7 +279,7 @@ def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
 
 def test_after_a_cut_the_batches_that_are_left_are_remembered_again() -> None:
     before = state_after(*(header(sequence) for sequence in range(7)))
-    # Kafka's snapshot at offset 4 has the last batch only; the records from 5 on were cut.
+    # Kafka's snapshot at offset 4 has only the last batch; the records from 5 on were truncated.
     left = ProducerState.decode(kafkas(state_after(*(header(sequence) for sequence in range(4)))), 4)
     left.record(header(4), 4)
     with pytest.raises(OutOfOrderSequenceError):

@@ -31,14 +31,14 @@ def message_set(*timestamps_ms: int, magic: int, codec: Codec = Codec.NONE) -> b
 
 
 def prepared(raw: bytes, *, magic: int, origin: AppendOrigin = AppendOrigin.CLIENT, offset: int = 40) -> Prepared:
-    """What admission lets through, in memory that may be stamped."""
+    """Return the admitted record set in writable memory, and its headers."""
     rules = AppendRules(1 << 20, NOW_MS, origin, any_format=True, magic=magic)
     admitted = prepare(memoryview(raw), rules, offset)
     return Prepared(memoryview(bytearray(admitted.records)), admitted.headers)
 
 
 def told(records: memoryview) -> list[tuple[int, int]]:
-    """Offset and timestamp of each record; CRCs are checked."""
+    """Return offset and timestamp of each record, after checking the CRCs."""
     found = []
     for position, header in iterate_entries(records):
         check_entry(records, position, header)

@@ -24,7 +24,7 @@ def path(offset: int, suffix: str = ".log") -> str:
 
 
 def filled(files: MemoryFiles, clock: ManualClock, *, batches: int = 7) -> PartitionLog:
-    """A log of single-record batches, two in a segment, each in a leader epoch of its own, by one producer."""
+    """Return a log of one producer: single-record batches with different leader epochs, two in each segment."""
     log = open_log(files, clock, config=CONFIG)
     for number in range(batches):
         records = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=number, timestamp_ms=T0 + number)
@@ -75,7 +75,7 @@ def test_the_log_ends_before_the_first_wrong_batch(files: MemoryFiles, clock: Ma
     assert [producer.last_sequence for producer in again.active_producers()] == [kept - 1]
     assert again.latest_epoch == kept - 1
     assert files.size(path(2)) == again.segments[1].size
-    # What was cut off does not come back.
+    # The truncated records do not reappear.
     once_more = reopened(files, clock)
     assert offsets(once_more) == list(range(kept))
 
@@ -83,7 +83,7 @@ def test_the_log_ends_before_the_first_wrong_batch(files: MemoryFiles, clock: Ma
 def test_batches_that_a_crash_took_after_a_truncation_leave_no_hole(
     files: MemoryFiles, clock: ManualClock, host: RecordingHost
 ) -> None:
-    """The recovery point was above the new end; it was checkpointed again before a segment began that could follow."""
+    """The recovery point was above the new end, but was checkpointed again before another segment could follow."""
     log = open_log(files, clock, host=host, config=CONFIG)
     for number in range(7):
         log.append_as_leader(batch(b"v", timestamp_ms=T0 + number), leader_epoch=number)
@@ -153,7 +153,7 @@ def test_a_clean_start_reads_no_sealed_segment(files: MemoryFiles, clock: Manual
 
 
 def test_a_clean_start_reads_no_more_of_the_last_segment_than_its_ends(files: MemoryFiles, clock: ManualClock) -> None:
-    """Whatever the times of its records are: here the newest comes first."""
+    """For any record timestamps: here the newest comes first."""
     config = small_segments(segment_bytes=1 << 20)
     log = open_log(files, clock, config=config)
     for number in range(9):
@@ -183,7 +183,7 @@ def test_snapshots_that_are_torn_give_way_to_older_ones(files: MemoryFiles, cloc
 def test_a_producer_that_was_silent_for_too_long_is_not_taken_over(
     files: MemoryFiles, clock: ManualClock, clean: bool
 ) -> None:
-    """But for the records that are read anyway: from them it is known again, as in Kafka."""
+    """Except for the records that are read anyway, from which it is restored, as in Kafka."""
     log = filled(files, clock, batches=6)
     log.append_as_leader(batch(b"v", timestamp_ms=T0 + 6), leader_epoch=6)
     log.close()
@@ -215,7 +215,7 @@ def test_stray_snapshots_go(files: MemoryFiles, clock: ManualClock) -> None:
 
 
 def test_a_snapshot_of_the_log_that_was_here_before_tells_nothing(files: MemoryFiles, clock: ManualClock) -> None:
-    """The names of a cut are durable up to some point: one of a clean stop may be back, without what it was for."""
+    """The renames of a truncation are durable up to some point: a file of a clean stop may exist without batches."""
     log = reopened(files, clock)
     opening = batch(b"v", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
     log.append_as_leader(opening, leader_epoch=0)
@@ -307,7 +307,7 @@ def test_a_complete_replacement_is_put_in_place(files: MemoryFiles, clock: Manua
 
 
 def test_an_incomplete_replacement_is_dropped(files: MemoryFiles, clock: ManualClock) -> None:
-    """With a .cleaned file left, the replacements from its offset on are not all there."""
+    """A remaining .cleaned file shows that the replacements from its offset on are incomplete."""
     filled(files, clock).close()
     swap(files, 0, 1, 3)
     files.write_atomically(path(0, ".timeindex.cleaned"), b"")
@@ -362,12 +362,12 @@ def test_recovered_indexes_reach_the_disk_with_the_next_flush(
 
 
 def stopped(files: MemoryFiles, clock: ManualClock) -> None:
-    """A log of two segments, of two batches and of one, after a stop in order."""
+    """Return a log after a clean stop, with two segments of two batches and one batch."""
     filled(files, clock, batches=3).close()
 
 
 def noted(files: MemoryFiles) -> list[tuple[str, str]]:
-    """A list to which every operation on the disk from now on is added, with its path."""
+    """Return a list that records every later operation of the disk with its path."""
     done: list[tuple[str, str]] = []
 
     def note(operation: str, where: str) -> None:
@@ -387,7 +387,9 @@ def test_index_files_of_a_clean_stop_stay_until_the_first_append(files: MemoryFi
     assert not any(files.exists(each) for each in indexes)
     done = noted(files)
     again.flush()
-    assert ("sync directory", DIRECTORY) in done, "the recovery point would pass what the old index files vouch for"
+    assert ("sync directory", DIRECTORY) in done, (
+        "the recovery point would pass batches that the old index files mark as valid"
+    )
     assert offsets(again) == [0, 1, 2, 3]
 
 

@@ -72,7 +72,7 @@ def test_truncation_drops_entries_at_and_above(offset: int, left: int) -> None:
         struct.pack(">iiii", 5, 100, 6, 100),
         struct.pack(">iiii", 5, 100, 0, 0),
     ],
-    ids=["cut short", "same offset", "same position", "zeros behind, as a preallocated index has after a crash"],
+    ids=["cut short", "same offset", "same position", "zeros at the end, as in a preallocated index after a crash"],
 )
 def test_a_corrupt_offset_index_is_told(content: bytes) -> None:
     assert OffsetIndex.decode(content) is None

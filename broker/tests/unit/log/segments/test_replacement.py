@@ -23,7 +23,7 @@ DATED = 1_650_000_000_000
 
 
 def filled(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> PartitionLog:
-    """Segments of two single-record batches at 0, 2, 4, 6 and one in the active one at 8; durable, checkpointed."""
+    """Return a durable log with segments of two single-record batches at 0, 2, 4, 6, and one in the active segment."""
     log = open_log(files, clock, host=host, config=CONFIG)
     for number in range(9):
         records = batch(
@@ -38,7 +38,7 @@ def filled(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> Parti
 
 
 def clean(files: MemoryFiles, base: int, *offsets: int, aborted: AbortedTxn | None = None) -> None:
-    """Write the `.cleaned` files of a segment that kept some records."""
+    """Write the `.cleaned` files of a segment with some of its records."""
     writer = SegmentWriter(files, DIRECTORY, base, 0)
     for offset in offsets:
         entry = bytes(batch(b"v%d" % offset, timestamp_ms=T0 + offset, base_offset=offset, leader_epoch=offset // 3))
@@ -66,7 +66,7 @@ def log(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> Partitio
     return filled(files, clock, host)
 
 
-# What may be cleaned
+# Cleanable segments
 
 
 def test_sealed_durable_segments_may_be_cleaned(log: PartitionLog, files: MemoryFiles) -> None:
@@ -116,7 +116,7 @@ def in_transaction(sequence: int) -> memoryview:
 
 
 def begun(log: PartitionLog, host: RecordingHost) -> None:
-    """A transaction begins at 9 and reaches, sealed and durable, to where the active segment begins."""
+    """An open transaction begins at 9, in sealed and durable segments."""
     for sequence in range(4):
         log.append_as_leader(in_transaction(sequence), leader_epoch=3)
     log.flush()
@@ -161,7 +161,7 @@ def test_a_marker_that_was_cut_off_decides_nothing(log: PartitionLog, host: Reco
 
 
 def test_a_log_start_within_a_transaction_decides_nothing(log: PartitionLog, host: RecordingHost) -> None:
-    """What is deleted may be back after a crash, and a marker that is not replicated may be cut off."""
+    """Deleted records may reappear after a crash, and a marker that is not replicated may be truncated."""
     begun(log, host)
     end = log.log_end_offset
     log.append_as_leader(marker(ControlType.ABORT, producer_id=7), leader_epoch=3, origin=AppendOrigin.COORDINATOR)
@@ -231,7 +231,7 @@ def test_cleaned_segments_take_the_place_of_old_ones(
     assert [segment.base_offset for segment in log.segments] == [0, 6, 8]
     assert offsets(log) == [1, 4, 6, 7, 8]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, 9, 9)
-    # A reader goes on, and the offset that is gone is answered by the next one.
+    # A reader continues; a read of a removed offset returns the next one.
     assert held.load() == before
     assert next(iterate(log.read(2, max_bytes=1 << 20).load()))[1].base_offset == 4
     found = log.offset_for_timestamp(T0 + 2)
@@ -303,7 +303,7 @@ def test_only_a_run_of_sealed_segments_is_replaced(
 
 
 def test_a_log_that_is_gone_touches_no_file(log: PartitionLog, files: MemoryFiles) -> None:
-    """The topic may be there again, with files of the same names."""
+    """The topic may exist again, with files of the same names."""
     clean(files, 0, 1)
     log.abandon()
     before = files.operations
@@ -345,7 +345,7 @@ def test_gaps_of_compaction_are_no_loss_even_without_indexes_or_checkpoint(
 ) -> None:
     clean(files, 0, 1)
     assert log.swap_cleaned(CleanedSwap(generation=log.generation, replaced=(0, 2, 4), cleaned=(0,)))
-    # Everything is walked, as the recovery point is lost.
+    # Everything is scanned, because the recovery point is lost.
     assert offsets(open_log(files, clock, config=CONFIG)) == [1, 6, 7, 8]
     # The index files are lost, of segments below the recovery point.
     files.remove(f"{DIRECTORY}/{0:020d}.index")

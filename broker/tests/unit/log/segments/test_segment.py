@@ -24,7 +24,7 @@ def segment(files: MemoryFiles) -> Segment:
 
 
 def fill(segment: Segment, *counts: int, interval: int = 0, timestamps: tuple[int, ...] = ()) -> list[BatchPlace]:
-    """Append one batch for each number of records; where they lie."""
+    """Append one batch for each number of records. Returns their positions."""
     places = []
     offset = BASE
     for place, count in enumerate(counts):
@@ -71,7 +71,7 @@ def test_large_batches_are_stepped_over(segment: Segment) -> None:
 def test_index_entries_come_after_the_interval(segment: Segment) -> None:
     size = len(batch(b"v"))
     fill(segment, 1, 1, 1, 1, 1, interval=2 * size)
-    # An entry is due when MORE than the interval lies behind: before the fourth batch.
+    # An entry is added after MORE than the interval: before the fourth batch.
     assert segment.offset_index.encode() == struct.pack(">ii", 3, 3 * size)
     assert segment.time_index.encode() == struct.pack(">qi", T0 + 30, 3)
 
@@ -145,7 +145,7 @@ def test_the_index_is_full_at_its_bound(segment: Segment) -> None:
     assert not segment.index_full
     last = batch(b"v", timestamp_ms=T0 + 30, base_offset=BASE + 3)
     segment.append(last, (read_header(last),), BASE + 3, 0)
-    # 48 bytes hold six offset entries and four time entries, of which one is kept for sealing.
+    # 48 bytes have space for six offset entries and four time entries, one of which is reserved for sealing.
     assert segment.index_full
     segment.limit_indexes(60)
     assert not segment.index_full

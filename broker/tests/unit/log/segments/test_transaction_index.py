@@ -177,7 +177,7 @@ def test_only_segments_with_an_aborted_transaction_have_a_file(files: MemoryFile
 @pytest.mark.parametrize("damage", ["missing", "short", "garbage"])
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_bad_file_is_made_anew(files: MemoryFiles, clock: ManualClock, damage: str, clean: bool) -> None:
-    """A missing one is only noticed where it is not vouched for: Kafka takes it for an empty one, too."""
+    """A missing index counts as empty if the other index files exist, as in Kafka."""
     log = filled(files, clock)
     log.close()
     (path, *_) = (f"{DIRECTORY}/{name}" for name in files.list(DIRECTORY) if name.endswith(".txnindex"))

@@ -1,4 +1,4 @@
-"""What a look at every record finds, and which records it names."""
+"""Validation of every record, and the records that its errors report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek.records.v2.varint import encode_varint
 
 NOW_MS = 1_000_000
 MANY = 300
-"""Enough for the look at columns."""
+"""Enough records for the validation by columns."""
 
 
 def rules(**changes: object) -> AppendRules:
@@ -228,7 +228,7 @@ def test_unusual_records_are_gone_through_up_to_a_bound(each: int, monkeypatch: 
     steps = 3000
     monkeypatch.setattr(structure, "MAX_STEPS", steps)
     headers = encode_varint(each) + b"\x00\x00" * each
-    # Of two sizes, as the look at columns is sure of records that are alike.
+    # Records of two sizes, because the survey verifies runs of similar records completely.
     bodies = [
         b"\x00\x00" + encode_varint(number) + (b"\x01\x01", b"\x01\x02v")[number % 2] + headers
         for number in range(steps // (1 + each))

@@ -1,4 +1,4 @@
-"""Each rule about the entries of an append, with the error that its breach must give."""
+"""Each rule for the entries of an append, with the error of its violation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def built(*timestamps_ms: int, codec: Codec = Codec.NONE, key: bytes | None = b"
 
 
 def refit(raw: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a true CRC."""
+    """Return the batch with changed header fields and a correct CRC."""
     return batch.assemble(batch.read_header(raw)._replace(**fields), raw[batch.HEADER_SIZE :])
 
 
@@ -163,7 +163,7 @@ def message_set(
 
 
 def with_attributes(message: bytes, attributes: int) -> bytes:
-    """The message with other attributes and a true CRC."""
+    """Return the message with changed attributes and a correct CRC."""
     body = message[16:17] + bytes((attributes,)) + message[18:]
     return message[:12] + crc32(body).to_bytes(4, "big") + body
 

@@ -1,4 +1,4 @@
-"""Conversion: what is kept, what is dropped, how much comes out, what is refused."""
+"""Conversion: kept and dropped data, size limits, and refusals."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class TestDown:
     def test_offsets_of_a_compacted_batch(self) -> None:
         for codec in OLD_CODECS:
             source = up(encode_set([(12, 1, b"a", b""), (19, 2, b"b", b"")], magic=1), codec=codec)
-            # The first record is gone: the batch begins before the first one that is left.
+            # The first record was removed: the batch begins before its first remaining record.
             header = batch.read_header(source)
             section = bytes(record_bytes(source, 0, header, limit=LIMIT))
             shifted = section[:3] + b"\x04" + section[4:11] + b"\x12" + section[12:]

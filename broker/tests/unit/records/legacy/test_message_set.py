@@ -1,4 +1,4 @@
-"""Formats 0 and 1: what a message says, what a wrapper may hold, what is refused, what is stamped in place."""
+"""Formats 0 and 1: fields of messages, content of wrappers, refusals, and stamping in place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES: list[Message] = [(10, 300, b"k", b"v"), (11, 900, None, b""), (13, 100
 
 
 def raw_message(body: bytes, *, offset: int = 0, size: int | None = None, crc: int | None = None) -> bytes:
-    """A message whose magic, attributes and all that follows is `body`."""
+    """Return a message with `body` from the magic on."""
     return (
         struct.pack(">qiI", offset, len(body) + 4 if size is None else size, crc32(body) if crc is None else crc) + body
     )

@@ -1,4 +1,4 @@
-"""Headers, stamps and the builder."""
+"""Headers, stamping and the builder of batches."""
 
 from __future__ import annotations
 

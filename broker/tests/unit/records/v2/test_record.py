@@ -1,4 +1,4 @@
-"""Decoding records one by one: what is refused, and numbers inside records."""
+"""Decoding records one by one: refusals, and numbers inside records."""
 
 from __future__ import annotations
 

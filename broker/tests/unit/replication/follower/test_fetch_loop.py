@@ -1,4 +1,4 @@
-"""The fetch loop against a scripted leader: what it asks, what it keeps, and how it ends."""
+"""The fetch loop with a scripted leader: requests, appended records, and its end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ BACKOFF_MS = 1000
 
 
 def batch(offset: int, *values: bytes, epoch: int = 1) -> bytes:
-    """One batch as a leader stores it."""
+    """Return a batch as a leader stores it."""
     records = record_set(*values)
     stamp(records, 0, offset, epoch)
     return bytes(records)
 
 
 class ScriptedLeader:
-    """Serves fixed batches by offset; errors and gates can be set. Counts connections that are open."""
+    """Serves fixed batches by offset; errors and gates can be set. Counts open connections."""
 
     def __init__(self) -> None:
         self.batches: dict[TopicPartition, list[bytes]] = {TP0: [], TP1: []}
@@ -103,7 +103,7 @@ class ScriptedLeader:
         return self.starts.get(topic_partition, 0) if timestamp == -2 else read_header(stored[-1]).next_offset
 
     async def epoch_end(self, topic_partition: TopicPartition, leader_epoch: int, epoch: int) -> EpochEnd:
-        raise AssertionError("not asked of a leader that tells divergence itself")
+        raise AssertionError("not requested from a leader that returns the diverging epoch")
 
 
 class Bench:
@@ -287,7 +287,7 @@ def test_what_comes_after_a_change_of_the_reign_is_dropped(play: Play) -> None:
         bench.leader.gate.clear()
         bench.leader.batches[TP0] = bench.leader.batches[TP1] = [batch(0, b"a")]
         await bench.clock.sleep_ms(200)
-        bench.reign(bench.partitions[TP0], 2)  # not yet followed anew
+        bench.reign(bench.partitions[TP0], 2)  # not yet followed again
         bench.leader.gate.set()
         await bench.clock.sleep_ms(10)
         assert (bench.end(TP0), bench.end(TP1)) == (0, 1)
@@ -296,7 +296,7 @@ def test_what_comes_after_a_change_of_the_reign_is_dropped(play: Play) -> None:
         bench.follow(TP0)
         bench.leader.gate.set()
         await bench.clock.sleep_ms(10)
-        assert bench.end(TP0) == 0  # asked for in the old reign
+        assert bench.end(TP0) == 0  # requested in the old leader epoch
         await bench.clock.sleep_ms(250)
         assert bench.end(TP0) == 1
         forgets = next(one for one in bench.leader.requests if one.forgotten)
@@ -337,13 +337,13 @@ def test_a_leader_that_does_not_lead_yet_is_asked_soon_and_then_less_often(play:
         bench.leader.errors[TP0] = code
         await bench.clock.sleep_ms(10 * BACKOFF_MS)
         asked = len(bench.leader.requests)
-        assert 10 < asked < 17, "rests of 20, 40, ... 640 ms, then of a second, and 100 ms for each answer"
+        assert 10 < asked < 17, "delays of 20, 40, ... 640 ms, then of a second, and 100 ms for each answer"
         bench.leader.errors.clear()
         await bench.clock.sleep_ms(BACKOFF_MS + 200)
         bench.leader.errors[TP0] = code
         before = len(bench.leader.requests)
         await bench.clock.sleep_ms(400)
-        assert len(bench.leader.requests) >= before + 2, "it led meanwhile: the rests are short again"
+        assert len(bench.leader.requests) >= before + 2, "it was leader in between: the delays are short again"
 
     async def start(bench: Bench) -> None:
         bench.follow(TP0)
@@ -555,7 +555,7 @@ def test_an_unreachable_leader_is_tried_again(play: Play) -> None:
 
 @pytest.mark.parametrize("after_ms", [0, 0.5, 1.5, 50, 101.5, 150, 202, 210, 700, 1215])
 def test_cancelled_anywhere_it_closes_its_connection(play: Play, after_ms: float) -> None:
-    """Connecting, fetching, finding offsets, waiting with every partition at rest, and resting after a failure."""
+    """While connecting, fetching, finding offsets, waiting with all partitions delayed, and waiting after a failure."""
 
     async def scenario(bench: Bench) -> None:
         bench.follow(TP0)

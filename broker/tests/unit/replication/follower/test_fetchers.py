@@ -1,4 +1,4 @@
-"""How many loops follow a leader, and that a change of their number loses and doubles nothing."""
+"""The number of fetch loops per leader; a change of it loses and duplicates nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Scenario = Callable[[MemoryCluster, VirtualClock], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[[Scenario], None]:
-    """Broker 2 follows broker 1 in eight partitions, by two loops."""
+    """Broker 2 follows broker 1 in eight partitions with two loops."""
 
     def run(scenario: Scenario) -> None:
         async def main() -> None:

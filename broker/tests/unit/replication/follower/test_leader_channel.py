@@ -1,4 +1,4 @@
-"""The connection to a leader, against a scripted broker on loopback."""
+"""The connection to a leader, a scripted broker on loopback."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONFIG, _ = BrokerConfig.parse(
 
 
 class Leader:
-    """Answers every request; what it is asked is kept."""
+    """Answers and records every request."""
 
     def __init__(self) -> None:
         self.listener = Listener("INTERNAL", ("127.0.0.1", 0), self._handle, ManualClock())

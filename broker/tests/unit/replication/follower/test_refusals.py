@@ -1,4 +1,4 @@
-"""What of a leader's refusals is told: few lines, whatever the number of partitions and of answers."""
+"""Log messages about a leader's refusals: few lines for any number of partitions and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is awaited for new partitions, and for how long."""
+"""Which followers are awaited for new partitions, and for how long."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_follower_is_awaited_until_it_asks_for_everything_new() -> None:
     assert awaited.fetched(2, [], 1)
     assert awaited.fetched(2, asks(0), 2)
     assert not awaited.fetched(2, asks(1), 3)
-    assert awaited.fetched(3, asks(7), 3), "another follower has not asked"
+    assert awaited.fetched(3, asks(7), 3), "another follower has not fetched"
     assert not awaited.fetched(4, [], 3)
 
 
@@ -39,7 +39,7 @@ def test_a_fetch_of_the_former_reign_is_not_what_is_awaited() -> None:
     awaited = AwaitedFollowers()
     awaited.expect(T0, 5, [2], 0)
     assert awaited.fetched(2, asks(0, epoch=4), 1)
-    assert not awaited.fetched(2, asks(0, epoch=-1), 1), "old versions do not say"
+    assert not awaited.fetched(2, asks(0, epoch=-1), 1), "old versions do not contain it"
 
 
 def test_fetches_that_wait_are_to_be_answered_once() -> None:
@@ -55,7 +55,7 @@ def test_fetches_that_wait_are_to_be_answered_once() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=20))
 def test_nobody_is_awaited_for_long(reigns: list[tuple[int, int]]) -> None:
-    """Whatever begins when: the last news alone decide how long."""
+    """The wait depends only on the last new partition."""
     awaited = AwaitedFollowers()
     now_ms = last_ms = 0.0
     for number, pause_ms in reigns:

@@ -1,4 +1,4 @@
-"""DeleteRecords on real logs: what is refused, and how long the answer waits for the followers."""
+"""DeleteRecords on real logs: refusals, and the wait for the followers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Play = Callable[..., None]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    """Runs a scenario on brokers that replicate `TP`, the first leading; each knows all of them to be alive."""
+    """Runs a scenario on brokers that replicate `TP`, led by the first; each knows that all are alive."""
 
     def run(scenario: Scenario, *, brokers: Iterable[int] = (1,), **topic_settings: str) -> None:
         async def main() -> None:
@@ -47,14 +47,14 @@ def play(tmp_path: Path) -> Play:
 
 
 def announce(broker: MemoryBroker, alive: Iterable[int]) -> None:
-    """Tell a broker who is alive."""
+    """Set the live brokers in a broker's metadata."""
     broker.view.image = ClusterImage().updated(
         controller_id=1, brokers=[AnnouncedBroker(broker_id=each, endpoints=()) for each in alive], partitions=()
     )
 
 
 class Answers(list[dict[TopicPartition, DeletedRecords]]):
-    """Collects answers; at most one comes for each request."""
+    """Collects answers; at most one for each request."""
 
     @property
     def only(self) -> DeletedRecords:

@@ -1,4 +1,4 @@
-"""What a reader of committed records is told besides the records."""
+"""Aborted transactions in the results for read_committed consumers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_aborted_transactions_come_with_committed_reads_alone(tmp_path: Path) ->
         assert everything.records is not None
         assert everything.records.length > committed.records.length
         assert everything.aborted_transactions is None
-        # A transaction index that cannot be read is told as such.
+        # A transaction index that cannot be read is reported as an error.
         partition.log.active_segment.write_indexes()
         partition.log.active_segment.indexes_written = True
         partition.log.active_segment.release()

@@ -1,4 +1,4 @@
-"""Which replica a consumer is sent to."""
+"""Selection of the replica to which a consumer is redirected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In-sync sets written by leaders themselves, against ZooKeeper in memory."""
+"""ISR changes that leaders write to ZooKeeper, with ZooKeeper in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE = layout.PartitionState(leader=1, leader_epoch=4, isr=(1, 2), controller_e
 
 
 class Bench:
-    """A writer, and two partitions' states in ZooKeeper."""
+    """A writer, and the states of two partitions in ZooKeeper."""
 
     def __init__(self) -> None:
         self.zk = MemoryZk()

@@ -1,4 +1,4 @@
-"""Replicas that move between directories while they are written to, cut, followed and stopped."""
+"""Moves of replicas between directories during appends, truncations, role changes and restarts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Play = Callable[[Scenario], None]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    """Runs a scenario on broker 1, which has two directories and copies a few batches each millisecond."""
+    """Runs a scenario on broker 1, which has two directories and copies a few batches per millisecond."""
 
     def run(scenario: Scenario) -> None:
         async def main() -> None:
@@ -72,7 +72,7 @@ def disk(broker: MemoryBroker, number: int) -> str:
 
 
 def elsewhere(broker: MemoryBroker, tp: TopicPartition = TP) -> str:
-    """The directory that the replica does not lie in."""
+    """Return the directory in which the replica is not."""
     (path,) = set(broker.config.log_dirs) - {broker.logs.directory_of(tp)}
     return path
 
@@ -91,18 +91,18 @@ def content(log: PartitionLog) -> bytes:
 
 
 async def moved(broker: MemoryBroker, tp: TopicPartition = TP) -> PartitionLog:
-    """The partition's log after its move."""
+    """Return the partition's log after its move."""
     await until(lambda: broker.logs.future(tp) is None)
     return broker.partition(tp).log
 
 
 async def copied(future: PartitionLog, offset: int) -> None:
-    """Wait for the first step that brings a future log to an offset."""
+    """Wait until a future log has reached an offset."""
     await until(lambda: future.log_end_offset >= offset)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let time pass in pieces shorter than a step takes."""
+    """Advance the time in intervals that are shorter than a step."""
     for _ in range(100_000):
         if is_so():
             return
@@ -184,7 +184,7 @@ def test_a_parked_fetch_is_answered_from_the_new_log(play: Play) -> None:
 
 
 def test_a_cut_of_the_current_log_cuts_the_future_one(play: Play) -> None:
-    """A follower is cut to where its new leader's log parts, and goes on with other records at the same offsets."""
+    """A follower truncates where its new leader's log diverges, and gets other records at the same offsets."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, FOLLOWING)
@@ -307,7 +307,7 @@ def test_the_directory_that_it_lies_in_and_the_one_it_moves_to_change_nothing(pl
         future = broker.logs.future(TP)
         assert broker.replicas.log_dirs.alter({TP: there + "/"}) == {TP: 0}
         assert broker.logs.future(TP) is future
-        # Back to where it is: the move is given up.
+        # Back to the current directory: the move is cancelled.
         assert broker.replicas.log_dirs.alter({TP: here}) == {TP: 0}
         assert broker.logs.future(TP) is None
         await clock.sleep_ms(5000)
@@ -346,7 +346,7 @@ def test_an_offline_replica_does_not_move(play: Play) -> None:
     play(scenario)
 
 
-# Going on, waiting, resting
+# Restarts, retries, full disks
 
 
 def test_a_move_goes_on_after_a_restart(play: Play, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ TOPIC_ID = UUID(int=77)
 
 
 class Data:
-    """Stands for a log slice: only its presence counts here."""
+    """Replaces a log slice: only its presence matters here."""
 
     length = 100
 
@@ -51,7 +51,7 @@ IDLE = FetchResult(0, 5, 5, 0)
 def fetch(
     sessions: FetchSessions, asked: FetchRequest, results: Mapping[int, FetchResult] | None = None
 ) -> tuple[FetchAnswer, list[int]]:
-    """Read with given results by partition; the answer and the order in which partitions were read."""
+    """Read with given results. Returns the answer and the order in which partitions were read."""
     context = sessions.open(asked, lambda _: None, uses_topic_ids=False)
     order = [one.topic_partition.partition for one in context.entries]
     return context.finish([(results or {}).get(number, IDLE) for number in order]), order
@@ -113,7 +113,7 @@ def test_an_incremental_answer_has_only_news(sessions: FetchSessions) -> None:
 
 
 def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSessions) -> None:
-    """It passes over those that came with the cut, and without more records they would never come again."""
+    """It ignores those in the response that truncates, and without new records they would never be sent again."""
     diverging = {0: FetchResult(0, 5, 5, 0, diverging_epoch=(1, 2))}
     answer, _ = fetch(sessions, request(entry(0)), diverging)
     incremental = request(session_id=answer.session_id, epoch=1)
@@ -122,7 +122,7 @@ def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSe
 
 
 def test_a_follower_in_another_leader_epoch_hears_the_marks_again(sessions: FetchSessions) -> None:
-    """It passes over what was on its way when the epoch rose."""
+    """It ignores responses in flight when the epoch changed."""
     session_id = established(sessions, 0, 1)
     other_epoch = entry(0)._replace(current_leader_epoch=3)
     answers = [

@@ -1,4 +1,4 @@
-"""The follower's fetch session: a leader that applies each step knows what is followed, told little at a time."""
+"""The follower's fetch session: a leader that applies each step knows the followed partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def followed(number: int, end: int = 0) -> Followed:
 
 
 class Leader:
-    """Applies steps as a leader does; what it knows of the session."""
+    """The leader's side of the session, which applies each step."""
 
     def __init__(self) -> None:
         self.known: dict[int, FetchEntry] = {}
@@ -81,7 +81,7 @@ def test_after_a_failure_all_are_added_anew() -> None:
 
 
 def test_who_follows_a_known_partition_anew_is_added_anew() -> None:
-    """The leader told the marks to the one before, whose answer may have been passed over."""
+    """The leader sent the offsets to the previous `Followed`, whose response may have been ignored."""
     session = LeaderSession(1)
     kept, former, present = followed(0), followed(1), followed(1)
     session.next([kept, former], by_id=False)
