@@ -53,7 +53,7 @@ NEW_TOPICS: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
     "more in sync than there are": (
         {"replicas": 2, "config": {"min.insync.replicas": 3}},
         "min.insync.replicas is more than spec.replicas",
-        "nobody could write",
+        "no producer could write",
     ),
 }
 
@@ -79,7 +79,7 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     "a password in the open": (
         lambda spec: spec["brokers"]["config"].update({"zookeeper.ssl.keystore.password": "x"}),
         "A property here is a password",
-        "put it into a Secret and name that in configFrom",
+        "put it into a Secret and name the Secret in configFrom",
     ),
     "a password of ZooKeeper in the open": (
         lambda spec: spec["zookeeper"].update(config={"ssl.keyStore.password": "x"}),
@@ -88,7 +88,7 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     ),
     "a port that is taken": (
         listeners({"name": "plain", "port": 9091}),
-        "The ports 9091 and 9404 are used",
+        "The broker pods use the ports 9091 and 9404",
         "choose another",
     ),
     "two listeners of a name": (
@@ -103,7 +103,7 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     ),
     "the brokers' own name": (
         listeners({"name": "replication", "port": 9092}),
-        "is the brokers' own",
+        "The brokers use the name replication themselves",
         "choose another",
     ),
     "no listener": (listeners(), "spec.listeners", "at least 1"),
@@ -114,7 +114,7 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     ),
     "a property of the operator": (
         lambda spec: spec["brokers"]["config"].update({"broker.id": 7}),
-        "A property here is one that the operator sets",
+        "The operator sets one of these properties",
         "remove it",
     ),
     "two volumes of an id": (
@@ -129,8 +129,8 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     ),
     "an ensemble that is there and a new one": (
         lambda spec: spec["zookeeper"].update(connect="zk-0:2181"),
-        "connect names an ensemble that is there already",
-        "leave out replicas, storage",
+        "connect names an existing ensemble",
+        "remove replicas, storage",
     ),
 }
 
@@ -155,8 +155,8 @@ def test_what_makes_sense_is_taken(demo: Demo) -> None:
 
 
 CHANGED_TOPICS: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "fewer partitions": ({"partitions": 11}, "Partitions cannot be taken away"),
-    "another cluster": ({"cluster": "other"}, "A topic cannot go to another cluster"),
+    "fewer partitions": ({"partitions": 11}, "Partitions cannot be removed"),
+    "another cluster": ({"cluster": "other"}, "A topic cannot move to another cluster"),
 }
 
 
@@ -184,11 +184,11 @@ CHANGED_CLUSTERS: Final[dict[str, tuple[Change, str]]] = {
     ),
     "of another disk": (
         lambda spec: spec["brokers"]["storage"]["volumes"].append({"id": 1, "size": "1Gi"}),
-        "Volumes can be neither added nor removed",
+        "Volumes cannot be added or removed later",
     ),
     "of another ensemble": (
         lambda spec: spec.update(zookeeper={"connect": "zk-0:2181"}),
-        "A cluster cannot change between an ensemble of its own and another one",
+        "A cluster cannot change between its own ensemble and an existing one",
     ),
 }
 
