@@ -1,8 +1,8 @@
-"""A cluster under load, hurt at random for half an hour, measured and verified: `make faults`.
+"""`make faults`: injects random faults into a cluster under load for half an hour, measures and verifies.
 
     .venv/bin/python broker/tests/faults/run.py --help
 
-The package `ordeal` beside this file does the work; docs/availability.md shows what it found.
+The package `ordeal` in this directory does the work. docs/availability.md has the results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools, of each version in turn; the jars are kept in `.interop/` between runs."""
+"""The tools of each version of Apache Kafka. The jars are stored in `.interop/` between runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ VERSIONS = ("3.9.1", "4.1.0")
 
 @pytest.fixture(scope="session", params=VERSIONS)
 def kafka_jars(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    """Version and folder of each Apache Kafka in turn."""
+    """Each version of Apache Kafka and its folder."""
     return request.param, jars(request.param, Path(request.config.rootpath) / ".interop")
 
 
 @pytest.fixture
 def tools(kafka_jars: tuple[str, Path], odradek_cluster: RunningCluster) -> Tools:
-    """The tools of each version in turn."""
+    """The tools of each version."""
     version, folder = kafka_jars
     return Tools(version, folder, odradek_cluster.bootstrap)
 
 
 @pytest.fixture
 def topic(odradek_cluster: RunningCluster) -> Iterator[str]:
-    """A topic of three partitions on three brokers each."""
+    """A topic with three partitions and three replicas."""
     name = f"java-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": odradek_cluster.bootstrap})
     admin.create_topics([NewTopic(name, 3, 3)])[name].result(60)
@@ -40,5 +40,5 @@ def topic(odradek_cluster: RunningCluster) -> Iterator[str]:
 
 @pytest.fixture
 def group() -> str:
-    """A group of the test's own."""
+    """A group for one test."""
     return f"group-{uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""ReassignPartitionsCommand and LeaderElectionCommand of Apache Kafka, unchanged, move replicas and leaders here."""
+"""The unmodified ReassignPartitionsCommand and LeaderElectionCommand of Apache Kafka move replicas and leaders."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Brokers(NamedTuple):
     one: int
     two: int
     spare: int
-    """Has no replica at first, and is not the controller, so that it may stand still."""
+    """A broker that has no replica at first and is not the controller, so that it can be paused."""
 
 
 @pytest.fixture
 def empty_cluster(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
-    """Three brokers, whose sessions outlive any pause of a broker that the tests make."""
+    """Three brokers. Their session timeout is longer than any pause in the tests."""
     settings = {"auto.leader.rebalance.enable": "false", "zookeeper.session.timeout.ms": 60_000}
     return odradek_cluster_factory(brokers=3, config=settings)
 
 
 @pytest.fixture
 def brokers(empty_cluster: RunningCluster) -> Brokers:
-    """Who is to do what."""
+    """The roles of the brokers."""
     admin = AdminClient({"bootstrap.servers": empty_cluster.bootstrap})
     controller = admin.describe_cluster().result(60).controller.id
     others = [broker for broker in empty_cluster.broker_ids if broker != controller]
@@ -54,7 +54,7 @@ def brokers(empty_cluster: RunningCluster) -> Brokers:
 
 @pytest.fixture
 def cluster(empty_cluster: RunningCluster, brokers: Brokers) -> Iterator[RunningCluster]:
-    """With a topic of two partitions and its records, which are there in the end."""
+    """Create a topic of two partitions with records, which must still exist at the end."""
     running = empty_cluster
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     one, two, _ = brokers
@@ -88,13 +88,13 @@ def read_all(cluster: RunningCluster) -> set[bytes]:
 
 @pytest.fixture
 def tools(kafka_jars: tuple[str, Path], cluster: RunningCluster) -> Tools:
-    """The tools of each version in turn, for the cluster of this test."""
+    """The tools of each version, for the cluster of this test."""
     version, folder = kafka_jars
     return Tools(version, folder, cluster.bootstrap)
 
 
 class Reassignment:
-    """ReassignPartitionsCommand for one file of wishes."""
+    """Runs ReassignPartitionsCommand with a file of assignments."""
 
     def __init__(self, tools: Tools, directory: Path, replicas: list[list[int]]) -> None:
         self._tools = tools
@@ -102,7 +102,7 @@ class Reassignment:
         self._file = directory / "wishes.json"
         self._file.write_text(json.dumps({"version": 1, "partitions": partitions}), encoding="utf-8")
         self._patience = directory / "client.properties"
-        # A broker that stands still may be asked first.
+        # The tool may send its first request to the paused broker.
         self._patience.write_text("request.timeout.ms=3000\n", encoding="utf-8")
 
     def run(self, action: str, *options: str) -> str:
@@ -117,7 +117,7 @@ class Reassignment:
 
 
 def described(tools: Tools) -> list[tuple[str, str]]:
-    """Leader and replicas of each partition."""
+    """Return leader and replicas of each partition."""
     printed = tools.run(TOPICS, "--describe", "--topic", TOPIC)
     return re.findall(r"Leader: (\d+)\s+Replicas: ([\d,]+)", printed)
 
@@ -150,7 +150,7 @@ def test_a_reassignment_under_way_is_listed_and_cancelled(
         assert f"Reassignment of partition {TOPIC}-0 is still in progress." in moving.run("--verify")
         with pytest.raises(InteropError, match=r"already in progress|existing"):
             moving.run("--execute")
-        # Throttles would be cleared on the broker that stands still, too.
+        # The tool would also try to remove throttles from the paused broker.
         printed = moving.run("--cancel", "--preserve-throttles")
         assert f"Successfully cancelled partition reassignment for: {TOPIC}-0" in printed
         assert "No partition reassignments found." in moving.listed()

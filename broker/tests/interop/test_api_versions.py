@@ -37,7 +37,7 @@ class Versions(NamedTuple):
 
 
 def served(tools: Tools) -> dict[int, Versions]:
-    """What the brokers of a cluster serve, by API key. All of them must serve the same."""
+    """Return the APIs that the brokers of a cluster serve, by API key. All of them must serve the same APIs."""
     first, *others = [
         {int(key): Versions(name, int(low), int(high or low)) for name, key, low, high in ENTRY.findall(broker)}
         for broker in tools.run(API_VERSIONS).split(" -> (")[1:]
@@ -56,7 +56,7 @@ def kafka(pytestconfig: pytest.Config) -> Path:
 def served_by_kafka(
     kafka: Path, odradek_zookeeper: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[int, Versions]]:
-    """What a broker of Apache Kafka serves."""
+    """The APIs that a broker of Apache Kafka serves."""
     client = KazooClient(hosts=odradek_zookeeper)
     client.start()
     client.ensure_path("/api-versions")
@@ -80,7 +80,7 @@ def served_by_kafka(
 
 @pytest.fixture(scope="module")
 def not_served(pytestconfig: pytest.Config) -> Mapping[int, tuple[Versions, str]]:
-    """The rows of the table in the guide: the request and the reason."""
+    """Return the rows of the table in the guide: the request and the reason."""
     _, _, section = (Path(pytestconfig.rootpath) / GUIDE).read_text(encoding="utf-8").partition(f"{HEADING}\n")
     rows = ROW.findall(section.partition("\n## ")[0])
     return {int(key): (Versions(name, int(low), int(high or low)), why.strip()) for key, name, low, high, why in rows}

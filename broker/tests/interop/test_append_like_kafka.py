@@ -1,7 +1,7 @@
-"""Apache Kafka 3.9.1 and our broker get the same Produce requests: they answer the same, and keep the same records.
+"""Apache Kafka 3.9.1 and our broker get the same Produce requests. Their responses and their logs must be the same.
 
-Topics of every form, record sets of every format and codec, sound and broken. Where the two differ on purpose, a table
-says why, and the test holds both to it.
+There are topics with different settings, and valid and invalid record sets of every format and codec. A table has the
+intended differences with their reasons, and the test checks these, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROPERTIES: Final = {
     "log.message.format.version": "2.8",
     "offsets.topic.replication.factor": "1",
     "auto.create.topics.enable": "false",
-    # Records of any time go into the first segment, where the test looks for them.
+    # Records with any timestamp are in the first segment, which the test reads.
     "log.roll.ms": str((1 << 63) - 1),
 }
 PACKED: Final = {"compression.type": "gzip"}
@@ -86,60 +86,60 @@ OLD_CODECS: Final = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 
 
 class Case(NamedTuple):
-    """A record set for each of some topics."""
+    """A record set, and the topics to which it is sent."""
 
     name: str
     topics: str
     raw: Callable[[], bytes]
     version: int = 9
-    """Of the Produce API."""
+    """Version of the Produce request."""
 
     def __str__(self) -> str:
         return self.name
 
 
 def batch(*values: bytes, **options: Any) -> Callable[[], bytes]:
-    """A batch of now, made when it is needed."""
+    """A function that builds a batch with the current time."""
     return lambda: batch_of(*values, **{"now_ms": NOW_MS} | options)
 
 
 def messages(*values: bytes, **options: Any) -> Callable[[], bytes]:
-    """A message set of now, made when it is needed."""
+    """A function that builds a message set with the current time."""
     return lambda: message_set(*values, **{"now_ms": NOW_MS} | options)
 
 
 def lying(made: Callable[[], bytes], **fields: int) -> Callable[[], bytes]:
-    """The batch with other header fields, and a CRC that fits."""
+    """A batch with changed header fields and a correct CRC."""
     return lambda: refit(made(), **fields)
 
 
 def wrapping(inner: Callable[[], bytes], offset: int, *, timestamp_ms: int = NOW_MS + 1) -> Callable[[], bytes]:
-    """A wrapper of format 1 around what may be no set."""
+    """A wrapper message of format 1, whose content may be invalid."""
     return lambda: wrapper(inner(), offset=offset, now_ms=timestamp_ms)
 
 
 def joined(*parts: Callable[[], bytes] | bytes) -> Callable[[], bytes]:
-    """One behind the other."""
+    """The concatenation of record sets."""
     return lambda: b"".join(part if isinstance(part, bytes) else part() for part in parts)
 
 
 def cut(made: Callable[[], bytes], end: int) -> Callable[[], bytes]:
-    """The first bytes."""
+    """The first bytes of a record set."""
     return lambda: made()[:end]
 
 
 def spoilt(made: Callable[[], bytes]) -> Callable[[], bytes]:
-    """With another last byte, which the CRC tells."""
+    """A record set with a changed last byte, so that the CRC is wrong."""
     return lambda: made()[:-1] + b"\x01"
 
 
 def around(*bodies: bytes, codec: Codec = Codec.NONE, count: int | None = None) -> Callable[[], bytes]:
-    """A batch of these records, byte for byte."""
+    """A batch with these bytes as records."""
     return lambda: batch_around(b"".join(bodies), len(bodies) if count is None else count, now_ms=NOW_MS, codec=codec)
 
 
 def marker() -> bytes:
-    """The end of a transaction."""
+    """A transaction marker."""
     return control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
 
 
@@ -182,7 +182,7 @@ SOUND: Final = [
     Case("no time", f"as-it-comes not-before not-after {OLD}", batch(b"v", now_ms=-1)),
     Case("producer id below -1", "as-it-comes", lying(batch(), producer_id=-2)),
 ]
-"""What is taken, wherever it is sent."""
+"""Record sets that are accepted by every topic."""
 
 RULES: Final = [
     Case("no key", "compact as-it-comes", batch(key=None)),
@@ -213,7 +213,7 @@ RULES: Final = [
     Case("log-append time without a time", "as-it-comes", lying(FLAGGED, base_timestamp=-1, max_timestamp=-1)),
     Case("messages of log-append time", "append-time format-1-append-time", messages(append_time_ms=NOW_MS), 2),
 ]
-"""What single topics refuse."""
+"""Record sets that some topics reject."""
 
 LENIENT: Final = [
     Case("log-append time in create time", f"as-it-comes gzip {OLD_PLAIN}", FLAGGED),
@@ -241,7 +241,7 @@ LENIENT: Final = [
     Case("wrapper and a piece", "as-it-comes plain format-1 format-0", joined(TWO, cut(TWO, 30)), 2),
     Case("batch and a piece by Produce 2", "as-it-comes", joined(batch(), cut(batch(), 30)), 2),
 ]
-"""What no client should send, and yet may: it is taken as far as it goes."""
+"""Record sets that clients should not send but that are accepted."""
 
 BROKEN: Final = [
     Case("nothing", "as-it-comes", lambda: b""),
@@ -291,7 +291,7 @@ BROKEN: Final = [
     Case("wrapped message of another format", "as-it-comes format-1", wrapping(messages(b"a", magic=0), 0), 2),
     Case("wrapper below its last", "as-it-comes format-1", wrapping(messages(b"a", b"b", b"c"), 1), 2),
 ]
-"""What is refused everywhere."""
+"""Record sets that every topic rejects."""
 
 BAD_RECORDS: Final = {
     "length 0": b"\x00",
@@ -313,11 +313,11 @@ BAD_RECORDS: Final = {
     "header value length -2": record(record_body(1, headers=b"\x02\x02n\x03")),
     "bytes behind the headers": record(record_body(1, headers=b"\x00\x00")),
 }
-"""A second record that is wrong."""
+"""Invalid second records."""
 
 
 class Deviation(NamedTuple):
-    """Where ours answers otherwise, on purpose."""
+    """Intended differences, with their reasons."""
 
     case: Case
     theirs: int
@@ -329,7 +329,7 @@ class Deviation(NamedTuple):
 
 
 def bad_record(name: str, codec: Codec, topics: str = "as-it-comes") -> Case:
-    """A batch whose second record is wrong in the named way."""
+    """A batch whose second record is invalid in the named way."""
     raw = around(record(record_body(0)), BAD_RECORDS[name], codec=codec)
     return Case(f"{name}, {codec.name}", topics, raw)
 
@@ -337,27 +337,29 @@ def bad_record(name: str, codec: Codec, topics: str = "as-it-comes") -> Case:
 OK, UNKNOWN, CORRUPT, FORMAT, COMPRESSION, INVALID = 0, -1, 2, 43, 76, 87
 
 UNEXPECTED: Final = (
-    "An exception of Kafka that nobody expected: clients try it again until they give up. Ours says why."
+    "Kafka fails with an unexpected exception, after which clients retry until a timeout. Ours returns the reason."
 )
-UNREADABLE: Final = "Kafka keeps records that consumers cannot read: the partition would stand still for them."
+UNREADABLE: Final = (
+    "Kafka accepts records that consumers cannot read, so that they cannot read the partition any further."
+)
 MISNUMBERED: Final = (
-    "Kafka keeps the false offsets (packed records fail unexpectedly): a log in which offsets repeat or end early loses"
-    " records for its consumers. No client is known to count so."
+    "Kafka stores the wrong offsets (compressed records fail with an unexpected exception). If offsets repeat or end"
+    " early, consumers lose records. No client is known to send such offsets."
 )
 NULL: Final = (
-    "Kafka takes any negative length for a null. No client writes another than -1, and other readers refuse it."
+    "Kafka accepts any negative length as null. No client writes another one than -1, and other readers reject it."
 )
 HEADER_ONLY: Final = (
-    "Kafka counts the records and passes over their fields, which need not fill the record or lie within it; what"
-    " consumers then read is chance."
+    "Kafka only counts the records and does not check that their fields fill the record or are within it. The result"
+    " for consumers is undefined."
 )
 EARLY: Final = (
-    "Kafka keeps times before 1970 in records that stay as they came, and fails unexpectedly where it has to rewrite"
-    " them. Ours keeps them there, too."
+    "Kafka accepts timestamps before 1970 in records that it stores unchanged, and fails with an unexpected exception"
+    " if it has to rewrite them. Ours accepts them also then."
 )
 EMPTY: Final = (
-    "Kafka acknowledges a set of which it keeps nothing, at offset -1. A producer that lost its records on the way"
-    " has to know; a set with a whole message and a piece is taken."
+    "Kafka acknowledges a set of which it stores nothing, at offset -1. A producer must learn that its records were"
+    " lost. A set with a complete message and a part of another is accepted."
 )
 
 DEVIATIONS: Final = [
@@ -399,8 +401,8 @@ DEVIATIONS: Final = [
         Case("message at -5", "as-it-comes format-1", messages(begin=-5), 2),
         OK,
         CORRUPT,
-        "Kafka looks at no offset of a produced message. No client is known to write another than 0, -1 or its count,"
-        " and below -1 our reader of old formats sees damage.",
+        "Kafka does not check offsets of produced messages. No client is known to write another one than 0, -1 or a"
+        " counter, and our reader of old formats treats an offset below -1 as corrupt.",
     ),
     *(
         Deviation(Case(f"{name} before 1970", topics, raw, version), UNKNOWN, OK, EARLY)
@@ -415,8 +417,8 @@ DEVIATIONS: Final = [
         Case("wrapper of zeros", "as-it-comes format-1", wrapping(lambda: bytes(40), 0), 2),
         CORRUPT,
         INVALID,
-        "The wrapper's CRC is true, so what it holds was written so: to try again, as clients do with Kafka's code,"
-        " is of no use.",
+        "The CRC of the wrapper is correct, so its content was written like this. A retry, as clients do after Kafka's"
+        " error code, cannot succeed.",
     ),
 ]  # fmt: skip
 
@@ -436,12 +438,12 @@ PASSED_ON: Final = [
         2,
     ),
 ]
-"""Fetched from a topic of log-append time, so that the records' own times are older than the entry's."""
+"""Message sets that were fetched from a topic with log-append time, so that the times of records are older."""
 
 
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[tuple[Target, Target]]:
-    """Apache Kafka and ours, which share a ZooKeeper, each with all the topics."""
+    """A broker of Apache Kafka and one of ours with the same ZooKeeper server, each with all topics."""
     directory = tmp_path_factory.mktemp("append")
     cluster = RunningCluster(directory / "ours", brokers=1, config=PROPERTIES)
     cluster.start()
@@ -469,9 +471,9 @@ def targets(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Confi
 
 
 def create_topics(port: int) -> None:
-    """All of them, until each has a leader."""
+    """Create all topics, and wait until each has a leader."""
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
-    # A client that was told of no controller asks for it again after minutes only.
+    # A client that got metadata without a controller requests it again only after minutes.
     wait_until(lambda: admin.list_topics(timeout=10).controller_id >= 0, what="a controller")
     made = admin.create_topics([NewTopic(name, 1, 1, config=dict(config)) for name, config in TOPICS.items()])
     for future in made.values():
@@ -497,12 +499,12 @@ def test_both_refuse_the_same(targets: tuple[Target, Target], case: Case) -> Non
 
 
 def compared(targets: tuple[Target, Target], case: Case) -> list[Answer]:
-    """What both answered, topic by topic."""
+    """The responses of both brokers by topic."""
     answers = []
     for topic in case.topics.split():
         theirs, ours = (answer_to(target, topic, case.raw(), case.version) for target in targets)
         if not (theirs.faulty and ours.faulty):
-            # Which records are at fault is told where it is known: by Kafka of rules, by ours of broken ones too.
+            # Kafka names the records that violate a rule. Ours also names corrupt ones.
             theirs, ours = theirs._replace(faulty=()), ours._replace(faulty=())
         assert ours == theirs, topic
         answers.append(ours)
@@ -535,7 +537,7 @@ def test_deviation_of_times_that_are_passed_on(targets: tuple[Target, Target], c
 def test_a_producer_without_epoch_may_send_any_sequence(targets: tuple[Target, Target]) -> None:
     sequences = (0, 2, 2, 9, 0, 9)
     made = [batch_of(now_ms=NOW_MS, producer_id=77, base_sequence=sequence) for sequence in sequences]
-    # Of a repeated batch Kafka tells the producer's own time as the log-append time, in any topic; ours does not.
+    # For a duplicate batch, Kafka returns the producer's time as log-append time in every topic. Ours does not.
     theirs, ours = (
         [answer_to(target, "as-it-comes", raw, 9)._replace(is_timed=False) for raw in made] for target in targets
     )

@@ -1,4 +1,4 @@
-"""Apache Kafka's ConfigCommand, unchanged, reads and changes settings of topics, brokers and loggers."""
+"""The unmodified ConfigCommand of Apache Kafka reads and changes settings of topics, brokers and loggers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LINE = re.compile(r"^  ([\w.]+)=(\S*) sensitive=(?:false|true) synonyms=\{(.*)\}
 
 
 def of_broker(number: int) -> list[str]:
-    """The options that name a broker."""
+    """Return the options that name a broker."""
     return ["--entity-type", "brokers", "--entity-name", str(number)]
 
 
 def told(tools: Tools, entity: list[str], *options: str) -> dict[str, tuple[str, str]]:
-    """Value and synonyms of each setting that the tool shows."""
+    """Return value and synonyms of each setting in the output of the tool."""
     shown = tools.run(CONFIGS, "--describe", *entity, *options)
     return {name: (value, synonyms) for name, value, synonyms in LINE.findall(shown)}
 
@@ -34,7 +34,7 @@ def alter(tools: Tools, entity: list[str], *changes: str) -> None:
 
 @pytest.fixture
 def restored(tools: Tools) -> Iterator[Callable[[list[str], str], None]]:
-    """Takes settings back after the test: the brokers are shared."""
+    """Deletes settings after the test, because tests share the brokers."""
     changed: list[tuple[list[str], str]] = []
 
     def remember(entity: list[str], name: str) -> None:
@@ -64,17 +64,18 @@ def test_defaults_of_brokers_and_a_brokers_own(
         True,
     )
     wait_until(
-        lambda: told(tools, of_broker(2), "--all")["log.retention.ms"][0] == "7000000", what="the notice to broker 2"
+        lambda: told(tools, of_broker(2), "--all")["log.retention.ms"][0] == "7000000",
+        what="the notification of broker 2",
     )
     in_force = told(tools, ["--entity-type", "topics", "--entity-name", topic], "--all")
-    assert in_force["retention.ms"][0] in ("7000000", "8000000"), "as the broker has it that was asked"
+    assert in_force["retention.ms"][0] in ("7000000", "8000000"), "the value of the broker that responded"
 
 
 @pytest.mark.parametrize("entity", [DEFAULTS, of_broker(1)], ids=["all", "one"])
 def test_settings_without_an_effect_here_are_no_obstacle(
     tools: Tools, restored: Callable[[list[str], str], None], entity: list[str]
 ) -> None:
-    """Before Kafka 4 the tool refuses to change an entity of which it does not see every value."""
+    """Before Kafka 4, the tool refuses to change an entity if it does not get all of its values."""
     restored(entity, "num.io.threads,background.threads,log.retention.ms")
     alter(tools, entity, "--add-config", "num.io.threads=9,background.threads=11")
     alter(tools, entity, "--add-config", "log.retention.ms=7000000")

@@ -1,4 +1,4 @@
-"""The generated message classes are those of Apache Kafka 3.9's definitions."""
+"""The generated message classes correspond to the definitions of Apache Kafka 3.9."""
 
 from __future__ import annotations
 

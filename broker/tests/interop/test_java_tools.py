@@ -1,4 +1,4 @@
-"""The command-line tools of Apache Kafka 3.9.1 and 4.1.0, unchanged, do their work against this broker."""
+"""The unmodified command-line tools of Apache Kafka 3.9.1 and 4.1.0 work with this broker."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ NEEDED_APIS = (
 
 
 def produce(tools: Tools, topic: str, lines: list[str], *options: str) -> None:
-    """ConsoleProducer; a line is `key:value`."""
+    """Run ConsoleProducer. A line is `key:value`."""
     reader = ["--topic", topic, "--property", "parse.key=true", "--property", "key.separator=:", *options]
     producer = tools.named(OLD_CONSOLE_PRODUCER, CONSOLE_PRODUCER)
     tools.run(producer, *reader, stdin="".join(f"{line}\n" for line in lines))
 
 
 def consume(tools: Tools, topic: str, count: int, *options: str) -> list[str]:
-    """ConsoleConsumer from the beginning; a line is `key:value` again."""
+    """Run ConsoleConsumer from the beginning. A line is `key:value`."""
     limits = ["--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"]
     shown = ["--property", "print.key=true", "--property", "key.separator=:"]
     return tools.run(CONSOLE_CONSUMER, "--topic", topic, *limits, *shown, *options).splitlines()
 
 
 def table(printed: str, group: str) -> list[dict[str, str]]:
-    """The rows of a group in a table of ConsumerGroupCommand, by the heading of each column."""
+    """Return the rows of a group in the output of ConsumerGroupCommand, by column."""
     heading = next(line for line in printed.splitlines() if line.startswith("GROUP ")).replace(
         "COORDINATOR (ID)", "COORDINATOR ID"
     )
@@ -139,7 +139,7 @@ def test_offsets_are_deleted_unless_members_consume_the_topic(tools: Tools, topi
     )
 
     def delete(partitions: str) -> dict[str, str]:
-        """What the tool says of each partition; `partitions` is the topic, or `topic:0,1`."""
+        """Return the output of the tool for each partition. `partitions` is the topic, or `topic:0,1`."""
         printed = tools.run(GROUPS, "--delete-offsets", "--group", group, "--topic", partitions)
         return dict(re.findall(rf"{topic} +(\d+) +(?:Error: :?org\.apache\.kafka\.common\.errors\.)?(\w+)", printed))
 
@@ -284,7 +284,7 @@ def test_log_dirs_command(tools: Tools, topic: str) -> None:
 
 
 def fill(tools: Tools, topic: str, count: int) -> None:
-    """So many records to each of the three partitions, in several batches."""
+    """Send this number of records to each of the three partitions, in several batches."""
     producer = confluent_kafka.Producer({"bootstrap.servers": tools.bootstrap, "batch.num.messages": 3})
     for number in range(count):
         for partition in range(3):
@@ -293,7 +293,7 @@ def fill(tools: Tools, topic: str, count: int) -> None:
 
 
 def offsets(tools: Tools, topic: str, time: str) -> list[int]:
-    """What GetOffsetShell says of the three partitions."""
+    """Return the output of GetOffsetShell for the three partitions."""
     told = dict(
         re.findall(rf"^{topic}:(\d):(\d+)$", tools.run(OFFSETS, "--topic", topic, "--time", time), re.MULTILINE)
     )
@@ -320,7 +320,9 @@ def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> Non
     assert sorted(consume(tools, topic, len(left))) == left
     told = delete([(2, 11), (0, 2)])
     assert re.search(rf"^partition: {topic}-2\terror: .*OffsetOutOfRangeException", told, re.MULTILINE)
-    assert re.search(rf"^partition: {topic}-0\tlow_watermark: 4$", told, re.MULTILINE), "it never goes back"
+    assert re.search(rf"^partition: {topic}-0\tlow_watermark: 4$", told, re.MULTILINE), (
+        "the low watermark never decreases"
+    )
     assert offsets(tools, topic, "earliest") == [4, 10, 0]
     with pytest.raises(InteropError, match="duplicate topic partitions"):
         delete([(0, 5), (0, 6)])
@@ -328,14 +330,14 @@ def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> Non
 
 @pytest.fixture
 def tools_of_3_9(request: pytest.FixtureRequest, odradek_cluster: RunningCluster) -> Tools:
-    """For the tool that asks for its own newest version of Fetch, whatever brokers offer: Kafka 4.1's is 18."""
+    """For the tool that always uses its newest version of Fetch, even if brokers do not support it: 18 in Kafka 4.1."""
     version = "3.9.1"
     return Tools(version, jars(version, Path(request.config.rootpath) / ".interop"), odradek_cluster.bootstrap)
 
 
 @contextmanager
 def reports(tools: Tools, *arguments: str) -> Iterator[Iterator[str]]:
-    """Lines of a tool that never ends."""
+    """The output lines of a tool that does not end."""
     command = java_command(tools.folder, REPLICA_VERIFICATION, heap="256m", options=QUICK_START)
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
@@ -353,7 +355,7 @@ def test_replica_verification_tool(tools_of_3_9: Tools, topic: str) -> None:
     where = ["--broker-list", tools.bootstrap, "--topics-include", topic]
     printed: list[str] = []
     with reports(tools, *where, "--time", "-2", "--report-interval-ms", "50") as lines:
-        # A partition has no lag when every replica gave the same batches up to the high watermark.
+        # A partition has no lag if every replica returned the same batches up to the high watermark.
         for line in lines:
             printed.append(line)
             if "max lag is 0 " in line:
@@ -379,7 +381,7 @@ def test_cluster_tool(tools: Tools) -> None:
 
 
 def test_a_transactional_java_producer_fails_at_once(tools: Tools) -> None:
-    """Within the tool's default of a minute for a coordinator it would report a time-out instead."""
+    """The tool must not wait for a coordinator until its timeout of a minute, after which it would report a timeout."""
     options = ["--topic", "none", "--num-records", "1", "--record-size", "1", "--throughput", "-1"]
     transactional = ["--transactional-id", "mine", "--transaction-duration-ms", "100"]
     servers = ["--producer-props", f"bootstrap.servers={tools.bootstrap}"]

@@ -1,5 +1,7 @@
-"""Log directories change hands: what Apache Kafka 3.9.1 wrote is served by ours and the other way round, after SIGKILL;
-and Kafka's DumpLogSegments reads every file that ours writes, and says of it what ours says."""
+"""Log directories that Apache Kafka 3.9.1 wrote are served by our broker after SIGKILL, and the other way round.
+
+Kafka's DumpLogSegments reads every file that our broker writes, and its output is the same as that of our tool.
+"""
 
 from __future__ import annotations
 
@@ -57,24 +59,24 @@ PROPERTIES: Final = {
 SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 Sent = dict[str, list[str]]
-"""The lines that a consumer has to print of each topic, in order: `CreateTime:…\\tkey\\tvalue`."""
+"""The lines that a consumer must print for each topic, in order: `CreateTime:…\\tkey\\tvalue`."""
 
 
 @pytest.fixture(scope="module")
 def kafka(request: pytest.FixtureRequest) -> Path:
-    """The jars of the version that reads and writes ZooKeeper and old formats."""
+    """The jars of the last version that supports ZooKeeper and old formats."""
     return jars(VERSION, Path(request.config.rootpath) / ".interop")
 
 
 @pytest.fixture
 def ensemble(odradek_zookeeper: str) -> str:
-    """A place of the test's own in ZooKeeper."""
+    """A chroot in ZooKeeper for one test."""
     return f"{odradek_zookeeper}/directories-{uuid4().hex[:8]}"
 
 
 @contextmanager
 def running(broker: ApacheBroker | OdradekBroker) -> Iterator[str]:
-    """Its address while it runs."""
+    """Run a broker. Yield its address."""
     broker.start()
     try:
         yield f"127.0.0.1:{broker.port}"
@@ -88,7 +90,7 @@ def apache(jars_folder: Path, directory: Path, ensemble: str) -> ApacheBroker:
 
 def create(bootstrap: str, topics: Mapping[str, Mapping[str, str]]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    # A broker listens a moment before it is elected, and librdkafka asks but once for the controller.
+    # A broker listens shortly before it is the controller, and librdkafka requests the controller only once.
     wait_until(lambda: admin.list_topics(timeout=10).controller_id >= 0, what="a controller")
     wanted = [NewTopic(name, 1, 1, config={**SMALL, **config}) for name, config in topics.items()]
     for future in admin.create_topics(wanted).values():
@@ -96,12 +98,12 @@ def create(bootstrap: str, topics: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def line(number: int, key: str | None, value: str) -> str:
-    """A record as ConsoleConsumer prints it."""
+    """Return a record in the format of ConsoleConsumer."""
     return f"CreateTime:{START_MS + number}\t{'null' if key is None else key}\t{value}"
 
 
 class Writer:
-    """A client that keeps what was acknowledged, as lines."""
+    """A client that stores the lines of acknowledged records."""
 
     def __init__(self, bootstrap: str, **settings: object) -> None:
         given = {"bootstrap.servers": bootstrap, "log_level": 0, "acks": "all", "linger.ms": 1000, **settings}
@@ -118,7 +120,7 @@ class Writer:
                 assert error is None, f"{topic}: {error}"
                 self.acknowledged[message.offset()] = told  # type: ignore[attr-defined]
 
-            # Old formats have no headers: a broker refuses them there.
+            # Old formats have no headers, so a broker rejects records with headers in such topics.
             headers = [] if re.search("v[01]-", topic) else [("number", str(number))]
             self.producer.produce(topic, value, key, timestamp=START_MS + number, headers=headers, on_delivery=note)
             if number % 5 == 4:
@@ -126,7 +128,7 @@ class Writer:
         assert self.producer.flush(60) == 0
 
     def lines(self) -> list[str]:
-        """What was acknowledged, by offset."""
+        """The acknowledged records by offset."""
         return [told for _, told in sorted(self.acknowledged.items())]
 
 
@@ -137,7 +139,8 @@ def write(bootstrap: str, topic: str, count: int = 40, **settings: object) -> li
 
 
 def consume(jars_folder: Path, bootstrap: str, *, count: int, committed: bool = False) -> Sent:
-    """What Kafka's ConsoleConsumer prints of all topics but those of the load and of brokers, by topic."""
+    """Return the output of Kafka's ConsoleConsumer by topic, for all topics except internal ones and that of the
+    load."""
     arguments = ["--bootstrap-server", bootstrap, "--include", "(v|t|i|ours-).*", "--from-beginning"]
     arguments += ["--max-messages", str(count), "--timeout-ms", "20000"]
     arguments += ["--property", "print.timestamp=true", "--property", "print.key=true"]
@@ -159,7 +162,7 @@ def count_of(sent: Sent) -> int:
 
 
 def write_transactions(bootstrap: str, topic: str) -> tuple[list[str], list[str], Producer]:
-    """All lines, those that are committed, and the producer of a transaction that stays open."""
+    """Return all lines, the committed lines, and the producer of a transaction that stays open."""
     writer = Writer(bootstrap, **{"transactional.id": topic, "transaction.timeout.ms": 600_000})
     writer.producer.init_transactions(60)
     committed: list[str] = []
@@ -178,7 +181,7 @@ def write_transactions(bootstrap: str, topic: str) -> tuple[list[str], list[str]
 
 
 class Load:
-    """A producer that goes on writing while its broker is killed."""
+    """A producer that still writes while its broker is killed."""
 
     TOPIC: Final = "load"
 
@@ -191,7 +194,7 @@ class Load:
         self._thread = Thread(target=self._run)
 
     def kill_under_it(self, broker: ApacheBroker | OdradekBroker) -> None:
-        """SIGKILL once some hundreds of records were acknowledged and others are under way."""
+        """Send SIGKILL when some hundreds of records are acknowledged and others are in flight."""
         self._thread.start()
         for _ in range(700):
             assert self._busy.acquire(timeout=60)
@@ -207,7 +210,7 @@ class Load:
             try:
                 self._producer.produce(self.TOPIC, str(number), on_delivery=self._note)
             except BufferError:
-                self._producer.poll(0.1)  # as many are under way as may be
+                self._producer.poll(0.1)  # the maximum number of records is in flight
                 continue
             self._producer.poll(0.0002)
             number += 1
@@ -218,7 +221,8 @@ class Load:
             self._busy.release()
 
     def check(self, bootstrap: str) -> None:
-        """Everything that was acknowledged is where it was; nothing else than what was sent stands beside it."""
+        """Check that every acknowledged record has the same offset, and that there are no records that were not
+        sent."""
         found = {record["offset"]: record["value"] for record in read_topic(bootstrap, self.TOPIC)}
         assert len(self.acknowledged) >= 700
         assert {offset: found[offset] for offset in self.acknowledged} == self.acknowledged
@@ -258,7 +262,7 @@ def test_kafkas_directory_is_served_by_ours_after_sigkill(kafka: Path, ensemble:
 
 
 def append(directory: Path, write_to: Callable[..., None], **settings: object) -> int:
-    """Have a log in a directory written to by our code alone; its end offset."""
+    """Append to a log in a directory with our code, without a broker. Return the end offset."""
     config = small_segments(segment_bytes=1000, index_interval_bytes=200, **settings)
     log = open_log(SystemFiles(), ManualClock(), config=config, directory=str(directory), clean=True)
     write_to(log)
@@ -271,7 +275,7 @@ def append(directory: Path, write_to: Callable[..., None], **settings: object) -
 def record_batch(topic: str, first: int, count: int, *, codec: Codec = Codec.NONE, producer_id: int = -1) -> memoryview:
     builder = BatchBuilder(limit_bytes=1 << 20, codec=codec)
     for number in range(first, first + count):
-        # One of four keys comes once: it stays when the others are compacted.
+        # One of four keys occurs once. Its record is kept when the others are compacted.
         key = f"{topic} {number % 7 if number % 4 else number}".encode()
         value = f"{topic} value {number}".encode()
         builder.append(key, value, timestamp_ms=START_MS + number, headers=[("number", b"%d" % number), ("none", None)])
@@ -295,7 +299,7 @@ def write_every_codec(topic: str) -> Callable[..., None]:
 
 
 def write_own_transactions(topic: str) -> Callable[..., None]:
-    """Every third transaction is aborted, the last one stays open; over several segments."""
+    """Write transactions to several segments. Every third one is aborted, and the last one stays open."""
 
     def write_to(log: object) -> None:
         append_as_leader = log.append_as_leader  # type: ignore[attr-defined]
@@ -312,7 +316,7 @@ def write_own_transactions(topic: str) -> Callable[..., None]:
 
 
 def lines_in(directory: Path, *, committed: Callable[[int], bool] = lambda _number: True) -> list[str]:
-    """The lines that a directory's records make, read by our own code."""
+    """Return the lines of the records in a directory, read by our code."""
     found = []
     for path in sorted(directory.glob("*.log")):
         content = path.read_bytes()
@@ -354,7 +358,7 @@ def test_our_directory_is_served_by_kafka_after_sigkill(kafka: Path, ensemble: s
         load = Load(bootstrap)
         load.kill_under_it(ours)
     data = tmp_path / "data"
-    # While it is down: what the broker has no client for yet, and compaction without waiting for its time.
+    # While the broker is down, write transactions, which it does not accept from clients, and compact immediately.
     append(data / "ours-transactions-0", write_own_transactions("ours-transactions"))
     report = compact(
         data / "ours-compacted-0", CompactSettings(dirty_from=0, up_to=90, segment_bytes=2000), lambda *_: None
@@ -382,7 +386,7 @@ def test_our_directory_is_served_by_kafka_after_sigkill(kafka: Path, ensemble: s
 
 @pytest.fixture(scope="module")
 def own_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that only our code wrote to: every codec, transactions, a compacted log."""
+    """A directory that our code wrote: every codec, transactions, a compacted log."""
     data = tmp_path_factory.mktemp("own") / "data"
     append(data / "codecs-0", write_every_codec("codecs"))
     append(data / "transactions-0", write_own_transactions("transactions"))

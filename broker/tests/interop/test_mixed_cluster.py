@@ -1,5 +1,8 @@
-"""Brokers of Apache Kafka 3.9.1 and ours are one cluster: each side follows the other's leaders and obeys the other's
-controller, and a loaded cluster moves from one side to the other and back by the commands of the guide."""
+"""Brokers of Apache Kafka 3.9.1 and our brokers in one cluster.
+
+Each side follows the other's leaders and accepts the other's controller. A cluster under load moves from one side to
+the other and back with the commands of the guide.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ GROUP_OFFSETS: Final = "__consumer_offsets"
 EXERCISE_RECORDS: Final = 200
 
 PROPERTIES: Final = {
-    # Outlives any pause that the tests make.
+    # Longer than any pause in the tests.
     "zookeeper.session.timeout.ms": "30000",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "2",
@@ -56,7 +59,7 @@ PROPERTIES: Final = {
 
 
 class Cluster:
-    """Java brokers and ours in one ensemble; each is started and stopped by its id."""
+    """Java brokers and our brokers with one ensemble. Each is started and stopped by its id."""
 
     def __init__(self, guide: Guide, directory: Path, ensemble: str, brokers: Mapping[int, Any]) -> None:
         self.guide: Final = guide
@@ -80,20 +83,20 @@ class Cluster:
         self._zookeeper.close()
 
     def start(self, *ids: int) -> None:
-        """Start brokers; returns when clients are told of all that run."""
+        """Start brokers. Return when the metadata has all running brokers."""
         self._running |= {*ids}
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda number: self._brokers[number].start(), ids))
         wait_until(lambda: self._known() == self._running, what=f"brokers {self._running}")
 
     def stop(self, number: int) -> None:
-        """SIGTERM; returns when the process has ended and clients are told of it."""
+        """Send SIGTERM. Return when the process has ended and the metadata does not have the broker."""
         self._running.discard(number)
         self._brokers[number].stop()
         wait_until(lambda: self._known() == self._running, what=f"the end of broker {number}")
 
     def replace(self, number: int, broker: Any) -> None:
-        """Stop a broker and start another one in its place; returns when no replica is behind."""
+        """Replace a broker by another one. Return when all replicas are in sync."""
         self.stop(number)
         self._brokers[number] = broker
         self._all.append(broker)
@@ -113,18 +116,19 @@ class Cluster:
     # Topics
 
     def create(self, topic: str, replicas: list[list[int]]) -> None:
-        """Returns when every replica is in sync."""
+        """Return when every replica is in sync."""
         new = NewTopic(topic, num_partitions=len(replicas), replica_assignment=replicas)
         self._admin.create_topics([new])[topic].result(60)
         self.wait_for_replicas({TopicPartition(topic, number): each for number, each in enumerate(replicas)})
 
     def delete(self, topic: str) -> None:
-        """Returns when no broker has a file of it."""
+        """Return when no broker has a file of the topic."""
         self._admin.delete_topics([topic])[topic].result(60)
         wait_until(lambda: not self.hosts(topic), what=f"the end of the files of {topic}")
 
     def hosts(self, topic: str) -> set[int]:
-        """Brokers with a directory of a partition of the topic; those about to be deleted have other names."""
+        """Return the brokers that have a directory of a partition of the topic. Directories in deletion have other
+        names."""
         return {
             number
             for number in self._brokers
@@ -133,16 +137,16 @@ class Cluster:
         }
 
     def data(self, number: int) -> Path:
-        """Where a broker has its logs."""
+        """Return the log directory of a broker."""
         return self._directory / f"broker-{number}" / "data"
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The leader of each partition."""
+        """Return the leader of each partition."""
         partitions = self._admin.list_topics(topic, timeout=30).topics[topic].partitions
         return {number: partition.leader for number, partition in partitions.items()}
 
     def wait_for_replicas(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Until these are the replicas, and all of them in sync."""
+        """Wait until the partitions have these replicas and all of them are in sync."""
 
         def are_there() -> bool:
             topics = self._admin.list_topics(timeout=30).topics
@@ -159,17 +163,20 @@ class Cluster:
     # The controller
 
     def controller(self) -> int:
-        """Its id by ZooKeeper, -1 without one."""
+        """The id of the controller in ZooKeeper; -1 if there is none."""
         with suppress(NoNodeError):
             return int(json.loads(self._zookeeper.get("/controller")[0])["brokerid"])
         return -1
 
     def give_controller_to(self, side: tuple[int, ...]) -> None:
-        """Take it from the other side, which stands still meanwhile and wakes up deposed."""
+        """Move the controller to a side: the brokers of the other side are paused meanwhile, so that they are
+        replaced."""
         with self._paused({*self._running} - {*side}):
             self.guide.run("zookeeper-shell.sh", "delete")
             wait_until(lambda: self.controller() in side, what=f"a controller among {side}")
-        wait_until(lambda: self._admin.list_topics(timeout=10).controller_id in side, what="the news of it")
+        wait_until(
+            lambda: self._admin.list_topics(timeout=10).controller_id in side, what="metadata with the new controller"
+        )
         assert f'"brokerid":{self.controller()}' in self.guide.run("zookeeper-shell.sh", "get")
 
     @contextmanager
@@ -186,13 +193,13 @@ class Cluster:
     # Producers
 
     def producer_ids(self) -> list[int]:
-        """A new producer id of each broker that runs."""
+        """Return a new producer id of each running broker."""
         return [asyncio.run(_new_producer_id(self._brokers[number].port)) for number in sorted(self._running)]
 
     # Settings
 
     def throttles(self) -> list[str]:
-        """Settings of topics and brokers in ZooKeeper that hold replication back."""
+        """Return the throttles of replication in the settings of topics and brokers in ZooKeeper."""
         names: list[str] = []
         for kind in ("topics", "brokers"):
             for entity in self._zookeeper.get_children(f"/config/{kind}"):
@@ -201,7 +208,7 @@ class Cluster:
         return names
 
     def errors_of_ours(self) -> list[str]:
-        """What our brokers logged as errors."""
+        """Return the errors in the logs of our brokers."""
         return [line for broker in self._all if isinstance(broker, OdradekBroker) for line in broker.errors()]
 
 
@@ -214,7 +221,7 @@ async def _new_producer_id(port: int) -> int:
         async with asyncio.timeout(60):
             while True:
                 answer = await channel.ask(ApiKey.INIT_PRODUCER_ID, version, asked)
-                # A Java broker says so while it waits for a block of ids from the controller.
+                # A Java broker responds with this error while it waits for a block of ids from the controller.
                 if answer.error_code != CoordinatorLoadInProgressError.code:
                     break
     finally:
@@ -225,13 +232,13 @@ async def _new_producer_id(port: int) -> int:
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Path:
-    """The jars of the last version that knows ZooKeeper."""
+    """The jars of the last version that supports ZooKeeper."""
     return jars(VERSION, Path(request.config.rootpath) / ".interop")
 
 
 @pytest.fixture
 def guide(request: pytest.FixtureRequest, kafka: Path, tmp_path: Path) -> Guide:
-    """The guide; the files of its commands are in the test's directory."""
+    """The guide. The files of its commands are in the directory of the test."""
     return Guide((Path(request.config.rootpath) / GUIDE).read_text(encoding="utf-8"), kafka, tmp_path)
 
 
@@ -262,7 +269,7 @@ def java_broker(kafka: Path, directory: Path, ensemble: str, number: int, protoc
 def our_broker(
     guide: Guide, directory: Path, ensemble: str, number: int, protocol: str, *, port: int | None = None
 ) -> OdradekBroker:
-    """With the guide's sample of properties, but for what is this machine's."""
+    """Brokers with the sample properties of the guide, except addresses and directories."""
     own = {"broker.id", "broker.rack", "listeners", "advertised.listeners", "zookeeper.connect", "log.dirs"}
     sample = {name: value for name, value in guide.properties.items() if name not in own}
     assert own <= guide.properties.keys()
@@ -272,20 +279,20 @@ def our_broker(
 
 
 class Load:
-    """An idempotent producer that writes numbers to each partition, and a group of one member that reads them.
+    """An idempotent producer that writes numbers to each partition, and a group with one member that reads them.
 
-    Nothing is lost, doubled or reordered when number N stands at offset N, of every partition, to the end.
+    No record is lost, duplicated or reordered if, in every partition, number N has offset N up to the end.
     """
 
     GROUP: Final = "readers"
     WINDOW: Final = 100
-    """Records of a partition that may be under way."""
+    """Maximum number of records of a partition that may be in flight."""
     EMPTY_POLLS: Final = 600
-    """In a row, a minute long: what is missing then is lost."""
+    """Maximum number of consecutive empty polls, which take a minute. Records that are missing then are lost."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.written = [0] * partitions
-        """Acknowledged by each partition."""
+        """Return the number of acknowledged records of each partition."""
         self.read = [0] * partitions
         self.assignments = 0
         self.wrong: list[str] = []
@@ -304,7 +311,7 @@ class Load:
             thread.join()
 
     def more(self) -> None:
-        """Return when each partition has acknowledged, and been read, fifty records further."""
+        """Return when fifty more records of each partition were acknowledged and read."""
         targets = [count + 50 for count in self.written]
 
         def is_done() -> bool:
@@ -332,7 +339,7 @@ class Load:
                     sent[number] += 1
             producer.poll(0.01)
         if producer.flush(60):
-            self.wrong.append("records were not acknowledged in the end")
+            self.wrong.append("records were not acknowledged before the timeout")
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         number = message.partition() or 0
@@ -367,7 +374,7 @@ class Load:
 
 
 class Keeper:
-    """A group that has committed offsets and no member: they are there as long as the group is."""
+    """A group with committed offsets and without members. The offsets exist as long as the group."""
 
     GROUP: Final = "keeper"
     OFFSETS: Final = (11, 22, 33, 44)
@@ -380,7 +387,7 @@ class Keeper:
         consumer.close()
 
     def check(self) -> None:
-        """The coordinator, whoever it is now, knows the offsets."""
+        """Check that the current coordinator has the offsets."""
         consumer = Consumer(self._settings)
         wanted = [TopicPartition(LOADED, number) for number in range(len(self.OFFSETS))]
         found: list[TopicPartition] = []
@@ -390,17 +397,17 @@ class Keeper:
                 found[:] = consumer.committed(wanted, timeout=10)
             return bool(found)
 
-        wait_until(answers, what="the coordinator's answer")
+        wait_until(answers, what="the response of the coordinator")
         consumer.close()
         assert [(part.offset, part.metadata) for part in found] == [(offset, "kept") for offset in self.OFFSETS]
 
 
 def exercise(cluster: Cluster, topic: str) -> None:
-    """A topic with a leader on each broker and all four as replicas is made, written, read and deleted."""
+    """Create a topic with replicas on all four brokers and a leader on each, write and read it, and delete it."""
     replicas = [[1, 3, 2, 4], [3, 1, 4, 2], [2, 4, 1, 3], [4, 2, 3, 1]]
     cluster.create(topic, replicas)
     first = {number: each[0] for number, each in enumerate(replicas)}
-    # Any broker may answer, and one of them may not have heard of the topic yet.
+    # Any broker may respond, and some may not know the topic yet.
     wait_until(lambda: cluster.leaders(topic) == first, what=f"the leaders of {topic}")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "compression.type": "lz4"})
     failures: list[object] = []
@@ -421,7 +428,7 @@ def exercise(cluster: Cluster, topic: str) -> None:
 
 
 def plan(guide: Guide, topics: Sequence[str]) -> None:
-    """Have Kafka's tool plan the move of topics to our brokers: `move.json`, and the way back in `back.json`."""
+    """Let Kafka's tool plan the move of topics to our brokers in `move.json`, and the move back in `back.json`."""
     wanted = {"version": 1, "topics": [{"topic": topic} for topic in topics]}
     guide.file("topics.json").write_text(json.dumps(wanted), encoding="utf-8")
     printed = guide.run("kafka-reassign-partitions.sh", "--generate")
@@ -432,7 +439,7 @@ def plan(guide: Guide, topics: Sequence[str]) -> None:
 
 
 def move(cluster: Cluster, name: str) -> None:
-    """Carry out a plan with the guide's commands; returns when the old brokers have no file of it any more."""
+    """Carry out a plan with the commands of the guide. Return when the old brokers have no file of the partitions."""
     guide = cluster.guide
     partitions = json.loads(guide.file(name).read_text())["partitions"]
     started = guide.run("kafka-reassign-partitions.sh", "--execute", name)
@@ -456,7 +463,7 @@ def move(cluster: Cluster, name: str) -> None:
 
 
 def left_on_java(guide: Guide) -> list[str]:
-    """Partitions that the Java brokers still have."""
+    """Return the partitions that the Java brokers still have."""
     told = json.loads(guide.run("kafka-log-dirs.sh", "--broker-list").splitlines()[-1])
     assert sorted(broker["broker"] for broker in told["brokers"]) == [*JAVA]
     return [
@@ -476,7 +483,7 @@ def test_a_loaded_cluster_moves_from_java_to_ours_and_back(
     brokers |= {number: our_broker(guide, tmp_path / f"broker-{number}", ensemble, number, protocol) for number in OURS}
     with Cluster(guide, tmp_path, ensemble, brokers) as cluster:
         cluster.start(*JAVA)
-        assert len(guide.run("kafka-transactions.sh", "list").splitlines()) <= 1, "nothing but a heading"
+        assert len(guide.run("kafka-transactions.sh", "list").splitlines()) <= 1, "only a heading"
         cluster.create(LOADED, [[1, 2], [2, 1], [1, 2], [2, 1]])
         with Load(cluster.bootstrap, 4) as load:
             load.more()
@@ -492,7 +499,7 @@ def test_a_loaded_cluster_moves_from_java_to_ours_and_back(
             cluster.start(*JAVA)
             load.more()
             assert cluster.controller() in OURS
-            # Java brokers have none in store since their start.
+            # Java brokers have not allocated a block since their start.
             assert len({*cluster.producer_ids()}) == len(JAVA + OURS)
             move(cluster, "back.json")
             load.more()
@@ -507,7 +514,7 @@ def test_a_loaded_cluster_moves_from_java_to_ours_and_back(
 
 
 def live_together(cluster: Cluster, load: Load) -> None:
-    """Both makes, first under a Java controller, then under one of ours, then under a Java one again."""
+    """The mixed cluster with a Java controller, then with our controller, then with a Java controller again."""
     assert cluster.controller() in JAVA
     assert len({*cluster.producer_ids()}) == len(JAVA + OURS)
     exercise(cluster, "under-java")
@@ -522,7 +529,7 @@ def live_together(cluster: Cluster, load: Load) -> None:
 
 
 def retire_java(cluster: Cluster, load: Load) -> None:
-    """Nothing is left on the Java brokers; they stop, and one of ours becomes the controller."""
+    """No replica is left on the Java brokers. They stop, and one of our brokers becomes the controller."""
     assert cluster.controller() in JAVA
     assert left_on_java(cluster.guide) == []
     for number in JAVA:
@@ -532,10 +539,10 @@ def retire_java(cluster: Cluster, load: Load) -> None:
 
 
 def check(load: Load) -> None:
-    """The consumer has read, in order, just what was acknowledged."""
+    """Check that the consumer has read exactly the acknowledged records, in order."""
     assert load.wrong == []
     assert load.read == load.written
-    # The group survived its coordinators: its member was never sent away.
+    # The group exists after all changes of its coordinator, and its member was never removed.
     assert load.assignments == 1
 
 

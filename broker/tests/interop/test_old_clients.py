@@ -1,7 +1,7 @@
-"""Clients of Apache Kafka 0.8.2 to 2.0, unchanged, produce and fetch, each what all the others and today's wrote.
+"""Unmodified clients of Apache Kafka 0.8.2 to 2.0 produce, and fetch the records of all other clients.
 
-One broker holds a topic in each record format; one Java process for each version writes to all of them with every codec
-that it knows, by each API that it has, and then reads them. What librdkafka of today reads is the measure.
+One broker has a topic in each record format. A Java process for each version writes to all topics with every codec and
+every API that it supports, and then reads them. The result must be the same as with the current librdkafka.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.0.1")
 SCALA_CLIENTS = VERSIONS[:-1]
-"""Those that still have the producer and the consumers of 0.8."""
+"""Versions that still have the producer and the consumers of 0.8."""
 JAVA_CONSUMERS = VERSIONS[1:]
 CODECS = ("none", "gzip", "snappy", "lz4")
 FORMATS = {"format-0": ("0.9.0", 0), "format-1": ("0.10.1", 1), "format-2": (None, 2)}
 """Topic, `message.format.version` and the magic byte that its entries must have on disk."""
 COUNT: Final = 12
-"""Records of each writer, codec and topic; the last one's value is null."""
+"""Number of records of each writer, codec and topic. The value of the last one is null."""
 LARGE: Final = "1048576"
 SOURCES = Path(__file__).with_name("java")
 
 
 class Read(NamedTuple):
-    """A record as a client tells it."""
+    """A record in the output of a client."""
 
     offset: int
     timestamp: int
@@ -72,7 +72,7 @@ class OldClient:
             )
 
     def ask(self, command: str, **arguments: str | int) -> list[str]:
-        """What the command tells."""
+        """Run a command and return its output."""
         given = {**self._common, **arguments}
         words = [command, *(f"{name}={value}" for name, value in given.items())]
         self._pipe(self._process.stdin).write(" ".join(words) + "\n")
@@ -103,7 +103,8 @@ class OldClient:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """One broker that heeds `message.format.version`, as those before protocol 3.0 do, and a topic of each format."""
+    """A broker with an inter-broker protocol below 3.0, which applies `message.format.version`; a topic of each
+    format."""
     topics = {
         name: {"partitions": 1, "replicas": 1, "config": {} if release is None else {"message.format.version": release}}
         for name, (release, _) in FORMATS.items()
@@ -126,7 +127,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 def clients(
     cluster: RunningCluster, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[str, OldClient]]:
-    """A process for each version; they start at the same time."""
+    """A process for each version. They are started at the same time."""
     directory = tmp_path_factory.mktemp("java")
 
     def start(version: str) -> OldClient:
@@ -142,19 +143,19 @@ def clients(
 
 
 def at_once(clients: Mapping[str, OldClient], work: Callable[[OldClient], None]) -> None:
-    """Let each version work, two at a time."""
+    """Run the work of each version, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, clients.values()))
 
 
 def writers() -> list[tuple[str, str]]:
-    """Everything that writes, as the begin of its keys, and its codec."""
+    """Return each writer, as the prefix of its keys, and its codec."""
     old = [(f"{version}/{api}/{codec}/", codec) for api, version in apis("produce") for codec in CODECS]
     return [*old, *((f"today/{codec}/", codec) for codec in CODECS)]
 
 
 def apis(kind: str) -> list[tuple[str, str]]:
-    """(class of `java/`, version) of each way to produce or to consume."""
+    """Return (class in `java/`, version) for each API to produce or consume."""
     if kind == "produce":
         return [("Produce", version) for version in VERSIONS] + [("OldProduce", version) for version in SCALA_CLIENTS]
     return [("Consume", version) for version in JAVA_CONSUMERS] + [("OldConsume", version) for version in SCALA_CLIENTS]
@@ -171,7 +172,7 @@ def write(client: OldClient) -> None:
 
 
 def write_today(bootstrap: str) -> None:
-    """The same with librdkafka, and headers."""
+    """Write with librdkafka, with headers."""
     failed: list[object] = []
     for codec in CODECS:
         producer = confluent_kafka.Producer(
@@ -192,7 +193,7 @@ def write_today(bootstrap: str) -> None:
 
 
 def read_today(bootstrap: str, topic: str) -> list[Read]:
-    """All records of a topic as librdkafka reads them."""
+    """Return all records of a topic, read with librdkafka."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "today", "check.crcs": True})
     try:
         partition = confluent_kafka.TopicPartition(topic, 0, 0)
@@ -209,7 +210,7 @@ def read_today(bootstrap: str, topic: str) -> list[Read]:
 
 
 def told_today(message: confluent_kafka.Message) -> Read:
-    """A record of librdkafka in the form of the others."""
+    """Return a record of librdkafka in the form of the other clients."""
     assert message.error() is None
     offset, key, value = message.offset(), message.key(), message.value()
     assert offset is not None
@@ -220,7 +221,7 @@ def told_today(message: confluent_kafka.Message) -> Read:
 
 @pytest.fixture(scope="module")
 def written(cluster: RunningCluster, clients: Mapping[str, OldClient]) -> Mapping[str, Sequence[Read]]:
-    """What stands in each topic once everybody has written."""
+    """Return the records of each topic after all clients have written."""
     at_once(clients, write)
     write_today(cluster.bootstrap)
     return {topic: read_today(cluster.bootstrap, topic) for topic in FORMATS}
@@ -270,7 +271,7 @@ def test_each_reads_what_all_wrote(
 def test_a_record_above_the_fetch_size_is_told(
     clients: Mapping[str, OldClient], written: Mapping[str, Sequence[Read]], version: str, topic: str
 ) -> None:
-    """KIP-74 spared later clients that: from Fetch 3 on the first record comes whole."""
+    """From Fetch 3 on (KIP-74), the first record is returned as a whole."""
     told = clients[version].ask("OldConsume", topic=topic, end=len(written[topic]), bytes=40)
     if version in ("0.8.2.2", "0.9.0.1", "0.10.0.1"):
         assert told == ["too large"]

@@ -1,4 +1,4 @@
-"""The settings that the broker knows are those of Apache Kafka 3.9: name, type, default, when each may change."""
+"""The broker's catalogue of settings corresponds to Apache Kafka 3.9: name, type, default and dynamic updates."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ DYNAMIC_ONLY: Final = {
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }
-"""Settings that Kafka reads from ZooKeeper alone."""
+"""Settings that Kafka only reads from ZooKeeper."""
 
 SYSTEM_PROPERTIES: Final = {"zookeeper.jute.maxbuffer", "zookeeper.sasl.client", "zookeeper.sasl.jaas.config"}
-"""What Kafka takes from Java's command line or its JAAS file."""
+"""Settings that Kafka gets from the command line of Java or from a JAAS file."""
 
 
 class Known(NamedTuple):
-    """What there is to compare of a setting."""
+    """The properties of a setting that are compared."""
 
     kind: str
     update: str
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 @pytest.fixture(scope="module")
 def of_kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, dict[str, Known]]:
-    """Every setting of brokers and topics, as Kafka's classes declare it."""
+    """Return every setting of brokers and topics that Kafka's classes declare."""
     folder = jars(VERSION, Path(pytestconfig.rootpath) / ".interop")
     directory = tmp_path_factory.mktemp("settings")
     compile_java(folder, [SOURCE], directory)

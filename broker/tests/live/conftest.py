@@ -1,4 +1,4 @@
-"""Clusters for tests that a single broker suffices for."""
+"""Clusters for tests that need only one broker."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from odradek.testing.running_cluster import RunningCluster
 
 @pytest.fixture
 def odradek_single(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
-    """One broker of the test's own."""
+    """A broker for one test."""
     return odradek_cluster_factory(brokers=1)

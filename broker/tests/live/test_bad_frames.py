@@ -1,4 +1,4 @@
-"""10,000 mutated frames of every API against a running broker: it lives, and nobody else notices."""
+"""10,000 mutated frames of every API sent to a broker: it keeps running, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1800)]
 FRAMES = 10_000
 FRAMES_PER_CONNECTION = 5
 TRIPS = 100
-"""Round trips of a neighbour after which nothing more is expected on a connection."""
+"""Number of requests of another client after which no more responses are expected on a connection."""
 GROWTH_LIMIT_BYTES = 48 << 20
-"""What fragmentation and caches may take; a leak of one frame's memory in a hundred would pass it many times over."""
+"""Memory for fragmentation and caches. A leak of the memory of one frame in a hundred would exceed it many times."""
 
 
 def resident_bytes(pid: int) -> int:
@@ -31,9 +31,9 @@ def resident_bytes(pid: int) -> int:
 
 
 async def throw(host: str, port: int, frames: list[bytes], has_served_others: Coroutine[Any, Any, None]) -> None:
-    """Send frames on one connection and read until the broker has had enough, has answered, or has served others.
+    """Send frames on one connection, and read until the broker closes it, has responded, or has served other clients.
 
-    A request may ask to wait for weeks, such as for the end of a topic that the broker was told of by an earlier frame.
+    A request may have a timeout of weeks, for example to wait for the deletion of a topic from an earlier frame.
     """
     reader, writer = await asyncio.open_connection(host, port)
 
@@ -70,7 +70,7 @@ async def test_mutated_frames(odradek_single: RunningCluster, seed: int) -> None
     async def keep_asking() -> None:
         nonlocal round_trips
         while not done.is_set():
-            # The frames may well tell the broker that its cluster is empty: it must answer, whatever it believes.
+            # A frame may have replaced the metadata by that of an empty cluster. The broker must respond nevertheless.
             await bystander.ask(ApiKey.METADATA, 9, {"topics": None, "allow_auto_topic_creation": False})
             answer = await bystander.ask(
                 ApiKey.API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "1"}
@@ -94,7 +94,7 @@ async def test_mutated_frames(odradek_single: RunningCluster, seed: int) -> None
                 await throw(host, int(port), frames, many_trips())
 
     asking = asyncio.create_task(keep_asking())
-    await attack(FRAMES // 5)  # caches, entity types and the like are made now
+    await attack(FRAMES // 5)  # caches and lazily created objects are created here
     before = resident_bytes(pid)
     seen = round_trips
     await attack(FRAMES)

@@ -1,4 +1,4 @@
-"""The command line against a real cluster, as a person or a script uses it."""
+"""The command line with a real cluster, as a person or a script uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Odradek = Callable[..., Result]
 
 @pytest.fixture
 def odradek(odradek_cluster: RunningCluster) -> Odradek:
-    """Runs a command; the bootstrap servers come by the environment."""
+    """Runs a command. The environment has the bootstrap servers."""
 
     def run(*arguments: str, stdin: str = "") -> Result:
         return subprocess.run(
@@ -44,14 +44,14 @@ def topic(odradek: Odradek, odradek_cluster: RunningCluster) -> Iterator[str]:
     name = f"cli-{uuid4().hex}"
     assert odradek("topic", "create", name, "-p", "2", "-r", "3", "-c", "retention.ms=-1").returncode == 0
     wait_until(lambda: has_leaders(odradek, name), what="leaders of every partition")
-    # Each command asks another broker, and each broker learns of the topic in its own time.
+    # Each command may use another broker, and the brokers learn of the topic at different times.
     wait_until(lambda: is_known_everywhere(odradek_cluster, name), what="the topic on every broker")
     yield name
     odradek("topic", "delete", name, "--if-exists")
 
 
 def is_known_everywhere(cluster: RunningCluster, name: str) -> bool:
-    """Whether every broker tells of a topic, with leaders, when it alone is asked."""
+    """Return whether the metadata of every broker has the topic and its leaders."""
 
     def tells(address: str) -> bool:
         topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=60).topics

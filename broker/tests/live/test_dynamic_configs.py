@@ -1,4 +1,4 @@
-"""Settings of brokers and topics that change while a cluster runs, and are there again after a restart."""
+"""Settings of brokers and topics that change while a cluster runs and are still effective after a restart."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ ALL = ConfigResource.broker()
 
 
 def set_to(name: str, value: str) -> ConfigChange:
-    """Give a setting this value."""
+    """Set a setting."""
     return ConfigChange(name=name, operation=SET, value=value)
 
 
 def delete(name: str) -> ConfigChange:
-    """Take a setting back."""
+    """Delete a setting."""
     return ConfigChange(name=name, operation=DELETE, value=None)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Two brokers that look at retention often."""
+    """Two brokers with a short retention check interval."""
     cluster = RunningCluster(
         tmp_path_factory.mktemp("cluster"),
         brokers=len(BROKERS),
@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 @pytest.fixture
 def admin(cluster: RunningCluster) -> Iterator[BlockingAdmin]:
-    """Asks the brokers; what it set for all of them is taken back."""
+    """An admin client. The defaults for all brokers that a test sets are deleted after it."""
     with BlockingClient(cluster.bootstrap) as client:
         admin = client.admin
         yield admin
@@ -64,7 +64,7 @@ def admin(cluster: RunningCluster) -> Iterator[BlockingAdmin]:
 
 @pytest.fixture
 def topic(cluster: RunningCluster) -> str:
-    """A partition on each broker."""
+    """A topic with a partition on each broker."""
     name = f"dynamic-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     placed = NewTopic(name, len(BROKERS), replica_assignment=[[number] for number in BROKERS])
@@ -73,14 +73,14 @@ def topic(cluster: RunningCluster) -> str:
 
 
 class Client:
-    """Produces to each partition and asks what it keeps."""
+    """Produces to each partition and reads what is in its log."""
 
     def __init__(self, cluster: RunningCluster, topic: str) -> None:
         self._settings = {"bootstrap.servers": cluster.bootstrap}
         self._topic = topic
 
     def produce(self, size: int) -> list[int | None]:
-        """The error of a record of this size, for each partition; None is success."""
+        """Produce a record of this size to each partition. Return the errors; None is success."""
         producer = confluent_kafka.Producer({**self._settings, "message.timeout.ms": SECONDS * 1000})
         outcomes: dict[int, int | None] = {}
         for partition in BROKERS:
@@ -96,7 +96,7 @@ class Client:
         return [outcomes[partition] for partition in BROKERS]
 
     def kept(self) -> list[int]:
-        """How many records each partition has."""
+        """Return the number of records of each partition."""
         consumer = confluent_kafka.Consumer({**self._settings, "group.id": "none"})
         try:
             bounds = [
@@ -109,7 +109,7 @@ class Client:
 
 
 def sources(admin: BlockingAdmin, key: str) -> list[tuple[str | None, int]]:
-    """Value and source of a setting, as each broker tells it."""
+    """Return value and source of a setting from each broker."""
     resources = [ConfigResource.broker(number) for number in BROKERS]
     found = admin.describe_configs(resources, keys=[key])
     return [(found[resource][key].value, found[resource][key].source) for resource in resources]
@@ -155,7 +155,8 @@ def test_one_brokers_own_setting_wins(cluster: RunningCluster, admin: BlockingAd
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_old_tools_write_into_zookeeper_is_applied(cluster: RunningCluster, topic: str, version: int) -> None:
-    """As kafka-configs --zookeeper of old releases: the znode, then a notice in the form of its time."""
+    """Do the same as `kafka-configs --zookeeper` of old releases: write the znode, then a notification in the old
+    format."""
     notice = {
         1: {"version": 1, "entity_type": "topics", "entity_name": topic},
         2: {"version": 2, "entity_path": f"topics/{topic}"},
@@ -180,7 +181,7 @@ LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.ma
 
 
 def with_listener(admin: BlockingAdmin, broker: ConfigResource, port: int) -> dict[str, str]:
-    """The broker's settings of listeners, and one more listener."""
+    """Return the broker's settings of listeners, with one more listener."""
     found = admin.describe_configs([broker], keys=list(LISTENERS))[broker]
     added = (f"OUTER://127.0.0.1:{port}", f"OUTER://127.0.0.1:{port}", "OUTER:PLAINTEXT")
     given = {name: found[name].value or found["listeners"].value for name in LISTENERS}
@@ -188,7 +189,7 @@ def with_listener(admin: BlockingAdmin, broker: ConfigResource, port: int) -> di
 
 
 def test_listeners_come_and_go(cluster: RunningCluster, admin: BlockingAdmin) -> None:
-    """By a request and by a notice of another tool; the broker is registered anew, and Metadata follows."""
+    """Change listeners by a request and by a notification of another tool. The registration and the metadata change."""
     broker = ConfigResource.broker(1)
     conflict = with_listener(admin, broker, cluster.address(0)[1])
     with pytest.raises(InvalidRequestError, match="another process listens there"):

@@ -1,4 +1,4 @@
-"""Brokers are killed and paused while a producer with acks=all writes: nothing acknowledged is lost."""
+"""Brokers are killed and paused while a producer with acks=all writes. No acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS_BETWEEN_FAULTS = 200
 
 
 class Writer:
-    """Sends numbered records one after the other and keeps what was acknowledged."""
+    """Sends numbered records, one at a time, and stores those that were acknowledged."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.acknowledged: list[bytes] = []
@@ -43,7 +43,7 @@ class Writer:
                 self._progress.notify_all()
 
     async def more(self) -> None:
-        """Return when as many records again were acknowledged."""
+        """Return when this many more records are acknowledged."""
         target = len(self.acknowledged) + RECORDS_BETWEEN_FAULTS
         async with asyncio.timeout(120), self._progress:
             await self._progress.wait_for(lambda: len(self.acknowledged) >= target)
@@ -68,7 +68,7 @@ async def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 
 def described(cluster: RunningCluster, topic: str) -> list[list[int]]:
-    """The in-sync sets that `odradek topic describe` shows."""
+    """Return the ISRs that `odradek topic describe` shows."""
     arguments = ["topic", "describe", topic, "--bootstrap-server", cluster.bootstrap, "--output", "json"]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
@@ -105,16 +105,17 @@ async def test_killed_leader_and_controller(odradek_cluster_factory: ClusterFact
             writing.cancel()
         acknowledged = writer.acknowledged
         found = await read_all(cluster.bootstrap, topic, len(acknowledged))
-    # One record may have been on its way when the writer was stopped.
+    # One record may have been in flight when the writer was stopped.
     assert found[: len(acknowledged)] == acknowledged
     assert len(found) <= len(acknowledged) + 1
 
 
 async def test_broker_that_outsleeps_its_session(odradek_cluster_factory: ClusterFactory) -> None:
-    """A paused leader is replaced; awake again it finds its session gone, registers anew, follows, and catches up."""
+    """A paused leader is replaced. When it continues, its session has expired: it registers again and catches up as a
+    follower."""
     cluster = await asyncio.to_thread(lambda: odradek_cluster_factory(brokers=3))
     topic = f"paused-{uuid4().hex[:8]}"
-    # A silent leader is noticed by the time-out of the request that it does not answer.
+    # Clients notice a paused leader by the timeout of a request.
     settings = ClientSettings.of(cluster.bootstrap, request_timeout_ms=3_000)
     async with Admin(settings) as admin, Producer(settings) as producer:
         await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])
@@ -137,7 +138,8 @@ async def test_broker_that_outsleeps_its_session(odradek_cluster_factory: Cluste
 
 
 async def test_a_dead_broker_is_spoken_for(odradek_cluster_factory: ClusterFactory) -> None:
-    """A broker process dies: its parent ends its session, and the others go on long before the session's time-out."""
+    """A broker process dies. Its parent ends its session, and the others continue long before the session would
+    expire."""
     session_seconds = 60
     cluster = await asyncio.to_thread(
         lambda: odradek_cluster_factory(brokers=3, config={"zookeeper.session.timeout.ms": session_seconds * 1000})

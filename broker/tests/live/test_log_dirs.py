@@ -1,4 +1,4 @@
-"""Replicas move between log directories while they are written to, and records are deleted, through stock clients."""
+"""Replicas move between log directories while records are appended, and records are deleted, with standard clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.java,
     pytest.mark.slow,
-    # kafka-python reads its schemas by functions of importlib that Python 3.11 deprecates and 3.13 brought back.
+    # kafka-python reads its schemas with functions of importlib that Python 3.11 deprecated and 3.13 restored.
     pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning"),
 ]
 
@@ -29,13 +29,13 @@ SECONDS = 90
 BROKERS = (0, 1, 2)
 SEGMENT_BYTES = 256 << 10
 RECORDS_AROUND = 1000
-"""Records before a move, and after it."""
+"""Number of records before a move, and of records after it."""
 VALUE_BYTES = 500
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Three brokers with two log directories each, in a hurry to remove what is deleted."""
+    """Three brokers with two log directories each, and with short delays of deletions."""
     cluster = RunningCluster(
         tmp_path_factory.mktemp("cluster"),
         brokers=len(BROKERS),
@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 class Writer:
-    """Sends numbered records with acks=all from a thread until it is told to stop."""
+    """Sends numbered records with acks=all from a thread until it is stopped."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = confluent_kafka.Producer(
@@ -89,7 +89,7 @@ class Writer:
         return note
 
     def more(self) -> None:
-        """Return when some records more were acknowledged."""
+        """Return when some more records are acknowledged."""
         target = len(self.acknowledged) + RECORDS_AROUND
         wait_until(lambda: len(self.acknowledged) >= target, what="progress of the producer")
 
@@ -120,9 +120,9 @@ def make_topic(cluster: RunningCluster) -> str:
 
 
 def places(admin: kafka.admin.KafkaAdminClient, topic: str) -> dict[int, dict[str, bool]]:
-    """Of each broker: in which directories the replica lies, and whether it only is on its way there.
+    """Return, for each broker, the directories of the replica and whether it is still being moved there.
 
-    Nothing while a broker cannot be asked: the client notices that one was stopped when it asks for the next time.
+    Return nothing while a broker does not answer: the client notices a stopped broker only at its next request.
     """
     import kafka.errors
 
@@ -184,7 +184,7 @@ def test_replicas_move_under_load_and_nothing_is_lost(
             lambda old=old: not [each for each in Path(old).iterdir() if each.name.startswith(topic)],  # type: ignore[misc]
             what="removal of the old log",
         )
-    # A broker that stops and comes back finds the replica where it moved to.
+    # After a restart, the broker finds the replica in the new directory.
     cluster.stop_broker(1)
     cluster.start_broker(1)
     wait_until(lambda: places(admin, topic) == wanted, what="the broker's return")
@@ -204,7 +204,7 @@ def test_records_are_deleted_on_every_replica(cluster: RunningCluster, admin: ka
     wish = confluent_kafka.TopicPartition(topic, 0, cut)
     (answer,) = client.delete_records([wish], request_timeout=SECONDS).values()
     assert answer.result(SECONDS).low_watermark == cut
-    # The answer came when all three replicas began there: what does not is on its way out.
+    # The response arrived when the logs of all three replicas began there. Segments before are being deleted.
     consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader"})
     assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), SECONDS) == (cut, end)
     consumer.close()

@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of three real brokers, read as Prometheus reads them, beside real traffic."""
+"""/metrics, /healthz and /readyz of three real brokers with traffic, read in the same way as Prometheus."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
 
 
 class Traffic(NamedTuple):
-    """A topic that was written once, replicated to all brokers, and read once."""
+    """A topic to which records were written once. It is replicated to all brokers and was read once."""
 
     topic: str
     scrapes: list[Scrape]
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum over all brokers."""
+        """Return the sum of all brokers."""
         return sum(scrape.value(name, **labels) for scrape in self.scrapes)
 
     def of_topic(self, suffix: str) -> float:
-        """A brokertopicmetrics counter of the topic, of all brokers."""
+        """Return a brokertopicmetrics counter of the topic, as the sum of all brokers."""
         return self.total(f"{TOPIC_METRICS}{suffix}_total", topic=self.topic)
 
 
 class Scrape:
-    """What one broker exposes."""
+    """The metrics of one broker."""
 
     def __init__(self, url: str) -> None:
-        """Read it now."""
+        """Read the metrics."""
         with urllib.request.urlopen(url, timeout=120) as response:
             assert response.headers["Content-Type"].startswith("text/plain")
             text = response.read().decode()
@@ -54,14 +54,14 @@ class Scrape:
             for family in self.families
             for sample in family.samples
         }
-        assert len(self.samples) == sum(len(family.samples) for family in self.families), "a series is given twice"
+        assert len(self.samples) == sum(len(family.samples) for family in self.families), "a series occurs twice"
 
     def value(self, name: str, **labels: str) -> float:
-        """One sample; 0 when this broker has none with these labels, as a sum in PromQL would have it."""
+        """Return a sample; 0 if there is none with these labels, as in a sum in PromQL."""
         return self.samples.get((name, *sorted(labels.items())), 0.0)
 
     def values(self, name: str) -> list[float]:
-        """All samples of a series, whatever their labels."""
+        """Return all samples of a series, with any labels."""
         return [value for key, value in self.samples.items() if key[0] == name]
 
 
@@ -114,7 +114,7 @@ def test_traffic_is_counted_once(traffic: Traffic) -> None:
     assert traffic.of_topic("messagesin") == RECORDS
     taken = traffic.of_topic("bytesin")
     assert RECORDS * len(VALUE) < taken < 2 * RECORDS * len(VALUE)
-    # Each record went to one consumer and two followers; only the first is traffic out.
+    # Each record was sent to one consumer and two followers. Only the former counts as bytes out.
     assert taken <= traffic.of_topic("bytesout") < 2 * taken
     assert traffic.of_topic("totalproducerequests") >= PARTITIONS
     assert traffic.of_topic("totalfetchrequests") >= PARTITIONS
@@ -134,7 +134,7 @@ def test_partitions_and_replicas_add_up(odradek_cluster: RunningCluster, traffic
     admin = AdminClient({"bootstrap.servers": odradek_cluster.bootstrap})
 
     def settled() -> bool:
-        # Other tests' topics may still be on their way out.
+        # Topics of other tests may still be in deletion.
         topics = admin.list_topics(timeout=120).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         now = Traffic(traffic.topic, scrape(odradek_cluster))

@@ -1,7 +1,6 @@
-"""Every series that dashboards and alerts for Kafka ask of a broker: labels and type, on real brokers with traffic.
+"""Labels and types of every series that dashboards and alerts for Kafka use, on real brokers with traffic.
 
-The table is what the dashboards ask for, written down here once more on purpose: the broker's own table of names could
-not tell that a name is wrong.
+The table of the series is repeated here on purpose: a wrong name in the broker's own table would not be noticed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TOPIC: Final = "asked-for"
 
 
 class Asked(NamedTuple):
-    """One series: its samples' name without `_total` or `_count`, its type, and the labels that it must have."""
+    """A series: the name of its samples without `_total` or `_count`, its type, and its required labels."""
 
     name: str
     kind: str
@@ -104,12 +103,12 @@ QUANTILES: Final = {"0.50", "0.75", "0.95", "0.98", "0.99", "0.999"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Two brokers that follow each other and flush, one of them the controller; the other was away for a moment."""
+    """Two brokers that follow each other and flush. One is the controller, and the other was restarted."""
     config = {"log.flush.scheduler.interval.ms": 100, "log.flush.interval.ms": 100}
     made = RunningCluster(tmp_path_factory.mktemp("asked"), brokers=2, config=config)
     made.start()
     try:
-        # A controller that begins after both have registered has seen neither come.
+        # A controller that is elected after both have registered has handled no registration.
         made.stop_broker(1)
         made.start_broker(1)
         traffic(made.bootstrap)
@@ -119,7 +118,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 def traffic(bootstrap: str) -> None:
-    """Produce, fetch in a group, and ask for something that is refused."""
+    """Produce, fetch in a group, and send a request that is refused."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, 4, 2)])[TOPIC].result(60)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
@@ -177,7 +176,7 @@ def test_topics_are_counted_broker_wide_too(scraped: list[dict[str, Metric]]) ->
 
 
 def value(broker: dict[str, Metric], name: str, sample: str = "", **labels: str) -> float:
-    """The sum of a series' samples that have these labels, at least."""
+    """Return the sum of those samples of a series that have at least these labels."""
     return sum(
         each.value
         for each in broker[name].samples
@@ -199,12 +198,13 @@ def test_the_parts_of_a_request_are_timed(scraped: list[dict[str, Metric]]) -> N
             longest = {
                 part: value(broker, f"{PREFIX}{part}timems", request=request, quantile="0.999") for part in PARTS
             }
-            # The sum of the parts' quantiles is above that of the sums, and each is at most a tenth off.
+            # The sum of the quantiles of the parts is above the quantile of the sums. Each quantile is accurate to a
+            # tenth.
             assert all(longest[part] <= longest["total"] * 1.21 for part in PARTS)
 
 
 def test_followers_wait_at_their_leaders(scraped: list[dict[str, Metric]]) -> None:
-    # A follower that has everything is answered after replica.fetch.wait.max.ms, 500 ms.
+    # A follower that has all records gets a response after replica.fetch.wait.max.ms, 500 ms.
     name = f"{PREFIX}remotetimems"
     assert max(value(broker, name, request="Fetch", quantile="0.999") for broker in scraped) > 100
     assert max(value(broker, f"{PREFIX}localtimems", request="Fetch", quantile="0.50") for broker in scraped) < 100
@@ -224,7 +224,7 @@ TOPICS: Final = "kafka_server_brokertopicmetrics_"
 
 
 def counted(cluster: RunningCluster, name: str, **labels: str) -> float:
-    """A counter of all brokers: broker-wide without labels, else of the samples that have them."""
+    """Return the sum of a counter over all brokers, of the samples with these labels."""
     return sum(
         sample.value
         for url in cluster.metrics_urls

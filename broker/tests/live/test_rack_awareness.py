@@ -1,4 +1,4 @@
-"""Consumers that say where they are read from the follower there (KIP-392), and from the leader when it dies."""
+"""Consumers with a rack id read from the follower in their rack (KIP-392), and from the leader after it died."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 120
 
 @pytest.fixture
 def racks(odradek_cluster_factory: ClusterFactory) -> Iterator[RunningCluster]:
-    """Brokers 0, 1, 2 in the racks r0, r1, r2."""
+    """Brokers 0, 1 and 2 in the racks r0, r1 and r2."""
     cluster = odradek_cluster_factory(brokers=3, config=SELECTOR)
     for broker_id in cluster.broker_ids:
         cluster.stop_broker(broker_id)
@@ -46,7 +46,7 @@ def racks(odradek_cluster_factory: ClusterFactory) -> Iterator[RunningCluster]:
 
 
 def bytes_out(cluster: RunningCluster, broker_id: int, topic: str) -> float:
-    """Bytes that the broker has sent to consumers of the topic."""
+    """Return the number of bytes that the broker has sent to consumers of the topic."""
     with urllib.request.urlopen(cluster.metrics_urls[broker_id], timeout=60) as response:
         text = response.read().decode()
     return sum(
@@ -86,10 +86,10 @@ async def until(poll: Callable[[], list[bytes]], found: list[bytes], count: int)
 
 
 async def prepared(cluster: RunningCluster, admin: Admin, producer: Producer) -> tuple[str, int]:
-    """A topic with records on all brokers, and a broker that does not lead it."""
+    """Create a topic with records on all brokers. Return it and a broker that does not lead it."""
     topic = f"racks-{uuid4().hex[:8]}"
     async with asyncio.timeout(DEADLINE_SECONDS):
-        # Each was started again: a topic on all of them can be made when the controller knows the last one, too.
+        # The brokers may have just been restarted. Wait until the controller knows all of them.
         while len((await admin.describe_cluster()).brokers) < len(cluster.broker_ids):
             pass
     await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])

@@ -1,4 +1,5 @@
-"""A loaded topic moves to other brokers and back, under fire: nothing acknowledged is lost, in its order."""
+"""A topic under load moves to other brokers and back while brokers are killed. No acknowledged record is lost or
+reordered."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ELECTION_NOT_NEEDED = 84
 
 
 class Writer:
-    """Sends numbered records, one at a time to each partition, and counts what was acknowledged."""
+    """Sends numbered records, one at a time to each partition, and counts those that were acknowledged."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.acknowledged = [0] * PARTITIONS
@@ -52,7 +53,7 @@ class Writer:
                 self._progress.notify_all()
 
     async def more(self) -> None:
-        """Return when a hundred more were acknowledged by each partition."""
+        """Return when a hundred more records of each partition are acknowledged."""
         targets = [count + RECORDS_BETWEEN_FAULTS for count in self.acknowledged]
         async with asyncio.timeout(120), self._progress:
             await self._progress.wait_for(
@@ -61,7 +62,7 @@ class Writer:
 
 
 async def ask(cluster: RunningCluster, admin: Admin, api_key: ApiKey, message: Message) -> Any:
-    """Ask the controller, whoever that is."""
+    """Send a request to the current controller."""
     host, port = cluster.address((await admin.describe_cluster()).controller_id)
     channel = await Channel.open(host, port)
     try:
@@ -72,7 +73,7 @@ async def ask(cluster: RunningCluster, admin: Admin, api_key: ApiKey, message: M
 
 
 async def wish(cluster: RunningCluster, admin: Admin, topic: str, targets: list[list[int] | None]) -> list[int]:
-    """Ask for replicas; the error code of each partition."""
+    """Request a reassignment. Return the error code of each partition."""
     parts = [{"partition_index": number, "replicas": target} for number, target in enumerate(targets)]
     message: Message = {"timeout_ms": 30_000, "topics": [{"name": topic, "partitions": parts}]}
     response = await ask(cluster, admin, ApiKey.ALTER_PARTITION_REASSIGNMENTS, message)
@@ -81,7 +82,8 @@ async def wish(cluster: RunningCluster, admin: Admin, topic: str, targets: list[
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask again until it holds; while the controller changes nobody can tell. Late, it fails with `what`."""
+    """Repeat until the condition holds. A request may fail while the controller changes. At the timeout, fail with
+    `what`."""
     try:
         async with asyncio.timeout(180):
             while True:
@@ -89,7 +91,7 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
                     if await condition():
                         return
     except TimeoutError:
-        raise AssertionError(f"{what} did not come in time") from None
+        raise AssertionError(f"timeout while waiting for {what}") from None
 
 
 async def described(admin: Admin, topic: str) -> TopicDescription:
@@ -110,7 +112,7 @@ async def read_all(bootstrap: str, topic: str) -> list[list[bytes]]:
 
 
 class Move:
-    """The steps of the test, one after the other."""
+    """The steps of the test, in order."""
 
     def __init__(self, cluster: RunningCluster, admin: Admin, topic: str, writer: Writer) -> None:
         self._cluster = cluster
@@ -125,12 +127,12 @@ class Move:
         return int(listed.error_code) == 0 and not listed.topics
 
     async def there(self) -> None:
-        """From 0 and 1 to 2 and 3, and not a directory stays behind."""
+        """Move from brokers 0 and 1 to 2 and 3. No directory of the old replicas remains."""
         assert await wish(self._cluster, self._admin, self._topic, [[2, 3], [3, 2], [2, 3]]) == [0, 0, 0]
         await until(self._is_still, "the end of the reassignment")
         await self._writer.more()
-        # The broker that is asked for metadata may hear of it after the controller.
-        await until(self._is_there, "leaders and replicas as they were wished")
+        # The broker that responds to the metadata request may learn of the end later than the controller.
+        await until(self._is_there, "the requested leaders and replicas")
         await until(self._is_gone_from_the_old_brokers, "the end of the old replicas")
 
     async def _is_there(self) -> bool:
@@ -143,7 +145,7 @@ class Move:
         return not {"broker-0", "broker-1"} & {part for path in found for part in path.parts}
 
     async def back(self) -> None:
-        """While a new replica is dead nothing is begun; while the controller dies it goes on."""
+        """A reassignment to a dead broker is refused. One in progress continues after the controller died."""
         await asyncio.to_thread(self._cluster.kill, 1)
         await until(self._has_lost_broker_1, "the end of broker 1")
         assert await self._wish_back() == [39] * PARTITIONS
@@ -158,7 +160,7 @@ class Move:
         await self._writer.more()
 
     async def _wish_back(self) -> list[int]:
-        """The answer of a controller: broker 1 may have been it, and metadata name it for a moment more."""
+        """Return the response of the controller. If it was broker 1, metadata may still name it for a short time."""
         answers: list[list[int]] = []
 
         async def is_answered() -> bool:
@@ -178,7 +180,7 @@ class Move:
         return all(set(part.isr) == {0, 1} for part in (await described(self._admin, self._topic)).partitions)
 
     async def prefer(self) -> None:
-        """The first replicas lead, and asked again nothing is to be done."""
+        """The preferred leaders are elected. A second request has nothing to do."""
         assert {part.leader for part in (await described(self._admin, self._topic)).partitions} <= {0, 1}
         assert set(await self._elected()) <= {0, ELECTION_NOT_NEEDED}
         await until(self._is_led_by_0, "the first replica as the leader of each partition")
@@ -212,6 +214,6 @@ async def test_a_loaded_topic_moves_there_and_back(odradek_cluster_factory: Clus
             writing.cancel()
         found = await read_all(cluster.bootstrap, topic)
     for number, count in enumerate(writer.acknowledged):
-        # One record may have been on its way when the writer was stopped.
+        # One record may have been in flight when the writer was stopped.
         assert found[number][:count] == [str(each).encode() for each in range(count)]
         assert len(found[number]) <= count + 1

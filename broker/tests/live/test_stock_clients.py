@@ -1,4 +1,4 @@
-"""Clients that people use, unchanged, against three real brokers: kcat, confluent-kafka, kafka-python and aiokafka."""
+"""Unmodified standard clients with three real brokers: kcat, confluent-kafka, kafka-python and aiokafka."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Records = list[tuple[bytes, bytes]]
 RECORDS: Records = [(f"key-{number % 17}".encode(), f"value {number}".encode()) for number in range(1000)]
 PARTITIONS = 3
 SECONDS = 90
-"""Longest wait for any one step; all of them together take a second or two."""
+"""Maximum wait of one step in seconds. All steps together usually take one or two."""
 
 
 def by_key(records: Records) -> dict[bytes, list[bytes]]:
-    """The values of each key in the order in which they came: a partition keeps it, a topic does not."""
+    """Return the values of each key in the order of their arrival, which is defined only within a partition."""
     found: dict[bytes, list[bytes]] = {}
     for key, value in records:
         found.setdefault(key, []).append(value)
@@ -71,7 +71,7 @@ async def test_kcat(odradek_cluster: RunningCluster, topic: str, codec: str) -> 
 async def test_kcat_lists_metadata_and_offsets(odradek_cluster: RunningCluster, topic: str) -> None:
     for arguments in ([], ["-t", topic]):
         async with asyncio.timeout(SECONDS):
-            # Whichever broker is asked learns of the topic soon.
+            # The broker that responds may not know the topic yet.
             told = f'topic "{topic}" with 3 partitions'.encode()
             while told not in (listed := await asyncio.to_thread(kcat, odradek_cluster, "-L", *arguments)):
                 pass
@@ -133,14 +133,14 @@ async def test_confluent_admin(odradek_cluster: RunningCluster, topic: str) -> N
         return str((await asyncio.wrap_future(admin.describe_configs([asked])[asked]))["retention.ms"].value)
 
     async with asyncio.timeout(SECONDS):
-        # The broker that is asked learns of the change from ZooKeeper, soon.
+        # The broker that responds may not have read the change from ZooKeeper yet.
         while await retention() != "7000000":
             pass
     more = confluent_kafka.admin.NewPartitions(topic, PARTITIONS + 2)
     await asyncio.wrap_future(admin.create_partitions([more])[topic])
 
 
-# kafka-python reads its schemas by functions of importlib that Python 3.11 deprecates and 3.13 brought back.
+# kafka-python reads its schemas with functions of importlib that Python 3.11 deprecated and 3.13 restored.
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 async def test_kafka_python(odradek_cluster: RunningCluster, topic: str) -> None:
     import kafka
@@ -206,7 +206,7 @@ async def test_aiokafka(odradek_cluster: RunningCluster, topic: str) -> None:
 
 
 def shared(consumers: list[aiokafka.AIOKafkaConsumer]) -> bool:
-    """Whether both members have partitions, and every partition has one of them."""
+    """Return whether both members have partitions, and each partition belongs to exactly one."""
     first, second = (consumer.assignment() for consumer in consumers)
     return bool(first and second) and not first & second and len(first | second) == PARTITIONS
 
@@ -214,7 +214,7 @@ def shared(consumers: list[aiokafka.AIOKafkaConsumer]) -> bool:
 def test_librdkafka_takes_the_absence_of_transactions_as_final(
     odradek_cluster: RunningCluster,
 ) -> None:
-    """A time-out would be another error."""
+    """A timeout would raise another error."""
     producer = confluent_kafka.Producer({"bootstrap.servers": odradek_cluster.bootstrap, "transactional.id": "mine"})
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         producer.init_transactions(SECONDS)

@@ -1,4 +1,4 @@
-"""Brokers with a listener for clients and one between brokers: what is accepted where, and who may come back."""
+"""Brokers with one listener for clients and one for brokers: accepted requests, and restarts with another address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Make = Callable[[int], tuple[OdradekBroker, int]]
 
 @pytest.fixture
 def make(odradek_zookeeper: str, tmp_path: Path) -> Iterator[Make]:
-    """Makes a broker of an id on new ports, with its metrics port; one that is made again has the data of the first."""
+    """Create a broker with an id on new ports, and its metrics port. If it is created again, it has the same data."""
     root, brokers = f"{odradek_zookeeper}/{uuid4().hex}", []
 
     def build(broker_id: int) -> tuple[OdradekBroker, int]:
@@ -93,7 +93,7 @@ def test_brokers_steer_each_other_by_their_own_listener_only(make: Make) -> None
     assert produce(first.port)
     assert asyncio.run(code_of_update(first.port)) == ClusterAuthorizationFailedError.code
     second.stop()
-    wait_until(lambda: leaders(admin) == {0}, what="the leadership of the broker that is left")
+    wait_until(lambda: leaders(admin) == {0}, what="the leadership of the remaining broker")
     assert produce(first.port)
 
 
@@ -109,6 +109,6 @@ def test_a_broker_with_another_address_waits_for_the_session_of_its_previous_run
         return (200, 200) in seen
 
     again.launch()
-    wait_until(has_started, what="the start under the same id")
+    wait_until(has_started, what="the start with the same id")
     assert (200, 503) in seen
     assert not again.errors()

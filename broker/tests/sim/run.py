@@ -1,12 +1,12 @@
 """`make sim`: replays a seed, or searches seeds for violations.
 
-    run.py --seed 46             replay: the whole trace, with the brokers' log lines in virtual time
-    run.py --seeds 1-2000        search these
-    run.py --hours 2             search new ones for so long
-    ... --output json            what was found as JSON lines, for a machine
-    ... --log-level DEBUG        more, or fewer, of the brokers' lines in a replay
+    run.py --seed 46             replay a seed: print the trace, with the log messages of brokers in virtual time
+    run.py --seeds 1-2000        search these seeds
+    run.py --hours 2             search new seeds for two hours
+    ... --output json            print the violations as JSON lines
+    ... --log-level DEBUG        set the level of the brokers' log messages in a replay
 
-Ends with status 1 when something was found.
+The exit status is 1 if a violation was found.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ HIGHEST_SEED = 10**9
 
 
 @click.command(help=__doc__)
-@click.option("--seed", type=int, help="Replay this one.")
-@click.option("--seeds", metavar="A-B", help="Search these, both included.")
-@click.option("--hours", type=float, help="Search new ones for so long.")
+@click.option("--seed", type=int, help="Replay this seed.")
+@click.option("--seeds", metavar="A-B", help="Search these seeds, including both ends.")
+@click.option("--hours", type=float, help="Search new seeds for this number of hours.")
 @click.option("--processes", type=click.IntRange(1), default=PROCESSES, show_default=True)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--log-level", default="INFO", show_default=True, help="Of the brokers, in a replay.")
+@click.option("--log-level", default="INFO", show_default=True, help="Level of the brokers' log messages in a replay.")
 def main(seed: int | None, seeds: str | None, hours: float | None, processes: int, output: str, log_level: str) -> None:
-    """See the module."""
+    """Replay a seed, or search seeds for violations. The exit status is 1 if a violation was found."""
     if sum(each is not None for each in (seed, seeds, hours)) != 1:
         raise click.UsageError("give one of --seed, --seeds and --hours")
     if seed is not None:
@@ -62,7 +62,7 @@ def main(seed: int | None, seeds: str | None, hours: float | None, processes: in
 
 
 class _InVirtualTime(logging.Formatter):
-    """A line as the trace has it: time, host, what."""
+    """Formats a log message like a line of the trace: time, host, text."""
 
     def format(self, record: logging.LogRecord) -> str:
         host = current_host()
@@ -75,7 +75,7 @@ class _InVirtualTime(logging.Formatter):
 
 
 def replay(seed: int, output: str, log_level: str) -> bool:
-    """Play one seed in the open; whether something is wrong."""
+    """Play one seed and print its trace. Return whether it has a violation."""
     if output == "json":
         logging.disable(logging.CRITICAL)
         outcome = play(seed)
@@ -94,7 +94,7 @@ def replay(seed: int, output: str, log_level: str) -> bool:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """A table needs more than the 80 columns that a file is taken to have."""
+    """Return a console. A table needs more than the 80 columns that rich uses for a file."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=WIDTH)
 
@@ -128,7 +128,7 @@ def _range(text: str) -> range:
     try:
         return range(int(first), int(last or first) + 1)
     except ValueError:
-        raise click.UsageError(f"{text!r} is no range of seeds: write 1-2000") from None
+        raise click.UsageError(f"{text!r} is not a range of seeds such as 1-2000") from None
 
 
 def _for_hours(hours: float, processes: int) -> Iterator[Outcome]:
@@ -138,7 +138,7 @@ def _for_hours(hours: float, processes: int) -> Iterator[Outcome]:
 
 
 def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
-    """Show what comes; whether something was found."""
+    """Print the results. Return whether a violation was found."""
     found: list[Outcome] = []
     kinds: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -168,7 +168,7 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         console.print(f"{kinds.total()} seeds played ({counts}), {len(found)} with a violation")
         console.print(
-            f"{sums['steps']} steps, {sums['records']} records, {sums['faults']} faults, {seconds} s of processor"
+            f"{sums['steps']} steps, {sums['records']} records, {sums['faults']} faults, {seconds} s of CPU time"
         )
         if found:
             console.print(_summary(sorted(found, key=lambda one: (one.invariant or "", one.seed))))

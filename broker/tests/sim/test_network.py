@@ -1,4 +1,4 @@
-"""The production listener and channel over the simulated network: order, delay, partitions, deaths."""
+"""The listener and the channel of the product with the simulated network: order, delay, partitions, dead hosts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PAYLOAD = bytes(range(256)) * 300
 
 
 def run(main: Callable[[SimulatedNetwork], Coroutine[Any, Any, None]], seed: int = 0) -> None:
-    """Run in virtual time on a network of its own; tasks of dead hosts may be left."""
+    """Run in virtual time with a separate network. Tasks of dead hosts may remain."""
     loop = SimulatedLoop(seed)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(main(loop.network))
 
 
 def frame(correlation_id: int, body: bytes = b"") -> list[bytes]:
-    """A Metadata request whose client id is null; the body is not looked at."""
+    """A Metadata request whose client id is null. The body is not decoded."""
     head = ApiKey.METADATA.to_bytes(2, "big") + b"\x00\x00" + correlation_id.to_bytes(4, "big") + b"\xff\xff"
     return [(len(head) + len(body)).to_bytes(4, "big"), head, body]
 
@@ -147,7 +147,7 @@ def test_a_host_that_dies_resets_its_streams() -> None:
 
 
 def test_a_stream_that_breaks_before_it_stands_is_refused() -> None:
-    """The answer that accepts it is held up, and then comes behind a reset."""
+    """The packet that accepts the connection is delayed and arrives after a reset."""
 
     async def main(network: SimulatedNetwork) -> None:
         server, client = Host("server"), Host("client")
@@ -204,7 +204,7 @@ def test_a_reader_that_pauses_holds_up_its_writer() -> None:
         channel = await connect(Host("client"), "server", request_ms=60_000)
         asked = [asyncio.create_task(ask(channel, PAYLOAD * 10)) for _ in range(5)]
         await asyncio.sleep(5)
-        assert len(waiting) == 1, "a request that is not pipelined is alone"
+        assert len(waiting) == 1, "without pipelining, there is only one request"
         while not all(task.done() for task in asked):
             while waiting:
                 request = waiting.pop()

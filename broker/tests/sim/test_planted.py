@@ -1,6 +1,7 @@
-"""Every planted fault is found by its seed, which is green without it: so the checkers see, and see the plant.
+"""The seed of each planted fault finds it, and passes without it. So the checkers detect violations, and the fault
+works.
 
-A plant that no longer does anything wrong fails its test, too.
+A planted fault that no longer has an effect also fails its test.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from odradek_testkit.simulation.world import World
 
 @pytest.fixture(autouse=True)
 def _silence() -> Iterator[None]:
-    """Logged tracebacks would keep whole worlds until their loops are long closed."""
+    """Disable logging: logged tracebacks would keep simulated worlds in memory after their event loops are closed."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -31,7 +32,7 @@ def verdict_without_plant(seed: int) -> str | None:
 
 
 def worlds_kept() -> set[int]:
-    """Which worlds somebody holds; those that another test keeps stay where they are, and so do their addresses."""
+    """Return the addresses of the worlds in memory. Those that another test keeps do not change."""
     gc.collect()
     return {id(each) for each in gc.get_objects() if isinstance(each, World)}
 
@@ -41,9 +42,9 @@ def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
     with planted(plant) as state:
         outcome = play(plant.seed)
-    assert state.bites, f"{plant.name} did nothing wrong in seed {plant.seed}: it no longer applies"
+    assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
-    assert worlds_kept() <= kept_before, "what ended in the middle would speak up in a later test"
+    assert worlds_kept() <= kept_before, "a run that ended early would fail in a later test"
     assert verdict_without_plant(plant.seed) is None
 
 

@@ -1,6 +1,6 @@
-"""Fixed seeds, played in every run of the tests: whole clusters under load and faults, and nothing is violated.
+"""Fixed seeds that every run of the tests plays: whole clusters with load and faults, without a violation.
 
-All that were chosen are played by the first test, in processes of their own, and each test looks at its own outcome.
+The first test plays the seeds of all selected tests in other processes, and each test checks the outcome of its seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEEDS = sorted({*LISTS["fixed"], *FOUND})
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
-    """Of the seeds whose tests run."""
+    """The outcomes of the seeds whose tests run."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == request.path]
     chosen = sorted({call.params["seed"] for call in calls if call is not None and "seed" in call.params})
     return {outcome.seed: outcome for outcome in play_many(chosen, PROCESSES)}
@@ -34,7 +34,7 @@ def outcomes(request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_is_violated(outcomes: Mapping[int, Outcome], seed: int) -> None:
     outcome = outcomes[seed]
-    assert outcome.violation is None, f"{outcome.text}\n\nit once found: {FOUND.get(seed, 'nothing')}"
+    assert outcome.violation is None, f"{outcome.text}\n\nthis seed once found: {FOUND.get(seed, 'nothing')}"
 
 
 def test_there_are_enough_of_each_kind() -> None:
@@ -44,7 +44,7 @@ def test_there_are_enough_of_each_kind() -> None:
 
 
 def test_runs_do_something(outcomes: Mapping[int, Outcome]) -> None:
-    """Over all that were played: a plan that does nothing violates nothing."""
+    """Check the sums of all seeds, because a run without operations has no violation."""
     if outcomes:
         assert all(outcome.acknowledged > 50 and outcome.generations > 0 for outcome in outcomes.values())
         assert sum(outcome.faults for outcome in outcomes.values()) > len(outcomes)

@@ -1,4 +1,4 @@
-"""Sessions of the simulated ensemble: suspension, resumption, expiry, death, and what watches see of them."""
+"""Sessions of the simulated ensemble: suspension, resumption, expiration, dead hosts, and watches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = ZkSettings(connect="simulated", session_timeout_ms=6_000, connection_
 
 
 class Bench:
-    """An ensemble and clients on hosts of their own."""
+    """An ensemble, and clients on separate hosts."""
 
     def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network

@@ -1,1 +1,2 @@
-"""The fault run: a real cluster under load, hurt at random, measured, and looked through afterwards."""
+"""The fault run: injects random faults into a real cluster under load, measures their effects, and checks the
+records."""

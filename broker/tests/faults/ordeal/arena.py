@@ -1,6 +1,6 @@
-"""The cluster that is hurt: three broker processes, a ZooKeeper, and how each fault is done to them and taken back.
+"""The cluster of a fault run: three broker processes and a ZooKeeper server. Starts and ends faults.
 
-Faults enter; signals, stops, starts and removed folders leave. `running` calls `begin` and `end` at their times.
+A fault is a signal, a stop or a removed directory. `running` calls `begin` and `end` at the times of the plan.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TOPIC: Final = "ordeal"
 
 
 class Arena:
-    """Open it to start everything; closing it leaves no process."""
+    """A context manager: `open` starts all processes, and closing ends them."""
 
     def __init__(self, directory: Path, *, partitions: int, timeouts: Timeouts) -> None:
-        """`directory`: for everything that is written."""
+        """`directory` gets all files."""
         self._directory: Final = directory
         self.zookeeper: Final = ZooKeeperServer(directory / "zookeeper", free_ports(1)[0], synchronous=False)
         self.cluster: Final = RunningCluster(
@@ -47,7 +47,7 @@ class Arena:
         self._until_end: Final = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start ZooKeeper and the brokers; returns when all serve and the topic is there."""
+        """Start ZooKeeper and the brokers. Return when all of them serve clients and the topic exists."""
         with ExitStack() as undo:
             undo.callback(self.zookeeper.stop)
             self.zookeeper.start()
@@ -60,24 +60,24 @@ class Arena:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop everything in order."""
+        """Stop all processes in order."""
         self._until_end.close()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Of the brokers, by id."""
+        """The addresses of the brokers by id."""
         return [self.cluster.address(broker) for broker in range(BROKERS)]
 
     def volume(self, broker: int) -> Path:
-        """A broker's only log directory."""
+        """Return the only log directory of a broker."""
         return Path(broker_directory(self._directory / "cluster" / "data", broker)) / "volume-0"
 
     def begin(self, fault: Fault) -> float:
-        """Do it; the monotonic time in seconds just before."""
+        """Begin a fault. Return the monotonic time in seconds just before."""
         return self._do(_BEGIN[fault.kind], fault)
 
     def end(self, fault: Fault) -> float:
-        """Take it back, as far as it does not mend itself; the time just before."""
+        """End a fault, if it does not end by itself. Return the monotonic time just before."""
         return self._do(_END[fault.kind], fault)
 
     def _do(self, action: Callable[[Arena, Fault], None], fault: Fault) -> float:
@@ -88,23 +88,23 @@ class Arena:
     # ------------------------------------------------------------------------------------------------ brokers
 
     def _runs(self, broker: int) -> bool:
-        """Whether it is there to be hurt: one that was hurt before may not have come back yet."""
+        """Return whether a broker is running. After an earlier fault, it may not have restarted yet."""
         return broker in self.cluster.pids
 
     def crash(self, fault: Fault) -> None:
-        """SIGKILL to the broker process; its parent speaks for it, and the cluster starts it again."""
+        """Send SIGKILL to the broker process. Its parent ends its session, and the cluster starts it again."""
         broker = _broker(fault)
         if self._runs(broker):
             self.cluster.crash(broker)
 
     def hang(self, fault: Fault) -> None:
-        """SIGSTOP to the broker process alone: its parent takes it for hanging, and kills it in the end."""
+        """Send SIGSTOP to the broker process only. Its parent detects that it hangs, and kills it."""
         broker = _broker(fault)
         if self._runs(broker):
             os.kill(self.cluster.broker_pids[broker], signal.SIGSTOP)
 
     def lose(self, fault: Fault) -> None:
-        """SIGKILL to the broker and its parent; returns when both have ended."""
+        """Send SIGKILL to the broker and its parent. Return when both have ended."""
         broker = _broker(fault)
         pid = self.cluster.broker_pids.get(broker)
         self.cluster.kill(broker)
@@ -112,19 +112,19 @@ class Arena:
             wait_until(lambda: _has_ended(pid), what=f"the end of broker {broker}")
 
     def pause(self, fault: Fault) -> None:
-        """SIGSTOP to both."""
+        """Send SIGSTOP to the broker and its parent."""
         broker = _broker(fault)
         if self._runs(broker):
             self.cluster.pause(broker)
 
     def resume(self, fault: Fault) -> None:
-        """SIGCONT to both."""
+        """Send SIGCONT to the broker and its parent."""
         broker = _broker(fault)
         if self._runs(broker):
             self.cluster.resume(broker)
 
     def stop(self, fault: Fault) -> None:
-        """SIGTERM, and wait for its end."""
+        """Send SIGTERM and wait until the process ends."""
         self.cluster.stop_broker(_broker(fault))
 
     def start(self, fault: Fault) -> None:
@@ -132,7 +132,7 @@ class Arena:
         self.cluster.start_broker(_broker(fault), wait=False)
 
     def wipe(self, fault: Fault) -> None:
-        """Stop it and take its disk away."""
+        """Stop the broker and remove its log directory."""
         if fault.hard:
             self.lose(fault)
         else:
@@ -142,7 +142,7 @@ class Arena:
     # ------------------------------------------------------------------------------------------------ ZooKeeper
 
     def stop_zookeeper(self, fault: Fault) -> None:
-        """SIGKILL or SIGTERM, and wait for its end."""
+        """Send SIGKILL or SIGTERM and wait until the process ends."""
         if fault.hard:
             self.zookeeper.child.kill()
         else:
@@ -161,11 +161,11 @@ class Arena:
         self.zookeeper.child.send(signal.SIGCONT)
 
     def nothing(self, fault: Fault) -> None:
-        """It mends itself."""
+        """Do nothing: the fault ends by itself."""
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether a process that is no child of ours has ended, collected by its parent or not."""
+    """Return whether a process that is not a child of this one has ended. It may be a zombie."""
     try:
         content = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1")
     except (FileNotFoundError, ProcessLookupError):
@@ -175,12 +175,12 @@ def _has_ended(pid: int) -> bool:
 
 def _broker(fault: Fault) -> int:
     if fault.broker is None:
-        raise ValueError(f"the fault {fault} befalls no broker")
+        raise ValueError(f"the fault {fault} does not affect a broker")
     return fault.broker
 
 
 _TOPIC_CONFIG: Final = {"min.insync.replicas": 2, "segment.bytes": 1 << 20}
-"""Segments are small, so that some are full within half an hour."""
+"""Settings with small segments, so that some are full within half an hour."""
 
 _Action = Callable[[Arena, Fault], None]
 

@@ -1,8 +1,8 @@
-"""Whether everything is there, once, in order: what was read against what was sent and acknowledged. Pure.
+"""Checks that every acknowledged record was read exactly once and in order. Pure.
 
-A reader hands over each record's place and number; sentences about what is wrong leave, a bounded number of them.
-Records of a partition are numbered from 0 by its only writer, and nothing but its records is in it: so offsets have
-no hole, and numbers follow one another.
+A reader adds the position and the number of each record. The result is a list of violations with a limited length. Each
+partition has one writer, which numbers its records from 0, and has no other records. So offsets have no gaps, and the
+numbers are consecutive.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ordeal.records import UNKNOWN_OFFSET, Acks, ForeignRecordError, read_value
 
 MOST_SENTENCES: Final = 20
-"""More are only counted."""
+"""Maximum number of violations that are stored. Further ones are only counted."""
 NEVER: Final = -2
-"""Offset of a record that was not acknowledged, or not found."""
+"""Offset of a record that was not acknowledged or not found."""
 
 
 class Order:
-    """One partition as it is read, from its beginning on."""
+    """The check of one partition, which is read from its beginning."""
 
     def __init__(self, partition: int) -> None:
         """Nothing was read yet."""
@@ -31,26 +31,28 @@ class Order:
         self.next_number = 0
 
     def see(self, offset: int, value: bytes | None) -> tuple[int, str | None]:
-        """The number of a record, and what is wrong with its place. Raises `ForeignRecordError`."""
+        """Return the number of a record and the violation, if there is one. Raises `ForeignRecordError`."""
         partition, number = read_value(value)
         if partition != self._partition:
             raise ForeignRecordError(f"a record of partition {partition} is in partition {self._partition}")
         wrong = None
         if offset != self.next_offset:
-            wrong = f"partition {partition}: offset {offset} came where {self.next_offset} was expected"
+            wrong = f"partition {partition}: the next offset was {offset}, expected {self.next_offset}"
         elif number < self.next_number:
-            wrong = f"partition {partition}: record {number} came again at offset {offset}, doubled or out of order"
+            wrong = (
+                f"partition {partition}: record {number} was read again at offset {offset}, duplicated or out of order"
+            )
         elif number > self.next_number:
             wrong = (
-                f"partition {partition}: record {number} came at offset {offset} where {self.next_number} was "
-                "expected, which is lost or out of order"
+                f"partition {partition}: record {number} was read at offset {offset}, expected {self.next_number}, "
+                "which is lost or out of order"
             )
         self.next_offset, self.next_number = offset + 1, max(self.next_number, number + 1)
         return number, wrong
 
 
 class Complaints:
-    """Sentences; of many only the first are kept."""
+    """Descriptions of violations. Only the first ones are stored."""
 
     def __init__(self) -> None:
         """None yet."""
@@ -58,31 +60,31 @@ class Complaints:
         self.count = 0
 
     def add(self, sentence: str | None) -> None:
-        """One more, unless there is none."""
+        """Add a violation; None is ignored."""
         if sentence is not None:
             self.count += 1
             if self.count <= MOST_SENTENCES:
                 self.sentences.append(sentence)
 
     def told(self) -> list[str]:
-        """What is shown."""
+        """Return the violations to show."""
         more = self.count - len(self.sentences)
         return self.sentences + ([f"and {more} more"] if more else [])
 
 
 class Reading:
-    """All partitions, read from their beginnings to their ends."""
+    """The check of all partitions."""
 
     def __init__(self, partitions: int) -> None:
         """Nothing was read yet."""
         self._orders: Final = [Order(partition) for partition in range(partitions)]
         self._found: Final = [array("q") for _ in range(partitions)]
-        """Offset by number; an array, since there may be millions."""
+        """Offset by number. It is an array, because there may be millions."""
         self.complaints: Final = Complaints()
         self.records = 0
 
     def see(self, partition: int, offset: int, value: bytes | None) -> None:
-        """A record that was read."""
+        """Add a record that was read."""
         self.records += 1
         try:
             number, wrong = self._orders[partition].see(offset, value)
@@ -97,7 +99,7 @@ class Reading:
             places[number] = offset
 
     def compare(self, acks: Acks) -> list[str]:
-        """After the last record: every sentence there is to say, with those about acknowledged records."""
+        """Return all violations after the last record, including those of acknowledged records."""
         for partition, places in enumerate(self._found):
             own = acks[acks["partition"] == partition]
             self._compare(partition, np.array(places, np.int64), own)

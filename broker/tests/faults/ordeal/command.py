@@ -1,7 +1,7 @@
-"""The command line of the fault run: what is run, a bar while it lasts, a table or JSON at the end.
+"""The command line of the fault run: options, a progress bar, a table or JSON at the end.
 
-Exit status 0 when every promise was kept, 1 with a sentence when not; then the folder with all logs stays,
-and is named.
+The exit status is 0 if there was no violation. Otherwise it is 1, the violations are printed, and the directory with
+all logs is kept.
 """
 
 from __future__ import annotations
@@ -34,24 +34,48 @@ console = Console(stderr=True)
 
 
 @click.command()
-@click.option("--minutes", default=30.0, show_default=True, type=click.FloatRange(0.1, 24 * 60), help="How long.")
-@click.option("--rounds", type=click.IntRange(1), help="End after so many faults of each kind, even if there is time.")
-@click.option("--seed", default=0, show_default=True, help="Faults of the same seed come in the same order.")
 @click.option(
-    "--only", multiple=True, type=click.Choice([kind.value for kind in Kind]), help="Only faults of this kind."
+    "--minutes",
+    default=30.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 24 * 60),
+    help="Duration of the run in minutes.",
 )
-@click.option("--partitions", default=50, show_default=True, type=click.IntRange(2, 1000), help="Of the loaded topic.")
+@click.option(
+    "--rounds", type=click.IntRange(1), help="End after this number of faults of each kind, even if there is time left."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Seed of the plan: the same seed gives the same faults in the same order.",
+)
+@click.option(
+    "--only", multiple=True, type=click.Choice([kind.value for kind in Kind]), help="Inject only faults of this kind."
+)
+@click.option(
+    "--partitions",
+    default=50,
+    show_default=True,
+    type=click.IntRange(2, 1000),
+    help="Number of partitions of the topic.",
+)
 @click.option("--rate", default=20.0, show_default=True, help="Records per second for each partition.")
-@click.option("--session-timeout-ms", default=6_000, show_default=True, help="Of the brokers' ZooKeeper sessions.")
+@click.option(
+    "--session-timeout-ms",
+    default=6_000,
+    show_default=True,
+    help="Timeout of the brokers' ZooKeeper sessions, in milliseconds.",
+)
 @click.option(
     "--output",
     type=click.Choice(["table", "markdown", "json"]),
     default="table",
     show_default=True,
-    help="What is printed.",
+    help="Format of the output.",
 )
-@click.option("--goals/--no-goals", default=True, help="Whether a time above its goal counts as a failure.")
-@click.option("--keep", is_flag=True, help="Keep all files even when all is well.")
+@click.option("--goals/--no-goals", default=True, help="Whether a time above its goal is a failure.")
+@click.option("--keep", is_flag=True, help="Keep all files even if there was no violation.")
 def main(
     *,
     minutes: float,
@@ -65,13 +89,15 @@ def main(
     goals: bool,
     keep: bool,
 ) -> None:
-    """Three brokers under load are killed, paused, stopped and wiped at random; nothing acknowledged may be lost.
+    """Kill, pause, stop and wipe three brokers under load at random. No acknowledged record may be lost.
 
-    Real processes with a real ZooKeeper: two producers (Odradek's own and librdkafka) write with acks=all and
-    idempotence, a consumer reads along, and what each fault costs is measured for each partition. Ctrl-C ends
-    everything and leaves nothing behind.
+    The brokers and ZooKeeper are real processes. Two producers (Odradek's and librdkafka) write with acks=all and
+    idempotence, a consumer reads all records, and the effect of each fault on each partition is measured. Ctrl-C ends
+    all processes and removes all files.
     """
-    logging.disable(logging.CRITICAL)  # Clients here lose their brokers all the time, on purpose.
+    logging.disable(
+        logging.CRITICAL
+    )  # The clients in this process lose their connections during faults, which is intended.
     signal.signal(signal.SIGTERM, _interrupt)
     settings = Settings(
         seed=seed,
@@ -93,7 +119,7 @@ def main(
         wanted = True
         raise click.ClickException(f"{error}\nAll logs are in {directory}.") from error
     except KeyboardInterrupt:
-        console.print("[bold]Interrupted: everything was taken down.[/]")
+        console.print("[bold]Interrupted: all processes were stopped.[/]")
         sys.exit(130)
     except BaseException:
         wanted = True
@@ -133,7 +159,7 @@ def _judge(report: Report, directory: Path, *, goals: bool, kept: bool) -> None:
 
 
 def rendered(report: Report, output: str) -> str:
-    """The text of a report."""
+    """Return the text of a report."""
     rows = summaries(report.outcomes, report.settings.timeouts)
     if output == "json":
         return json.dumps(_content(report), indent=1) + "\n"

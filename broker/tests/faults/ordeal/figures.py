@@ -1,7 +1,7 @@
-"""What was measured, by kind of fault, against the goals: values, a table, JSON. Pure.
+"""Summarizes the measurements by kind of fault and compares them with the goals: values, a table, JSON. Pure.
 
-`running` adds an `Outcome` for each episode; `Summary` rows and the text leave. Invariants: an episode of overlapping
-faults counts for no kind, since nobody can tell which of them it was that a client waited for; a figure that was not
+`running` adds an `Outcome` for each episode. The results are `Summary` rows and the text. Invariants: an episode of
+overlapping faults counts for no kind, because it is unknown which of them made a client wait; a value that was not
 measured is None, never 0.
 """
 
@@ -21,24 +21,25 @@ _GIVEN_BACK: Final = "preferred election"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One episode as clients felt it. Times in milliseconds."""
+    """The effect of one episode on clients. Times are in milliseconds."""
 
     number: int
     faults: tuple[Fault, ...]
     began_s: float
-    """Since the start of the run."""
+    """Time since the start of the run."""
     led: tuple[float, ...]
-    """Longest time without an acknowledgement of each partition that the broker led; all of them, without a broker."""
+    """Longest time without an acknowledgement of each partition that the broker led, or of all if it was not a
+    broker."""
     others: tuple[float, ...]
-    """The same of the other partitions, whose leader stayed."""
+    """The same for the other partitions, whose leaders did not change."""
     elsewhere: tuple[float, ...]
-    """For each partition that the broker led: when some broker first told of another leader. Of those that moved."""
+    """For each partition that the broker led and that got another leader: the time until a broker named that leader."""
     quiet: tuple[float, ...]
-    """The same of each partition just before the fault: what the measure itself takes."""
+    """The same just before the fault: the part of the time that the measurement adds."""
     given_back: tuple[float, ...]
-    """The same of each partition whose leadership had gone back to its first replica before, by an election."""
+    """The same for partitions whose leadership was moved back to the preferred leader before."""
     whole_ms: float
-    """From the fault until every replica was in sync again."""
+    """Time from the fault until every replica was in sync again."""
 
     @property
     def is_mixed(self) -> bool:
@@ -62,11 +63,11 @@ class Summary:
     others_max_ms: float | None = None
     whole_p50_ms: float | None = None
     missed: int = 0
-    """Episodes in which a partition waited longer than the goal."""
+    """Number of episodes in which a partition waited longer than the goal."""
 
 
 def missed(outcome: Outcome, timeouts: Timeouts) -> str | None:
-    """The sentence about a goal that an episode did not reach."""
+    """Return a description of the goal that an episode missed; None if it missed none."""
     if outcome.is_mixed or not outcome.led:
         return None
     fault = outcome.faults[0]
@@ -74,11 +75,11 @@ def missed(outcome: Outcome, timeouts: Timeouts) -> str | None:
     worst = max(outcome.led)
     if goal is None or worst <= goal:
         return None
-    return f"episode {outcome.number}, {fault}: a partition waited {worst:.0f} ms, allowed are {goal:.0f} ms"
+    return f"episode {outcome.number}, {fault}: a partition waited {worst:.0f} ms, but the goal is {goal:.0f} ms"
 
 
 def summaries(outcomes: Sequence[Outcome], timeouts: Timeouts) -> list[Summary]:
-    """Quiet times, then each kind that was tried, then what overlapped."""
+    """Return the rows: times without a fault, then each kind, then overlapping faults."""
     rows = [
         *_plain_row(_QUIET, [outcome.quiet for outcome in outcomes]),
         *_plain_row(_GIVEN_BACK, [outcome.given_back for outcome in outcomes]),
@@ -96,7 +97,7 @@ def summaries(outcomes: Sequence[Outcome], timeouts: Timeouts) -> list[Summary]:
 
 
 def _plain_row(title: str, measured: Sequence[Sequence[float]]) -> list[Summary]:
-    """The row of what is no fault, if it was measured at all."""
+    """Return the row of measurements without a fault, if there are any."""
     times = [time for each in measured for time in each]
     if not times:
         return []
@@ -143,7 +144,7 @@ HEADINGS: Final = (
 
 
 def cells(row: Summary) -> tuple[str, ...]:
-    """A row as text, times in milliseconds."""
+    """Return a row as text, with times in milliseconds."""
     worst = _number(row.max_ms) + (f" {MISSED} {row.missed}×" if row.missed else "")
     return (
         row.title,
@@ -164,13 +165,13 @@ def _number(value: float | None) -> str:
 
 
 def markdown(rows: Iterable[Summary]) -> str:
-    """The table for a document."""
+    """Return the table in Markdown."""
     lines = [HEADINGS, ("---",) + ("---:",) * (len(HEADINGS) - 1), *map(cells, rows)]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def plain(value: Any) -> Any:
-    """A dataclass of this package for JSON, kinds by their names."""
+    """Convert a dataclass of this package for JSON, with the names of kinds."""
     if isinstance(value, Kind):
         return value.value
     if isinstance(value, float):

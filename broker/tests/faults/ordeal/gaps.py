@@ -1,9 +1,9 @@
-"""Unavailability: for each partition the longest time without an acknowledgement. Pure.
+"""Computes unavailability: the longest time without an acknowledgement of each partition. Pure.
 
-The load asks each partition many times a second, whatever becomes of the earlier questions. How long a partition could
-not be written is the longest time between two acknowledgements in a row, counted from the fault where it is the first.
-So it never shows too little, and up to one interval of the load plus a usual round trip too much: the row of quiet
-times in the table tells how much that is.
+The load sends records to each partition many times a second and does not wait for earlier ones. The unavailability of a
+partition is the longest time between two consecutive acknowledgements; the first interval begins at the fault. So the
+value is never too low. It may be too high by one interval of the load and a round trip, which the row of times without
+a fault in the table shows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ordeal.records import Acks
 
 
 def longest_gaps(acks: Acks, partitions: int, begin: float, end: float) -> NDArray[np.float64]:
-    """Milliseconds for each partition, between the monotonic times `begin` and `end` in seconds.
+    """Return the milliseconds for each partition between the monotonic times `begin` and `end`, in seconds.
 
-    A partition without an acknowledgement has the whole time. `ValueError` when the end is before the beginning.
+    For a partition without an acknowledgement, it is the whole time. Raises `ValueError` if `end` is before `begin`.
     """
     if end < begin:
-        raise ValueError("a time cannot end before it begins")
+        raise ValueError("the end is before the beginning")
     inside = acks[(acks["at"] > begin) & (acks["at"] <= end)]
     found = np.empty(partitions)
     for partition in range(partitions):

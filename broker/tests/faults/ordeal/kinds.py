@@ -1,6 +1,6 @@
-"""What may happen to a cluster: the kinds of faults, how long each lasts, and what is allowed to clients then. Pure.
+"""The kinds of faults: their duration, and the goal for the waiting time of clients. Pure.
 
-`plan` draws faults by this table, `field` carries them out, `figures` holds what was measured against the goals.
+`plan` chooses faults from this table, `arena` carries them out, and `figures` compares measurements with the goals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """A way to hurt the cluster; the value is its name on the command line and in reports."""
+    """A kind of fault. The value is its name on the command line and in reports."""
 
     CRASH = "crash"
     HANG = "hang"
@@ -27,15 +27,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """What is so about a kind."""
+    """The properties of a kind of fault."""
 
     title: str
     lasting: tuple[float, float]
-    """Least and greatest time until it is taken back, in session time-outs."""
+    """Minimum and maximum duration, in session timeouts."""
     on_broker: bool = True
-    """Whether it befalls one broker, else ZooKeeper."""
+    """Whether it affects one broker; otherwise it affects ZooKeeper."""
     takes_data: bool = False
-    """A replica is gone: everything must be in sync, and nothing else may be wrong."""
+    """Whether a replica is lost, so that all replicas must be in sync before and no other fault may overlap."""
 
 
 TRAITS: Final[dict[Kind, Trait]] = {
@@ -54,21 +54,21 @@ TRAITS: Final[dict[Kind, Trait]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that is done to the cluster."""
+    """A fault of an episode."""
 
     kind: Kind
     broker: int | None = None
-    """Whom it befalls; None: ZooKeeper."""
+    """The broker that it affects; None for ZooKeeper."""
     after_ms: float = 0.0
-    """When it begins, from the beginning of its episode."""
+    """Milliseconds from the beginning of the episode to that of the fault."""
     lasting_ms: float = 0.0
-    """How long it lasts; 0 is at once, or until it mends itself."""
+    """Milliseconds that it lasts. 0 if it has no duration or ends by itself."""
     hard: bool = False
-    """SIGKILL where SIGTERM would do: a broker before its disk is wiped, a ZooKeeper that restarts."""
+    """Whether SIGKILL is used instead of SIGTERM: for a broker before its disk is wiped, and a restart of ZooKeeper."""
 
     @property
     def trait(self) -> Trait:
-        """What is so about its kind."""
+        """The properties of its kind."""
         return TRAITS[self.kind]
 
     def __str__(self) -> str:
@@ -79,24 +79,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """What a cluster is set to, as far as it decides how long something may take."""
+    """The settings of a cluster that determine maximum durations."""
 
     session_ms: float
     hang_ms: float
 
 
 MACHINE_SLACK_MS: Final = 2_000.0
-"""Beyond the session's time-out, for a machine that is lost."""
+"""Additional time, after the session timeout, when a machine is lost."""
 CRASH_GOAL_MS: Final = 2_000.0
 SHUTDOWN_GOAL_MS: Final = 300.0
 _STACKS_MS: Final = 1_000.0
-"""A parent gives a hanging broker so long to write its stacks."""
+"""Time in which a hanging broker can print its stacks before its parent kills it."""
 
 
 def goal_ms(fault: Fault, timeouts: Timeouts) -> float | None:
-    """How long clients of the broker's partitions may wait at most; None where nothing is promised.
+    """Return the goal for the wait of clients of the broker's partitions; None if there is none.
 
-    A broker that is killed before its disk is wiped has no parent to speak for it either: it is a lost machine.
+    If a broker is killed before its disk is wiped, its parent is killed, too, so it counts as a lost machine.
     """
     kind = Kind.MACHINE if fault.kind is Kind.WIPE and fault.hard else fault.kind
     goals = {

@@ -1,9 +1,8 @@
-"""Which faults come in which order: drawn from a seed, without end. Pure.
+"""Plans an infinite sequence of faults from a seed. Pure.
 
-A seed and what the cluster is enter; episodes leave. Called by `running`, which plays them one after the other and
-waits between two until the cluster is whole. Invariants: every kind comes once before any comes again; two faults of
-an episode never befall the same thing, nor more brokers than may be missing while a quorum stands; a fault that takes
-data is alone.
+Takes a seed and the properties of the cluster, and yields episodes. `running` plays them in order, and waits after each
+until all replicas are in sync. Invariants: every kind occurs once before any occurs again; two faults of an episode
+never affect the same process, or more brokers than may fail; a fault that loses data does not overlap with others.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Final, NamedTuple
 from ordeal.kinds import TRAITS, Fault, Kind
 
 TOGETHER: Final = 0.2
-"""Share of the episodes in which a second fault may come before the first is over."""
+"""Fraction of the episodes in which a second fault may begin before the first one ends."""
 
 
 class Step(NamedTuple):
-    """A fault begins or ends, so long after the beginning of its episode."""
+    """The begin or the end of a fault, with the time since the beginning of the episode."""
 
     at_ms: float
     ends: bool
@@ -29,18 +28,19 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """What happens between two times at which the cluster is whole."""
+    """The faults between two times at which all replicas are in sync."""
 
     number: int
     faults: tuple[Fault, ...]
 
     @property
     def is_mixed(self) -> bool:
-        """Whether faults overlap, so that no time can be put down to one of them."""
+        """Whether faults overlap, so that a measured time does not belong to one of them."""
         return len(self.faults) > 1
 
     def steps(self) -> list[Step]:
-        """What is done when, in the order of time; a fault ends after it began, however short it is."""
+        """Return the begins and ends of faults in order. Each fault begins before it ends, even if it has no
+        duration."""
         steps = [
             Step(fault.after_ms + ends * fault.lasting_ms, ends, fault)
             for fault in self.faults
@@ -54,7 +54,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What the plan is drawn for."""
+    """The input of a plan."""
 
     seed: int
     brokers: int
@@ -64,7 +64,7 @@ class Draw:
 
 
 def episodes(draw: Draw) -> Iterator[Episode]:
-    """The episodes of a seed, without end. `ValueError` without kinds or brokers."""
+    """Yield the episodes of a seed, without end. Raises `ValueError` if there are no kinds or no brokers."""
     if not draw.kinds or draw.brokers < 1:
         raise ValueError("a plan needs kinds of faults and brokers")
     chance = Random(draw.seed)

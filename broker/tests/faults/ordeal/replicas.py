@@ -1,7 +1,7 @@
-"""Whether all replicas hold the same bytes, and whether each one's files are sound, after the brokers have stopped.
+"""Checks, after the brokers have stopped, that all replicas have the same bytes and that their files are valid.
 
-Log directories by broker enter; sentences leave. Segments of replicas may begin at different offsets, since followers
-get several batches at once: what must be equal is the bytes of all segments in a row.
+Takes the log directories by broker, and returns violations. Segments of replicas may begin at different offsets,
+because followers get several batches at once, so the concatenated bytes of all segments are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def differences(volumes: Mapping[int, Path], topic: str, partitions: int) -> list[str]:
-    """A sentence for each partition whose replicas differ. Every log must begin at offset 0."""
+    """Return a violation for each partition whose replicas differ. Every log must begin at offset 0."""
     wrong = []
     for number in range(partitions):
         logs = {broker: _digest(volume / f"{topic}-{number}") for broker, volume in volumes.items()}
@@ -41,7 +41,7 @@ def _digest(directory: Path) -> tuple[int, str]:
 
 
 def damages(volumes: Mapping[int, Path]) -> list[str]:
-    """What `odradek log verify` calls an error."""
+    """Return the errors of `odradek log verify`."""
     report = verify(list(volumes.values()), deep=False, jobs=None, progress=lambda done, total: None)
     return [
         f"{finding.path}: {finding.check}: {finding.text}"

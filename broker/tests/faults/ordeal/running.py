@@ -1,8 +1,8 @@
-"""One run from start to finish: cluster, load, faults, healing, and the look at what is there afterwards.
+"""Runs a fault run from start to end: cluster, load, faults, recovery, and the checks afterwards.
 
-`Settings` enter; a `Report` leaves, or the `OdradekError` that ended the run early. Called by `command`
-and by the test. Bounded: each wait has a deadline, the load its rate, the run its minutes or rounds. Closing ends every
-process, whatever happened.
+Takes `Settings`, and returns a `Report` or raises the `OdradekError` that ended the run early. `command` and the test
+call it. Each wait has a deadline, the load has a rate, and the run has a maximum of minutes or rounds. Closing ends
+every process, also after an error.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from ordeal.sightings import Sightings
 from ordeal.watching import Watch
 
 REQUEST_TIMEOUT_MS: Final = 3_000
-"""Of the clients. A silent broker is noticed by it, as by any client of Kafka's; their default is ten times this."""
+"""Request timeout of the clients, with which they notice a paused broker. Kafka's default is ten times as long."""
 
 HEAL_SECONDS: Final = 180.0
 _END_SECONDS: Final = 600.0
 _QUIET_SECONDS: Final = 2.0
 _AFTER_SECONDS: Final = 0.5
-"""For the acknowledgements of an episode to come into the ledgers."""
+"""Time in which the acknowledgements of an episode are written to the ledgers."""
 _LOOK_SECONDS: Final = 0.05
 _ELECT_SECONDS: Final = 5.0
 _FRESH_SECONDS: Final = 1.0
-"""An answer of a broker may be so old."""
+"""Maximum age of a response of a broker."""
 _OTHER_CLIENT: Final = 5
-"""One of so many partitions is written by librdkafka. It sends a request for each partition, at most five at once when
-it is idempotent: with many partitions its own queue would be what is measured."""
+"""librdkafka writes to one of this number of partitions. It sends a request for each partition, and an idempotent
+producer has at most five in flight. With many partitions, the delay of its queue would be measured."""
 
 _NEVER: Final = threading.Event()
-"""Faults have their times, and what lies between them is waited for; the load goes on."""
+"""Faults begin and end at their times, and the run waits in between. The load continues."""
 
 
 class NotWholeError(OdradekError):
-    """The cluster did not heal in time."""
+    """The cluster did not recover in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is run."""
+    """The settings of a run."""
 
     seed: int = 0
     minutes: float = 30.0
     rounds: int | None = None
-    """After so many rounds of all kinds it ends, even if there is time."""
+    """Maximum number of rounds of all kinds, even if there is time left."""
     partitions: int = 50
     rate: float = 20.0
     """Records per second for each partition."""
@@ -69,39 +69,39 @@ class Settings:
     kinds: tuple[Kind, ...] = tuple(Kind)
     together: float = TOGETHER
     heal_seconds: float = HEAL_SECONDS
-    """Within this the cluster must be whole again after each episode."""
+    """Time in which all replicas must be in sync again after each episode."""
 
     @property
     def timeouts(self) -> Timeouts:
-        """Those that decide how long something may take."""
+        """The settings that determine maximum durations."""
         return Timeouts(session_ms=self.session_ms, hang_ms=self.hang_ms)
 
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a run came to; `broken` and `missed` are sentences."""
+    """The result of a run."""
 
     settings: Settings
     outcomes: list[Outcome] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """Promises of correctness that were not kept. Must be empty."""
+    """Violations. Must be empty."""
     missed: list[str] = field(default_factory=list)
-    """Goals for times that were not reached."""
+    """Goals for times that were missed."""
     sent: int = 0
     acknowledged: int = 0
     read_back: int = 0
     followed: int = 0
     late_ms: float = 0.0
-    """The longest time by which a load process was late by itself: less than this no figure can tell."""
+    """The maximum delay that a load process caused by itself. Shorter times cannot be measured."""
     seconds: float = 0.0
 
 
 Progress = Callable[[float, str], None]
-"""Told the seconds since the first fault, and what is done now."""
+"""Called with the seconds since the first fault and a description of the current step."""
 
 
 def run(settings: Settings, directory: Path, progress: Progress) -> Report:
-    """Play it. Everything is written below `directory`, which is the caller's to remove or to keep."""
+    """Run. All files are written below `directory`, which the caller removes or keeps."""
     report = Report(settings=settings)
     with ExitStack() as everything:
         arena = everything.enter_context(Arena(directory, partitions=settings.partitions, timeouts=settings.timeouts))
@@ -120,7 +120,7 @@ def run(settings: Settings, directory: Path, progress: Progress) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Clients:
-    """The processes beside the cluster."""
+    """The client processes."""
 
     loads: tuple[Client, ...]
     ledgers: tuple[Path, ...]
@@ -156,7 +156,7 @@ def _clients(arena: Arena, settings: Settings, directory: Path) -> Iterator[_Cli
 
 
 class _Ordeal:
-    """The run while it lasts."""
+    """The state of a run."""
 
     def __init__(self, settings: Settings, arena: Arena, watch: Watch, clients: _Clients, progress: Progress) -> None:
         self._settings = settings
@@ -166,9 +166,9 @@ class _Ordeal:
         self._progress = progress
         self._began = time.monotonic()
         self._places = dict.fromkeys(clients.ledgers, 0)
-        """How far each ledger was read."""
+        """Number of entries of each ledger that were read."""
         self._loaded: set[int] = set()
-        """Partitions that were acknowledged at all."""
+        """Partitions with at least one acknowledgement."""
         self._doing = ""
         self._elected = "there was none"
 
@@ -193,7 +193,7 @@ class _Ordeal:
             try:
                 report.outcomes.append(self._episode(episode))
             except NotWholeError as error:
-                # What was acknowledged must be there all the same, and what was measured holds.
+                # Acknowledged records must exist nevertheless, and the measurements are valid.
                 report.broken.append(f"episode {episode.number}: {error}")
                 break
         report.seconds = self._now()
@@ -239,7 +239,8 @@ class _Ordeal:
         )
 
     def _settle(self) -> tuple[float, ...]:
-        """Return when all is in sync and every partition is led by its first replica; what that took of those."""
+        """Return when all replicas are in sync and every partition has its preferred leader. Return the times of the
+        moves."""
         self._new_acks()
         wrong = self._watch.ask(Sightings.unbalanced)
         asked: list[float] = []
@@ -262,23 +263,23 @@ class _Ordeal:
         return tuple(float(gaps[number]) for number in wrong)
 
     def _surely_after(self, episode: Episode) -> float:
-        """From when on the brokers' answers show what an episode did that is over now.
+        """Return the time from which the brokers' metadata shows the effects of an episode.
 
-        What a ZooKeeper that was away does to sessions, it does when it is back: until they have had time to end, the
-        brokers know of nothing.
+        Sessions that expire because of a ZooKeeper outage expire only after ZooKeeper is available again. Until then,
+        the brokers do not know it.
         """
         wait_ms = 0.0 if all(fault.trait.on_broker for fault in episode.faults) else self._settings.session_ms
         return time.monotonic() + wait_ms / 1000
 
     def _led(self, fault: Fault) -> list[int]:
-        """Partitions that are struck: of its broker, or all of them."""
+        """Return the partitions that a fault affects: those of its broker, or all."""
         broker = fault.broker
         if broker is None:
             return list(range(self._settings.partitions))
         return self._watch.ask(lambda seen: seen.led_by(broker))
 
     def _inflict(self, episode: Episode) -> float:
-        """Begin and end each fault at its time; the monotonic time at which the first began."""
+        """Begin and end each fault at its time. Return the monotonic time at which the first one began."""
         start = time.monotonic()
         began: float | None = None
         for at_ms, ends, fault in episode.steps():
@@ -304,7 +305,7 @@ class _Ordeal:
             if time.monotonic() > deadline:
                 lacks = self._watch.ask(Sightings.lacks)
                 raise NotWholeError(
-                    f"{what} did not come within {most:g} s; {lacks}; the last election: {self._elected}"
+                    f"timeout of {most:g} s while waiting for {what}; {lacks}; the last election: {self._elected}"
                 )
             self._look_around(_LOOK_SECONDS)
 
@@ -320,7 +321,7 @@ class _Ordeal:
         _NEVER.wait(seconds)
 
     def _new_acks(self) -> Acks:
-        """What came into the ledgers since the last call."""
+        """Return the entries that were added to the ledgers since the last call."""
         found = []
         for path, place in self._places.items():
             if not path.exists():
@@ -335,7 +336,7 @@ class _Ordeal:
     # ------------------------------------------------------------------------------------------------ the end
 
     def finish(self, report: Report, directory: Path) -> None:
-        """Stop the load, read everything back, compare."""
+        """Stop the load, read all records and compare."""
         clients = self._clients
         self._doing = "waiting for the last acknowledgements"
         self._look_around(0)
@@ -352,8 +353,8 @@ class _Ordeal:
         clients.follower.ask_to_stop()
         told = clients.follower.result(_END_SECONDS)
         report.followed = told["records"]
-        report.broken += [f"read along: {sentence}" for sentence in told["complaints"]]
-        self._progress(self._now(), "reading everything back")
+        report.broken += [f"read during the faults: {sentence}" for sentence in told["complaints"]]
+        self._progress(self._now(), "reading all records")
         wanted = {**clients.common, "ledgers": [str(path) for path in clients.ledgers]}
         reader = Client("reading_back", directory, "reading-back", wanted)
         reader.start()
@@ -362,7 +363,7 @@ class _Ordeal:
         finally:
             reader.kill()
         report.read_back = told["records"]
-        report.broken += [f"read back: {sentence}" for sentence in told["complaints"]]
+        report.broken += [f"read after the faults: {sentence}" for sentence in told["complaints"]]
         for name, count in (("read along", report.followed), ("read back", report.read_back)):
             if count != report.sent:
                 report.broken.append(f"{report.sent} records were sent and {count} {name}")

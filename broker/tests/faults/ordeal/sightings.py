@@ -1,7 +1,7 @@
-"""What the brokers' Metadata answers told of one topic, and when: leaders that moved, replicas that are in sync. Pure.
+"""Evaluates the Metadata responses of brokers about one topic: changes of leaders, ISRs. Pure.
 
-`watching` adds answers in the order of their times; `running` asks. Invariant: of a partition only the newest leader
-epoch counts, whichever broker told it, so an answer from a broker that lags cannot bring a deposed leader back.
+`watching` adds responses in the order of time, and `running` queries the state. Invariant: only the newest leader epoch
+of a partition counts, from whatever broker, so a response of a broker that lags does not restore a previous leader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One broker's picture. Times are monotonic, in seconds."""
+    """The metadata of one broker. Times are monotonic, in seconds."""
 
     asked: float
     told: float
@@ -25,7 +25,7 @@ class Answer:
 
 
 class Move(NamedTuple):
-    """A partition got a leader, or lost it."""
+    """A partition got or lost a leader."""
 
     told: float
     partition: int
@@ -33,10 +33,10 @@ class Move(NamedTuple):
 
 
 class Sightings:
-    """Everything that was told of one topic."""
+    """The state of one topic according to all responses."""
 
     def __init__(self, brokers: int, partitions: int) -> None:
-        """How many there are of each; every partition has a replica on every broker."""
+        """Numbers of partitions and brokers. Every partition has a replica on every broker."""
         self._brokers: Final = brokers
         self.partitions: Final = partitions
         self._answers: Final[dict[int, Answer]] = {}
@@ -44,7 +44,7 @@ class Sightings:
         self._moves: list[Move] = []
 
     def see(self, broker: int, answer: Answer) -> None:
-        """A broker told this."""
+        """Add a response of a broker."""
         self._answers[broker] = answer
         for number, view in answer.partitions.items():
             known = self._newest.get(number)
@@ -54,15 +54,16 @@ class Sightings:
                 self._newest[number] = view
 
     def forget_moves(self) -> None:
-        """What moved so far is asked for no more."""
+        """Forget the changes of leaders so far."""
         self._moves.clear()
 
     def led_by(self, broker: int) -> list[int]:
-        """Partitions whose newest leader is this broker."""
+        """Return the partitions whose newest leader is this broker."""
         return sorted(number for number, view in self._newest.items() if view.leader == broker)
 
     def elsewhere_ms(self, partitions: Iterable[int], broker: int, begin: float) -> list[float]:
-        """For each partition that got another leader than this broker: when it was first told, after `begin`."""
+        """Return, for each partition that got another leader than this broker, the time from `begin` to the first
+        response."""
         first: dict[int, float] = {}
         for move in self._moves:
             if move.told > begin and move.leader not in (broker, NO_LEADER):
@@ -70,7 +71,8 @@ class Sightings:
         return [first[partition] for partition in partitions if partition in first]
 
     def is_whole(self, since: float) -> bool:
-        """Whether every broker, asked since then, knows each partition's newest leader and all replicas in sync."""
+        """Return whether all brokers, in responses since then, have each partition's newest leader and all replicas in
+        sync."""
         return len(self._newest) == self.partitions and all(
             self._is_whole_at(broker, since) for broker in range(self._brokers)
         )
@@ -90,7 +92,7 @@ class Sightings:
         )
 
     def lacks(self) -> str:
-        """What is not whole by the newest answers, as the end of a sentence."""
+        """Return what is missing according to the newest responses, as the end of a sentence."""
         silent = sorted(set(range(self._brokers)) - self._answers.keys())
         leaderless = [number for number, view in self._newest.items() if view.leader == NO_LEADER]
         short = [number for number, view in self._newest.items() if len(view.isr) < self._brokers]
@@ -100,5 +102,5 @@ class Sightings:
         )
 
     def unbalanced(self) -> list[int]:
-        """Partitions that are not led by their first replica."""
+        """Return the partitions that do not have their preferred leader."""
         return sorted(n for n, view in self._newest.items() if not view.replicas or view.leader != view.replicas[0])

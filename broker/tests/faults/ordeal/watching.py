@@ -1,6 +1,7 @@
-"""Asks every broker for the topic's metadata, many times a second, on a loop and a thread of its own.
+"""Requests the topic's metadata from every broker many times a second, on an event loop in another thread.
 
-Addresses enter; `Sightings` fill. A broker that does not answer is asked again, on a new connection if need be.
+Takes addresses, and adds responses to `Sightings`. If a broker does not respond, the request is sent again, if
+necessary on a new connection.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _TIMEOUTS: Final = ChannelTimeouts(connect_ms=1_000, request_ms=1_000)
 
 
 class Watch:
-    """A question to each broker every few milliseconds, while it is open."""
+    """Sends a request to each broker every few milliseconds while it is open."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]], topic: str, partitions: int) -> None:
-        """`addresses` by broker id."""
+        """`addresses` has the address of each broker by id."""
         self._addresses: Final = tuple(addresses)
         self._message: Final = {
             "topics": [{"name": topic, "topic_id": None}],
@@ -49,7 +50,7 @@ class Watch:
         self._failure = error
 
     def __enter__(self) -> Self:
-        """Begin to ask."""
+        """Start to send requests."""
         for broker in range(len(self._addresses)):
             self._loop.call(lambda broker=broker: self._tasks.spawn(self._follow(broker), name=f"watch {broker}"))  # type: ignore[misc]
         return self
@@ -57,17 +58,18 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         self._loop.run(self._tasks.close())
 
     def ask(self, question: Callable[[Sightings], T]) -> T:
-        """Ask the sightings, in the thread that fills them. Raises what ended the watch, which is a bug."""
+        """Query the sightings in the thread that adds to them. Raises the error that ended the watch, which is a
+        bug."""
         if self._failure is not None:
             raise RuntimeError("the watch has ended") from self._failure
         return self._loop.call(lambda: question(self._sightings))
 
     def elect_preferred(self) -> str:
-        """Have every partition led by its first replica that can be; what the brokers said to it."""
+        """Elect the preferred leaders where possible. Return the responses of the brokers."""
         return self._loop.run(self._elect())
 
     async def _elect(self) -> str:
@@ -85,8 +87,8 @@ class Watch:
                 told.append(f"broker {broker}: {error}")
                 continue
             if not code:
-                return f"broker {broker} has taken it up"
-            told.append(f"broker {broker} answered error {code}")
+                return f"broker {broker} accepted the election"
+            told.append(f"broker {broker} responded with error {code}")
         return ", ".join(told)
 
     async def _ask_once(self, broker: int, api_key: ApiKey, message: Message) -> int:
@@ -103,7 +105,7 @@ class Watch:
             try:
                 await self._converse(broker)
             except ProtocolError:
-                await asyncio.sleep(INTERVAL_SECONDS)  # It is down or paused, which is what this is here to see.
+                await asyncio.sleep(INTERVAL_SECONDS)  # The broker is down or paused, as intended.
 
     async def _converse(self, broker: int) -> None:
         host, port = self._addresses[broker]
@@ -116,7 +118,7 @@ class Watch:
                 view = view_of(await channel.ask(ApiKey.METADATA, version, self._message))
                 topic = view.topics.get(self._topic)
                 if topic is None:
-                    raise NetworkError(f"broker {broker} left the topic out of its answer")
+                    raise NetworkError(f"the response of broker {broker} does not contain the topic")
                 answer = Answer(asked=asked, told=time.monotonic(), partitions=topic.partitions)
                 self._sightings.see(broker, answer)
                 await asyncio.sleep(INTERVAL_SECONDS)

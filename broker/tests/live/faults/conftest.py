@@ -1,4 +1,4 @@
-"""Puts the fault run's package on the path: it is no part of the product, and runs as a script."""
+"""Adds the package of the fault run to the path. It is not part of the product and is run as a script."""
 
 from __future__ import annotations
 

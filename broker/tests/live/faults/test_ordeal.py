@@ -1,8 +1,8 @@
 """One fault of each kind under load, as `make faults` does for half an hour: nothing acknowledged is lost.
 
-No time is held to a goal here, since the machine may be busy; the figures are printed. For the same reason the run ends
-after its one round, however long that takes, and brokers are given as long as in `make faults` before they pass for
-dead: what nobody did to them must not happen.
+Times are not compared with goals here, because the machine may be busy. They are printed. For the same reason, the run
+ends after one round, however long that takes, and the session timeouts are as long as in `make faults`, so that no
+session expires without a fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consumers at followers (KIP-392), throttled followers (KIP-73), followers of a former life (KIP-903)."""
+"""Consumers that read from followers (KIP-392), throttled followers (KIP-73), followers with an old epoch (KIP-903)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Play = Callable[..., None]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    """Runs a scenario on three brokers in the racks r1, r2, r3 that replicate `TP`, broker 1 leading."""
+    """Runs a scenario on three brokers in the racks r1, r2, r3 that replicate `TP`. Broker 1 is the leader."""
 
     def run(scenario: Scenario, *, topic: dict[str, str] | None = None, **settings: str) -> None:
         async def main() -> None:
@@ -66,7 +66,7 @@ def play(tmp_path: Path) -> Play:
 async def fetch(
     broker: MemoryBroker, offset: int, *, rack: str = "", version: int = 17, **options: Any
 ) -> FetchedPartition:
-    """What one full fetch without a wait is answered."""
+    """Return the response to a full fetch without a wait."""
     by_id = version >= 13
     entry = FetchEntry(None if by_id else TP.topic, TOPIC_ID if by_id else None, 0, -1, offset, -1, -1, 1 << 20)
     request = FetchRequest(options.pop("max_wait_ms", 0), 1, 1 << 20, [entry], rack_id=rack, **options)
@@ -140,7 +140,10 @@ def test_a_follower_gives_what_it_knows_to_be_committed(play: Play) -> None:
         cluster.brokers[1].append(TP, b"uncommitted", acks=1)
         await clock.sleep_ms(1000)
         assert (follower.partition(TP).log.log_end_offset, follower.partition(TP).high_watermark) == (3, 2)
-        for offset in (2, 3):  # behind its high watermark, but there: nothing yet
+        for offset in (
+            2,
+            3,
+        ):  # the offset exists, but is above the high watermark of the follower, so no records are returned
             found = await fetch(follower, offset, rack="r2")
             assert (found.error_code, bytes(found.records), found.high_watermark) == (0, b"", 2)
         assert (await fetch(follower, 4, rack="r2")).error_code == OUT_OF_RANGE
@@ -197,7 +200,7 @@ def test_catching_up_is_held_to_the_rate_and_those_in_sync_are_not(
         leader, behind = cluster.brokers[1], cluster.brokers[3]
         for _ in range(20):
             assert (await leader.append(TP, b"x" * 10_000)).error_code == 0
-            await clock.sleep_ms(5000)  # as fast as is allowed, so that nobody is behind
+            await clock.sleep_ms(5000)  # at the allowed rate, so that no replica is behind
         assert cluster.isr(TP) == (1, 2)
         assert leader.partition(TP).high_watermark == 20
         cluster.heal()
@@ -205,7 +208,7 @@ def test_catching_up_is_held_to_the_rate_and_those_in_sync_are_not(
         while behind.partition(TP).log.log_end_offset < 20:
             await clock.sleep_ms(100)
         elapsed_s = (clock.monotonic_ms() - begin_ms) / 1000
-        assert 5 < elapsed_s < 30  # 200 kB at 10 kB/s, of which the windows forgive the begin
+        assert 5 < elapsed_s < 30  # 200 kB at 10 kB/s; the quota windows do not limit the beginning
         busy = leader.replicas.quotas.leader if "leader" in next(iter(topic)) else behind.replicas.quotas.follower
         assert busy.byte_rate > 0
         await clock.sleep_ms(30_000)

@@ -1,4 +1,4 @@
-"""The first record of a partition is acknowledged at once, though its followers wait for others at the leader."""
+"""The first record of a partition is acknowledged at once, although a fetch of its followers waits at the leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Scenario = Callable[[MemoryCluster, VirtualClock], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Callable[[Scenario], None]:
-    """Two brokers whose follower waits at the leader for records of `OLD`."""
+    """Two brokers. A fetch of the follower waits at the leader for records of `OLD`."""
 
     def run(scenario: Scenario) -> None:
         async def main() -> None:

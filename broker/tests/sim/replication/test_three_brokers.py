@@ -1,4 +1,4 @@
-"""Three brokers replicate one partition: acknowledgement, in-sync set, leader change with diverging tails."""
+"""Three brokers replicate one partition: acknowledgements, the ISR, changes of leaders with diverging logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scenario = Callable[[MemoryCluster, VirtualClock], Coroutine[Any, Any, None]]
 
 @pytest.fixture(params=[17, 12, 11], ids=["by-id", "by-name", "old-leader"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Scenario], None]:
-    """Runs a scenario on three started brokers that replicate `TP`, broker 1 leading."""
+    """Runs a scenario on three brokers that replicate `TP`. Broker 1 is the leader."""
 
     def run(scenario: Scenario) -> None:
         async def main() -> None:

@@ -1,4 +1,4 @@
-"""The properties of a broker process, and what it says when they are wrong."""
+"""The properties of a broker process and its errors, garbage collection, heartbeats."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_wrong_ends_the_process(tmp_path: Path, content: str | None, ove
 
 
 class Cycle:
-    """Garbage that only the collector finds."""
+    """Garbage that only the garbage collector can free."""
 
     freed = 0
 
@@ -83,7 +83,7 @@ def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_l
     stays = [[number] for number in range(1000)]
     raise_gc_thresholds()
     freeze_gc()
-    assert Cycle.freed == 1, "garbage of the start is not kept"
+    assert Cycle.freed == 1, "garbage of the start is freed"
     assert gc.get_freeze_count() > len(stays)
     assert not any(one is stays for one in gc.get_objects())
     assert gc.get_threshold() == GARBAGE_THRESHOLDS

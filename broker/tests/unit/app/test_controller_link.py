@@ -1,4 +1,4 @@
-"""The line to the controller: batches, their parts of an answer, moves, lost connections, the end."""
+"""Requests to the controller: batches, responses, changes of the controller, lost connections, closing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Controllers:
-    """Brokers 1 and 2, each of which answers as the controller; `image` names the one that is."""
+    """Brokers 1 and 2, which both respond as the controller. `image` names the controller."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -97,7 +97,7 @@ class Controllers:
 
 
 class FakeChannel:
-    """The part of a channel that the link uses; messages go through the codec."""
+    """The part of a channel that the link uses. Messages are encoded and decoded."""
 
     def __init__(self, controllers: Controllers, broker_id: int) -> None:
         self.controllers = controllers

@@ -1,4 +1,4 @@
-"""The coordinators' view of the log, over real logs."""
+"""The port of the coordinators to the log, with real logs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_was_appended_is_read_in_whole_batches(play: Callable[[Scenario], N
         assert await read(log) == []
         given = [bytes(record_set(value * 40, value)) for value in (b"a", b"b", b"c")]
         assert [await log.append(TP, each) for each in given] == [0, 2, 4]
-        assert given[1] == bytes(record_set(b"b" * 40, b"b")), "the caller's bytes were written to"
+        assert given[1] == bytes(record_set(b"b" * 40, b"b")), "the bytes of the caller were changed"
         pieces = await read(log)
         assert len(pieces) == 3
         assert [header.base_offset for piece in pieces for _, header in iterate(piece)] == [0, 2, 4]

@@ -1,4 +1,4 @@
-"""Listeners that come and go while the broker runs: sockets, connections, and what the registration says."""
+"""Listeners that are added and removed while the broker runs: sockets, connections and the registration."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def config_of(*listeners: str, **others: str) -> BrokerConfig:
 
 
 class Bench:
-    """Open listeners, and the registrations that they wrote."""
+    """Open listeners and the registrations that were written."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.registered: asyncio.Queue[BrokerRegistration] = asyncio.Queue()
@@ -63,7 +63,7 @@ class Bench:
         self.registered.put_nowait(registration)
 
     async def endpoints(self) -> dict[str, int]:
-        """Name and port of each endpoint in the next registration."""
+        """Return the name and the port of each endpoint in the next registration."""
         return {end.listener: end.port for end in (await self.registered.get()).endpoints}
 
     def ports(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ def test_a_removed_listener_closes_its_connections_and_frees_its_port(play: Play
         bench.listeners.reconfigure(config_of(INNER))
         assert (await bench.endpoints()).keys() == {"INNER"}
         assert await reader.read() == b""
-        assert not kept.at_eof(), "connections of other listeners stay"
+        assert not kept.at_eof(), "connections of other listeners are not closed"
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
         for each in (writer, keeper):
@@ -162,7 +162,7 @@ def test_addresses_that_cannot_be_had_are_refused(play: Play) -> None:
             conflict = config_of(INNER, f"OUTER://127.0.0.1:{taken.getsockname()[1]}")
             with pytest.raises(ConfigError, match=r"Listener OUTER cannot use .*: another process listens there"):
                 await bench.listeners.dry_run(conflict)
-            # What another tool wrote into ZooKeeper is not refused: the others stay as they are.
+            # Settings that another tool wrote to ZooKeeper cannot be refused. The other listeners do not change.
             bench.listeners.reconfigure(conflict)
             assert (await bench.endpoints()).keys() == {"INNER"}
         with pytest.raises(ConfigError, match="the address of listener INNER cannot be changed while the broker runs"):

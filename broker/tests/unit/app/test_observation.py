@@ -1,4 +1,4 @@
-"""Every series of the broker has a source, and shows its value."""
+"""Every series of the broker has a source and shows its value."""
 
 from __future__ import annotations
 
@@ -125,5 +125,5 @@ EXPECTED: dict[tuple[str, Any], float] = {
 
 
 def expected(read: dict[tuple[str, Any], float]) -> dict[tuple[str, Any], float]:
-    """The readings that the test knows."""
+    """The values that the test sets."""
     return {key: value for key, value in read.items() if key in EXPECTED}

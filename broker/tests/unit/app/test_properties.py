@@ -1,4 +1,4 @@
-"""Property files as Kafka's users write them."""
+"""Property files in the syntax that users of Kafka write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent of a broker process: real processes that die, hang, exit and are signalled."""
+"""The parent of a broker process, with real processes that die, hang, exit and get signals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PASSWORD = "b'0123456789abcdef'"
 
 @contextmanager
 def supervised(work: str, hang_timeout_ms: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """A parent whose child runs the indented lines of `work`."""
+    """Start a parent whose child runs the lines of `work`."""
     body = "\n".join(f"    {line}" for line in work.strip().splitlines())
     program = PROGRAM.replace("{work}", body).replace("HANG", str(hang_timeout_ms))
     process = subprocess.Popen(
@@ -60,9 +60,9 @@ def child_of(process: subprocess.Popen[str]) -> int:
 
 
 def outcome(process: subprocess.Popen[str]) -> tuple[int, list[str], str]:
-    """Exit code, what was told after the child's number, and standard error."""
+    """Return the exit code, the output after the pid of the child, and standard error."""
     assert process.stdout is not None and process.stderr is not None
-    # Not `communicate`: it passes over what `readline` has read ahead.
+    # `communicate` is not used, because it ignores the output that `readline` has already buffered.
     output, errors = process.stdout.read(), process.stderr.read()
     return process.wait(timeout=60), output.splitlines(), errors
 
@@ -109,7 +109,7 @@ def test_a_child_that_hangs_tells_its_stacks_and_is_killed() -> None:
         child_of(process)
         code, told, errors = outcome(process)
     assert (code, told) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
-    assert "in work" in errors, "the stack names the function in which the child stood"
+    assert "in work" in errors, "the stack contains the function in which the child hangs"
 
 
 def test_a_child_that_is_stopped_is_killed_too() -> None:

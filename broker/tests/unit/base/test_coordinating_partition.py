@@ -1,4 +1,4 @@
-"""Java's string hash, with values that Java computed."""
+"""The hash of Java's strings, compared with values that Java computed."""
 
 from __future__ import annotations
 

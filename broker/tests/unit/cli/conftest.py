@@ -1,4 +1,4 @@
-"""An entry of `log.dirs` on the real disk, as a broker that stopped in order leaves it: for the offline log tools."""
+"""A log directory on the real disk, as after a clean shutdown of a broker, for the tests of the offline tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def marker(kind: ControlType, number: int) -> memoryview:
 
 
 def write_partition(directory: Path) -> int:
-    """A log of some segments: two leader epochs, an aborted and a committed transaction. Its end offset."""
+    """Write a log of several segments, with two leader epochs and an aborted and a committed transaction. Return its
+    end offset."""
     files = SystemFiles()
     log = open_log(files, ManualClock(), config=small_segments(segment_bytes=500), directory=str(directory))
     for number in range(6):
@@ -65,7 +66,7 @@ def write_partition(directory: Path) -> int:
 
 @pytest.fixture(scope="session")
 def sound_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory, made once; tests get copies."""
+    """The directory, which is created once. Tests get copies."""
     root = tmp_path_factory.mktemp("sound") / "data"
     end = write_partition(root / str(PARTITION))
     files = SystemFiles()
@@ -80,7 +81,7 @@ def sound_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def log_root(sound_root: Path, tmp_path: Path) -> Path:
-    """The directory, with one partition `orders-0`, for a test to damage."""
+    """A copy of the directory, with one partition `orders-0`, which a test may damage."""
     return Path(shutil.copytree(sound_root, tmp_path / "data"))
 
 

@@ -1,4 +1,4 @@
-"""Lines from bytes as they come, and keys from lines."""
+"""Splitting of bytes into lines, and of lines into keys and values."""
 
 from __future__ import annotations
 

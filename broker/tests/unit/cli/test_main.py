@@ -1,4 +1,4 @@
-"""The command `odradek`: its list of commands, and that it loads no more than it needs."""
+"""The command `odradek`: its list of commands, lazy imports, wrong arguments."""
 
 from __future__ import annotations
 

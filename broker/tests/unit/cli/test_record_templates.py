@@ -1,4 +1,4 @@
-"""Records as lines."""
+"""Rendering of records as lines."""
 
 from __future__ import annotations
 

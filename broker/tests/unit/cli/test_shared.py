@@ -1,4 +1,4 @@
-"""What the commands share: sentences for errors, times, pairs."""
+"""Shared functions of the commands: error messages, times, KEY=VALUE pairs."""
 
 from __future__ import annotations
 

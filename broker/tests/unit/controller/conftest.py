@@ -1,4 +1,4 @@
-"""A small cluster in memory for the pure parts of the controller."""
+"""A small cluster in memory for the pure modules of the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Build = Callable[..., ControllerContext]
 
 @pytest.fixture
 def build() -> Build:
-    """A context of live brokers and one topic `t`, each partition (replicas, leader, in-sync set)."""
+    """Return a context with live brokers and one topic `t`. Each partition is (replicas, leader, ISR)."""
 
     def make(
         brokers: Sequence[int], partitions: Mapping[int, tuple[Sequence[int], int, Sequence[int]]]

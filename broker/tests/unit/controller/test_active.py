@@ -1,4 +1,4 @@
-"""What brokers are told at the beginning of a reign and when they were restarted."""
+"""Requests to brokers at the beginning of a reign and after a restart of a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T0 = TopicPartition("t", 0)
 
 
 class Told:
-    """Stands for the dispatcher: keeps what each life of a broker would be told."""
+    """Replaces the dispatcher and records the requests to each broker epoch."""
 
     def __init__(self) -> None:
         self.lives: dict[int, int] = {}
@@ -44,7 +44,7 @@ class Told:
         self.requests += [one for one in requests if self.lives.get(one.broker) == one.broker_epoch]
 
     def take(self, api_key: ApiKey) -> dict[int, list[Mapping[str, Any]]]:
-        """The partition states of an API by broker."""
+        """Return the partition states in the requests of an API by broker."""
         found: dict[int, list[Mapping[str, Any]]] = {}
         for request in self.requests:
             if request.api_key is api_key:
@@ -54,7 +54,7 @@ class Told:
 
 
 class Cluster:
-    """ZooKeeper with brokers and one topic, and a broker that has won the reign."""
+    """ZooKeeper with brokers and one topic, and a broker that is the controller."""
 
     def __init__(self, protocol: str = "3.9") -> None:
         self.tree = MemoryTree()
@@ -102,7 +102,7 @@ class Cluster:
 def test_a_topic_that_goes_is_given_no_role_again() -> None:
     async def scenario() -> None:
         cluster = Cluster()
-        await cluster.start(1, replicas=(1, 2))  # broker 2 is not there and holds the deletion up
+        await cluster.start(1, replicas=(1, 2))  # broker 2 is dead, so the deletion waits
         await cluster.zk.create(layout.delete_topic_path("t"))
         active = await cluster.reign()
         assert cluster.told.take(ROLES) == {}

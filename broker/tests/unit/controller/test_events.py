@@ -1,4 +1,4 @@
-"""The state of the controller for each event: every event has one, with Kafka's number."""
+"""Every event has a controller state, with Kafka's number."""
 
 from __future__ import annotations
 

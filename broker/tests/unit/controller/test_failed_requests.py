@@ -1,4 +1,4 @@
-"""A request that fails: what its client learns, and whether this broker stays controller."""
+"""Failed requests: the error for the client, and whether this broker remains the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `/feature` says, and which updates are refused."""
+"""The content of `/feature`, and the updates that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes of an in-sync set are accepted: the rules that only a recovering leader meets."""
+"""Accepted ISR changes: the rules that only apply to a recovering leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every step that the tables have works; every other raises and changes nothing."""
+"""Every transition of the tables works, and every other raises an error and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is planned to be written, and that nothing changes before it was."""
+"""Planned writes. The context does not change before they are written."""
 
 from __future__ import annotations
 

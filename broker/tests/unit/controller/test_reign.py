@@ -1,4 +1,4 @@
-"""A reign over many partitions: what a dead broker held is taken from it in slices, and all of it is."""
+"""A reign with many partitions: all partitions of a dead broker get other leaders, in slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVERY = [TopicPartition("t", number) for number in range(3 * SLICE_PARTITIONS //
 
 
 class Sent:
-    """Takes the place of the dispatcher."""
+    """Replaces the dispatcher."""
 
     def __init__(self) -> None:
         self.requests: list[BrokerRequest] = []
@@ -48,7 +48,7 @@ async def zk() -> MemoryZk:
 
 @pytest.fixture
 async def reign(zk: MemoryZk) -> Reign:
-    """Every partition on all three brokers, led by them in turn."""
+    """Every partition is on all three brokers, which lead them in turn."""
     config, _ = BrokerConfig.parse({"zookeeper.connect": "z:1", "broker.id": "1", "listeners": "PLAINTEXT://h:9092"})
     sent: Any = Sent()
     clock: Any = None
@@ -111,7 +111,7 @@ async def test_a_dead_broker_leads_nothing_and_is_in_no_set(reign: Reign, zk: Me
 
 
 async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
-    """More than once for each slice, though nothing that is waited for takes any time."""
+    """Other tasks run at least once for each slice, although nothing here takes time."""
     turns = 0
 
     async def others() -> None:
@@ -127,7 +127,8 @@ async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
 
 
 async def test_what_another_changed_is_planned_anew_and_what_cannot_be_led_is_told(reign: Reign, zk: MemoryZk) -> None:
-    """Partition 1 is led by broker 2 and has shrunk to it; partition 4 got a later state behind our back."""
+    """Broker 2 leads partition 1 and is the only member of its ISR. Another process wrote a later state of partition
+    4."""
     alone = PartitionState(leader=2, leader_epoch=3, isr=(2,), controller_epoch=1)
     later = PartitionState(leader=2, leader_epoch=8, isr=(2, 3), controller_epoch=1)
     for partition, state in ((EVERY[1], alone), (EVERY[4], later)):
@@ -149,7 +150,7 @@ async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker
     known = reign.context.leaderships[partition].state
     shrunk = replace(known, isr=(1, 2))
     reign.context.leaderships[partition] = Leadership(shrunk, 0)
-    await zk.set(path, shrunk.encode())  # broker 3 was out, and has joined again since, which nobody was told
+    await zk.set(path, shrunk.encode())  # broker 3 had left the ISR and has joined it again without a notification
     await zk.set(path, known.encode())
     del reign.context.brokers[3]
     gone = [Replica(partition, 3)]
@@ -162,7 +163,7 @@ async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker
 
 async def test_a_state_that_is_written_on_condition_is_not_read_again(reign: Reign, zk: MemoryZk) -> None:
     del reign.context.brokers[3]
-    zk.failures = [ConnectionLost("nothing is to be read", "/")]
+    zk.failures = [ConnectionLost("there is nothing to read", "/")]
     await reign.reread_doubtful(Replica(partition, 3) for partition in EVERY)
     assert zk.failures
 
@@ -177,7 +178,7 @@ async def test_a_partition_whose_only_known_member_goes_is_read_again(reign: Rei
 
 
 async def test_a_replica_that_is_to_stop_learns_nothing_of_the_epoch_without_it(reign: Reign) -> None:
-    """Else it would follow in that epoch for a moment, and its leader would wait for it to join."""
+    """Otherwise it would follow in that epoch for a short time, and its leader would wait for it to join the ISR."""
     context = reign.context
     followed = [partition for partition in EVERY if context.leader(partition) != 3]
     context.shutting_down.add(3)

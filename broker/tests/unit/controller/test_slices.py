@@ -1,4 +1,4 @@
-"""Slices hold everything, in order, and nothing else."""
+"""Slices contain all items in order, and no others."""
 
 from __future__ import annotations
 

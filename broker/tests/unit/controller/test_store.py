@@ -1,4 +1,4 @@
-"""States of many partitions are written in groups, and still each on its own condition."""
+"""States of many partitions are written in groups, but the condition of each state is separate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERY = [TopicPartition("t", number) for number in range(COUNT)]
 
 
 class CountingZk(MemoryZk):
-    """Remembers how many transactions were asked for."""
+    """Counts the transactions."""
 
     transactions = 0
 
@@ -67,7 +67,7 @@ async def test_many_are_made_and_changed_with_few_transactions(store: Store, zk:
 
 
 async def test_one_that_fails_keeps_nobody_else_from_being_written(store: Store, zk: CountingZk) -> None:
-    """Neither a state that another changed, nor one that is gone, nor one that is there already."""
+    """A state that was changed, deleted or already exists does not affect others in its group."""
     await store.write_states([write(partition, 1, None) for partition in EVERY[:-1]])
     await zk.set(layout.partition_state_path(EVERY[3]), state(7, 4).encode())
     await zk.delete(layout.partition_state_path(EVERY[60]))

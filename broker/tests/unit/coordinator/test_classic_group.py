@@ -1,4 +1,4 @@
-"""The group's state table, its count of protocols and its leader."""
+"""A classic group: its transitions, its protocol and its leader."""
 
 from __future__ import annotations
 

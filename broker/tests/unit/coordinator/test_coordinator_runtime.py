@@ -1,4 +1,4 @@
-"""The runtime in virtual time: loading, the queue of appends, moves, errors, cancellation."""
+"""The runtime in virtual time: loading, the queue of appends, changes of leadership, errors, cancellation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTITION = TopicPartition("__state", 0)
 
 
 class Words:
-    """A state machine that keeps words."""
+    """A state machine that stores words."""
 
     def __init__(self, log: RecordLog) -> None:
         self.log = log
@@ -62,7 +62,7 @@ class Words:
 
 
 class Bench:
-    """A runtime over one partition in memory."""
+    """A runtime with one partition in memory."""
 
     def __init__(self, batch_limit_bytes: int = 1 << 20) -> None:
         self.partition = MemoryPartition()

@@ -1,4 +1,4 @@
-"""The coordinator of a broker: routing, errors of whole requests, expiry, life."""
+"""The coordinator of a broker: routing, errors of whole requests, expiration, start and stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2
 
 
 class Office:
-    """A coordinator over two partitions in memory."""
+    """A coordinator with two partitions in memory."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()

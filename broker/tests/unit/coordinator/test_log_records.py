@@ -1,4 +1,4 @@
-"""Keys and values of the group log against bytes made by Apache Kafka 3.9.1's own message classes."""
+"""Keys and values of the group log, compared with bytes that the message classes of Apache Kafka 3.9.1 wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of dynamic members, played by hand."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of dynamic and static members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may commit offsets when, what is visible when, and what expires."""
+"""Offsets: allowed commits, visibility and expiration."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_of_two_commits_the_later_record_wins(lab: GroupLab) -> None:
     assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5
 
 
-# Deletions that are asked for
+# Requested deletions
 
 
 def test_deleted_offsets_of_an_empty_group_are_gone_after_a_reload_too(lab: GroupLab) -> None:
@@ -213,7 +213,7 @@ def test_deleted_offsets_of_an_empty_group_are_gone_after_a_reload_too(lab: Grou
     assert reply.is_parked
     assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5, "until the tombstone is committed"
     lab.log.settle()
-    assert reply.value == {EVENTS_0: NONE, OTHER_0: NONE}, "a partition without an offset is no error"
+    assert reply.value == {EVENTS_0: NONE, OTHER_0: NONE}, "a partition without an offset is not an error"
     assert set(lab.fetch()) == {EVENTS_1}
     lab.reload()
     assert set(lab.fetch()) == {EVENTS_1}
@@ -296,11 +296,11 @@ def test_a_deletion_whose_tombstones_are_not_stored_fails(lab: GroupLab) -> None
     assert lab.fetch()[EVENTS_0].offset == 5
 
 
-# Expiry
+# Expiration
 
 
 def expire(lab: GroupLab, delay_ms: float) -> set[TopicPartition]:
-    """Partitions with an offset after time has passed and old offsets were looked for."""
+    """Return the partitions that have an offset after some time has passed and expired offsets were removed."""
     lab.clock.advance(delay_ms)
     lab.shard.expire()
     lab.log.settle()

@@ -1,4 +1,4 @@
-"""Producer ids: blocks, sharing of a claim, failures."""
+"""Producer ids: blocks, shared claims, failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_testkit.loop import run_virtual
 
 
 class Blocks:
-    """A cluster's blocks of three ids; each claim takes a moment."""
+    """The blocks of a cluster, with three ids each. A claim takes some time."""
 
     def __init__(self) -> None:
         self.claims = 0

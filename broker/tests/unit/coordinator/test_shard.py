@@ -1,4 +1,4 @@
-"""A partition's groups as a whole: loading, moving, describing, deleting."""
+"""All groups of a partition: loading, unloading, describing, deleting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lab() -> GroupLab:
     return GroupLab()
 
 
-# Loading and moving
+# Loading and unloading
 
 
 def test_a_stable_group_goes_on_after_a_move(lab: GroupLab) -> None:

@@ -36,9 +36,9 @@ def test_everything_once_and_in_order_is_right(count: int, acknowledged: set[int
     [
         ((0, 1), ((0, 2, 2),), "record 2 was acknowledged and is lost"),
         ((0, 2), ((0, 1, 1),), "record 1 was acknowledged and is lost"),
-        ((0, 2), (), "record 2 came at offset 1 where 1 was expected"),
-        ((0, 1, 1), (), "record 1 came again at offset 2"),
-        ((0, 2, 1), (), "record 1 came again at offset 2"),
+        ((0, 2), (), "record 2 was read at offset 1, expected 1"),
+        ((0, 1, 1), (), "record 1 was read again at offset 2"),
+        ((0, 2, 1), (), "record 1 was read again at offset 2"),
         ((0, 1, 2), ((0, 1, 2),), "record 1 was acknowledged at offset 2 and is at 1"),
         ((0, 1), ((0, 1, 1), (0, 1, 1)), "record 1 was acknowledged twice"),
         ((), ((1, 0, 0),), "partition 1: record 0 was acknowledged and is lost"),
@@ -53,7 +53,7 @@ def test_an_unknown_offset_is_no_other_place() -> None:
 
 
 def test_a_hole_in_the_offsets_is_told() -> None:
-    assert "offset 5 came where 0 was expected" in read(0, start=5).compare(acks())[0]
+    assert "the next offset was 5, expected 0" in read(0, start=5).compare(acks())[0]
 
 
 def test_a_record_of_another_partition_is_told() -> None:

@@ -46,7 +46,7 @@ def test_goals(fault: Fault, goal: float | None) -> None:
 def test_a_goal_is_missed_by_a_single_partition() -> None:
     assert missed(outcome(CRASH, led=(100.0, 2_000.0)), TIMEOUTS) is None
     told = missed(outcome(CRASH, led=(100.0, 2_001.0), number=4), TIMEOUTS)
-    assert told == ("episode 4, broker process killed, broker 1: a partition waited 2001 ms, allowed are 2000 ms")
+    assert told == ("episode 4, broker process killed, broker 1: a partition waited 2001 ms, but the goal is 2000 ms")
 
 
 def test_faults_at_once_have_no_goal() -> None:

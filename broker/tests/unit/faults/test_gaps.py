@@ -36,7 +36,7 @@ def test_acknowledgements_of_several_clients_need_no_order() -> None:
 
 
 def test_a_time_cannot_end_before_it_begins() -> None:
-    with pytest.raises(ValueError, match="before it begins"):
+    with pytest.raises(ValueError, match="end is before the beginning"):
         longest_gaps(acks(), 1, 2.0, 1.0)
 
 

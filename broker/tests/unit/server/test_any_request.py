@@ -1,4 +1,4 @@
-"""Whatever a decodable request says, each API answers in its version, and never with a failure of the broker itself."""
+"""Every API responds to any request that can be decoded, in its version and without UNKNOWN_SERVER_ERROR."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odradek_testkit.frames import random_request
 from odradek_testkit.server import MemoryServer
 
 REQUESTS = 25
-"""For each API and version."""
+"""Number of requests for each API and version."""
 
 QUIET = dict.fromkeys(
     (
@@ -29,11 +29,11 @@ QUIET = dict.fromkeys(
     ),
     str(2**31 - 1),
 )
-"""A request may ask to wait for weeks: in that time nothing else shall have to happen."""
+"""A request may have a timeout of weeks, which pass in virtual time."""
 
 
 def has_no_answer(frame: bytes) -> bool:
-    """Whether it is a Produce without acknowledgements: silence and the connection's end are both right."""
+    """Whether the request is a Produce with acks=0: no response and a closed connection are both correct."""
     header, position = codec.decode_header(memoryview(frame)[4:])
     if header.api_key is not ApiKey.PRODUCE:
         return False

@@ -1,4 +1,4 @@
-"""What the controller sends: every version, stale senders, settings before logs, deletion."""
+"""Requests of the controller: every version, stale senders, settings of new topics, deletion."""
 
 from __future__ import annotations
 
@@ -169,7 +169,8 @@ def test_stale_senders_change_nothing(play: Play, api_key: ApiKey, sender: dict[
     ("epoch", "code"), [(BROKER_EPOCH - 1, StaleBrokerEpochError.code), (BROKER_EPOCH, NONE)], ids=["former", "this"]
 )
 def test_requests_wait_until_the_broker_is_registered(play: Play, api_key: ApiKey, epoch: int, code: int) -> None:
-    """Then it is known which life they are for: with an empty log it must not lead what its former life led."""
+    """Only then is it known for which broker epoch they are. A broker whose log is empty now must not lead a partition
+    because of a request for its earlier epoch."""
 
     async def scenario(server: MemoryServer) -> None:
         server.broker_epoch = -1
@@ -219,7 +220,7 @@ def test_a_new_log_has_its_topics_settings_however_long_zookeeper_is_away(play: 
 
 
 def test_a_replica_that_comes_later_has_its_topics_settings_too(play: Play) -> None:
-    """Nobody tells other brokers than the first replicas what a topic was given when it was made."""
+    """Only the brokers of the first replicas learn the overrides of a new topic."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.ask(ApiKey.UPDATE_METADATA, 8, update(8, leader=2, replicas=(2,)))

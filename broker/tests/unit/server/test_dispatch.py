@@ -1,4 +1,4 @@
-"""The dispatcher: what a handler may do, and what the client and its connection see of it."""
+"""The dispatcher: results and failures of handlers, and their effect on the client and the connection."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_closing_cancels_what_is_under_way(play: Callable[..., None]) -> None:
 
 
 def test_a_newer_client_learns_our_versions(play: Callable[..., None]) -> None:
-    """Version 99 of ApiVersions is answered in version 0, with the range that is served (KIP-511)."""
+    """The response to version 99 of ApiVersions has version 0 and the supported versions (KIP-511)."""
 
     async def scenario(server: MemoryServer) -> None:
         software: Message = {"client_software_name": "x", "client_software_version": "1"}

@@ -1,4 +1,4 @@
-"""Every API can say that a whole request failed, in every version that is served."""
+"""The response to a failed request, for every API and supported version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odradek.server.failures import failure
 from odradek_testkit.frames import random_request
 
 DIRECT = {ApiKey.PRODUCE, ApiKey.FETCH}
-"""Answered by the data path itself."""
+"""APIs whose direct handlers build their failed responses."""
 
 
 CASES = [
@@ -26,7 +26,7 @@ CASES = [
 
 
 def codes(schema: StructSchema, response: object) -> list[int]:
-    """Every error code in a response, however deep."""
+    """Yield every error code in a response, at any depth."""
     found: list[int] = []
     for field in schema.fields:
         value = getattr(response, field.name)

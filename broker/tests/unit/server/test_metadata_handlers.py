@@ -1,4 +1,4 @@
-"""ApiVersions, Metadata, DescribeCluster and DescribeLogDirs, version by version."""
+"""ApiVersions, Metadata, DescribeCluster and DescribeLogDirs in every version."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_does_not_name_a_topic_is_refused(play: Callable[..., None], versio
     ],
 )
 def test_leaders_that_a_client_cannot_reach(play: Callable[..., None], version: int, leader: int, code: int) -> None:
-    """Broker 2 lacks the client's listener, broker 9 is dead."""
+    """Broker 2 does not have the client's listener, and broker 9 is dead."""
 
     async def scenario(server: MemoryServer) -> None:
         state = PartitionMetadata(leader=leader, leader_epoch=0, isr=(1, 2, 9), replicas=(1, 2, 9))
@@ -161,7 +161,7 @@ def test_operations_are_told_to_who_asks(play: Callable[..., None]) -> None:
             include_cluster_authorized_operations=True,
             include_topic_authorized_operations=True,
         )
-        # What Apache Kafka 3.9 answers without an authorizer.
+        # The response of Apache Kafka 3.9 without an authorizer.
         assert (asked.cluster_authorized_operations, asked.topics[0].topic_authorized_operations) == (8096, 3576)
 
     play(scenario)

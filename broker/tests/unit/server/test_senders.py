@@ -1,4 +1,4 @@
-"""Requests between brokers: on which listeners they are served, and of which controllers."""
+"""Requests between brokers: the listeners and the controllers from which they are accepted."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def reigning(tmp_path: Path, scenario: Callable[[ReigningServer], Any]) -> None:
 
 
 async def update(server: ReigningServer, **changed: int) -> int:
-    """An empty list of brokers, which would take this one from the image."""
+    """A request with an empty list of brokers, which would remove this broker from the image."""
     sender = {"controller_id": 1, "controller_epoch": server.runtime.epoch, "broker_epoch": server.broker_epoch}
     message: Message = {**sender, **changed, "topic_states": [], "live_brokers": []}
     return int((await server.connect().ask(ApiKey.UPDATE_METADATA, 8, message)).error_code)

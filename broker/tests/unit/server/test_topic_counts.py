@@ -1,4 +1,4 @@
-"""What is counted for each topic: every rate of BrokerTopicMetrics moves by the event that it is named after."""
+"""Counts for each topic: every rate of BrokerTopicMetrics increases after its event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_testkit.server import MemoryServer
 Play = Callable[..., None]
 TP = TopicPartition("t", 0)
 NEWEST, OLD = 9, 2
-"""Versions of Produce: with batches alone, and with messages of the formats 0 and 1."""
+"""Versions of Produce: one with batches, and one with messages of formats 0 and 1."""
 COUNTED = (
     "bytes_rejected",
     "fetch_conversions",

@@ -1,4 +1,4 @@
-"""Encoded topics: kept while they are true, encoded anew when anything in them changes."""
+"""Encoded topics: cached while the image does not change, encoded again after a change."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def changed(before: ClusterImage, topic: str, *, leader: int, live: Sequence[Ann
 
 
 def told(topics: EncodedElements, version: int = 12) -> dict[str, list[int]]:
-    """Leaders by topic, as a client reads them."""
+    """Return the leaders by topic, as a client decodes them."""
     frame = encode_response(ApiKey.METADATA, version, 1, {"brokers": [], "controller_id": 1, "topics": topics})
     found = decode_response(ApiKey.METADATA, version, frame[4:]).topics
     return {topic.name: [row.leader_id for row in topic.partitions] for topic in found}

@@ -1,4 +1,4 @@
-"""Znodes: old versions are read, broken ones name their path."""
+"""Znodes: old versions can be read, and errors of invalid ones name the path."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_configuration_that_may_hold_secrets_is_not_quoted(path: str, data: by
         layout.decode_config(path, data)
     assert "geheim" not in str(error.value)
     assert error.value.path == path
-    assert error.value.__context__ is None, "a traceback would quote it"
+    assert error.value.__context__ is None, "a traceback would show the secret"
     with pytest.raises(LayoutError, match="geheim"):
         layout.decode_config("/config/topics/orders", data)
 

@@ -1,4 +1,4 @@
-"""The bytes of a request for many znodes, and of its answer, against the layout of ZooKeeper's own records."""
+"""The bytes of a request for many znodes and of its response, compared with the layout of ZooKeeper's records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of settings in ZooKeeper: the form in which it is written."""
+"""The format of the operator's records of settings in ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that may have lost records comes back only when no in-sync set counts on it any more."""
+"""A broker that may have lost records registers only when it is in no ISR."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_it_does_not_wait_for_what_nobody_else_could_lead_or_does_not_concern_it
         clock = VirtualClock()
         begun_ms = clock.monotonic_ms()
         for zk in (
-            await cluster(isr=(2, 1)),  # the other member is gone, too
-            await cluster(1, 3, isr=(2, 1)),  # others are there, but have nothing of it
+            await cluster(isr=(2, 1)),  # the other member is dead, too
+            await cluster(1, 3, isr=(2, 1)),  # other brokers are alive, but have no replica of it
             await cluster(2, isr=(2,)),
-            await cluster(2, isr=(1,)),  # whoever has it all must lead
+            await cluster(2, isr=(1,)),  # only this broker has all records, so it must lead
         ):
             assert await until_out_of_sync(zk, clock, 1, wait_ms=3_000)
         assert await until_out_of_sync(await cluster(2, isr=(2, 1)), clock, 3, wait_ms=3_000)

@@ -1,4 +1,4 @@
-"""Our ways with kazoo's session, against a small server of the protocol: old and new ones, and waiting for sockets."""
+"""The modified session of kazoo, with a small server of the protocol in old and new versions; waiting for sockets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ STAT = pack(">qqqqiiiqiiq", *range(11))
 
 
 class Server:
-    """Speaks what the client needs. Every znode but those named `/gone...` is there and holds its own path."""
+    """Implements the part of the protocol that the client needs. The data of a znode is its path. Those named
+    `/gone...` do not exist."""
 
     def __init__(self, refusal: int | None = None, *, hangs_up: bool = False) -> None:
-        """Answers `MULTI_READ` by this error and closes the connection; `hangs_up` does so without a word."""
+        """Responds to `MULTI_READ` with this error and closes the connection. With `hangs_up`, it only closes it."""
         self._refusal = refusal
         self._hangs_up = hangs_up
         self.kinds: list[int] = []
@@ -161,7 +162,7 @@ def pair() -> list[socket.socket]:
 
 
 class TestSelect:
-    """Waiting for plain sockets; for those of TLS, `test_security_tls`."""
+    """Waiting for sockets without TLS. `test_security_tls` has the tests with TLS."""
 
     @pytest.fixture
     def handler(self) -> Handler:

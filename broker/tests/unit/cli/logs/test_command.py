@@ -1,4 +1,4 @@
-"""The group `odradek log`: that its commands teach, and what is wrong usage."""
+"""The group `odradek log`: help texts and wrong arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`odradek log compact`: a pass without a broker, its bounds, and that it leaves what a broker leaves."""
+"""`odradek log compact`: a pass without a broker, its limits, and that the result is the same as with a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: object) -> Result:
 
 
 def write(directory: Path, pairs: Pairs) -> int:
-    """One batch a record, some batches a segment; the end offset is checkpointed as high watermark."""
+    """Write a batch for each record and several batches per segment. The high watermark is the end offset."""
     files = SystemFiles()
     written = open_log(files, ManualClock(), config=small_segments(segment_bytes=400), directory=str(directory))
     for number, (key, value) in enumerate(pairs):
@@ -47,7 +47,7 @@ def write(directory: Path, pairs: Pairs) -> int:
 
 
 def read(directory: Path) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of every record, from the files alone."""
+    """Return offset, key and value of every record in the files."""
     found = []
     for path in sorted(directory.glob("*.log")):
         content = path.read_bytes()
@@ -133,7 +133,7 @@ def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
     run(directory)
     assert (1, b"gone", None) in read(directory)
     run(directory, "--dirty-from", 0, "--delete-retention-ms", 0)
-    # The first pass has written when the tombstone may go: a day later.
+    # The first pass has written the time from which the tombstone can be removed: a day later.
     assert (1, b"gone", None) in read(directory)
 
 

@@ -1,4 +1,4 @@
-"""How keys and values are shown: numbers, text, and the records of a broker's own topics."""
+"""Formats of keys and values: numbers, text, and the records of internal topics."""
 
 from __future__ import annotations
 

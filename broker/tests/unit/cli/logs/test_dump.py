@@ -1,5 +1,5 @@
-"""`odradek log dump`: what is shown of which file, and what is said of a damaged one. Kafka's own words for its files
-are compared in `tests/golden/log/test_dump.py`."""
+"""`odradek log dump`: its output for each type of file, and its errors for damaged files.
+`tests/golden/log/test_dump.py` compares the output with Kafka's tool."""
 
 from __future__ import annotations
 

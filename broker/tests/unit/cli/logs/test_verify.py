@@ -1,4 +1,4 @@
-"""`odradek log verify`: each kind of damage is found, told with its place, and nothing is ever written."""
+"""`odradek log verify`: each type of damage is found and reported with its position, and nothing is written."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_other_processes_find_the_same(log_root: Path) -> None:
 
 
 def test_deep_looks_into_the_records(partition: Path) -> None:
-    """A batch whose CRC is right but whose record has an offset that its header rules out."""
+    """Return a batch with a correct CRC and a record whose offset contradicts the header."""
     path = partition / f"{FIRST}.log"
     content = path.read_bytes()
     header = read_header(content)
@@ -281,7 +281,7 @@ def test_no_flipped_bit_of_a_sealed_segment_escapes(sound: tuple[Path, bytes], d
 
 @pytest.fixture(scope="module")
 def sound(sound_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """A sealed segment of a log, and what it holds."""
+    """A sealed segment of a log, and its content."""
     copy = shutil.copytree(sound_root, tmp_path_factory.mktemp("flipped") / "data")
     path = copy / "orders-0" / f"{FIRST}.log"
     return path, path.read_bytes()

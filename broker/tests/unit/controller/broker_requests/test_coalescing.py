@@ -1,4 +1,4 @@
-"""What is left of requests that piled up: few of them, in an order that means the same."""
+"""Coalesced requests: at most five, with the same effect as the original ones."""
 
 from __future__ import annotations
 

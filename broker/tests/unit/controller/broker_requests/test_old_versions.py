@@ -1,4 +1,4 @@
-"""What the controller says in old versions is what it says in new ones."""
+"""Requests in old versions have the same content as those in new versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BatchOf = Callable[[ControllerContext], RequestBatch]
 
 
 def sent(request: BrokerRequest, version: int) -> list[Any]:
-    """The requests as a broker reads them."""
+    """Return the requests as a broker decodes them."""
     entities = []
     for message in messages_for(request.api_key, version, request.message):
         frame = memoryview(encode_request(request.api_key, version, 1, "me", message)[4:])

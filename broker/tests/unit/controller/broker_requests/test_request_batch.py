@@ -1,4 +1,4 @@
-"""What a batch of notes becomes: one request of each kind for each broker that lives, in order."""
+"""A batch becomes one request of each API for each live broker, in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BatchOf = Callable[[ControllerContext], RequestBatch]
 
 
 def decoded(request: BrokerRequest, version: int | None = None) -> Any:
-    """The request as its broker reads it."""
+    """Return the request as its broker decodes it."""
     used = API_TABLE[request.api_key].max_version if version is None else version
     frame = encode_request(request.api_key, used, 1, None, request.message)[4:]
     header, position = decode_header(frame)
@@ -149,7 +149,7 @@ def test_many_partitions_become_several_requests(build: Build, batch_of: BatchOf
 
 
 def test_a_broker_that_comes_up_learns_everything_at_once(build: Build, batch_of: BatchOf) -> None:
-    """A part of the cluster would look to its clients like all of it."""
+    """A part of the metadata would look like the whole cluster to clients."""
     count = PARTITIONS_PER_REQUEST + 1
     batch = batch_of(build([1], wide(count)))
     batch.full_metadata([1])

@@ -1,4 +1,4 @@
-"""Requests reach each life of a broker in order, are repeated, and die with it."""
+"""Requests to a broker epoch are sent in order, repeated after failures, and dropped when the epoch ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METADATA: Message = {"controller_id": 1, "controller_epoch": 2, "topic_states": 
 
 
 class Clock:
-    """Rests take no time but a turn of the loop."""
+    """A clock whose sleeps only let other tasks run."""
 
     rests = 0
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Peer:
-    """A broker that fails as told, then answers."""
+    """A broker that fails as the test requires and then responds."""
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
@@ -201,7 +201,7 @@ async def test_a_broker_that_hangs_does_not_make_the_queue_grow(dispatcher: Requ
         dispatcher.send([request(number)])
         assert len(queue.pending) <= WAITING_LIMIT + 1
     peer.gate.set()
-    # The one under way is answered as it was; of the others the last word reached the broker, in order.
+    # The request in flight was sent unchanged. Of the others, the last state reached the broker, in order.
     await answers.until(lambda seen: seen[-1:] == [999])
     assert answers.seen[0] == 1
     assert answers.seen == sorted(answers.seen)

@@ -1,4 +1,4 @@
-"""Answers of brokers of every version."""
+"""Responses of brokers, in every version."""
 
 from __future__ import annotations
 

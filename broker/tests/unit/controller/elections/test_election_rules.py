@@ -1,4 +1,4 @@
-"""Elections as tables: who leads, who is in sync, or why nobody."""
+"""Tables of elections: the leader and the ISR, or the obstacle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about reassignments: what a request becomes, which are refused, when the old replicas may go."""
+"""Decisions about reassignments: the next assignment, refused requests, and when old replicas can be dropped."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_the_image_knows_what_is_moving(build: Build) -> None:
     assert not context.is_being_reassigned("t")
     context.set_assignment(T0, moving([2, 1], [2], [1]))
     assert (context.reassigning, context.is_being_reassigned("t")) == ({T0}, True)
-    # A new first replica does not make an imbalance before it is in sync.
+    # A new first replica does not count as imbalance before it is in sync.
     assert context.preferred_imbalance_count() == 0
     leadership = context.leaderships[T0]
     state = PartitionState(leader=1, leader_epoch=5, isr=(1, 2), controller_epoch=1)

@@ -1,4 +1,4 @@
-"""Deletion of topics: which step is due in which state."""
+"""Deletion of topics: the steps that are possible in each state."""
 
 from __future__ import annotations
 

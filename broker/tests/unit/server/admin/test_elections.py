@@ -1,4 +1,4 @@
-"""ElectLeaders: in every version, for some partitions and for all, answered when leaders are known or time is up."""
+"""ElectLeaders in every version, for some or all partitions. The response waits for the leaders or the timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UpdateFeatures: both versions ask for the same, and a cluster in ZooKeeper mode finalizes nothing."""
+"""UpdateFeatures in both versions. A cluster in ZooKeeper mode finalizes no feature."""
 
 from __future__ import annotations
 

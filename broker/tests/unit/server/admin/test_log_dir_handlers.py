@@ -46,7 +46,7 @@ class Scene:
 
 
 def partitions(response: Any) -> dict[tuple[str, int], Any]:
-    """Per-partition parts of a response, by topic and number."""
+    """Return the entries of a response by topic and partition."""
     topics = response.results if isinstance(response, AlterReplicaLogDirsResponse) else response.topics
     return {
         (getattr(topic, "name", None) or topic.topic_name, each.partition_index): each

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments, as requests and answers."""
+"""Requests and responses of AlterPartitionReassignments and ListPartitionReassignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics made, grown and deleted: codes, the order of checks, and the wait for the cluster's image."""
+"""CreateTopics, CreatePartitions and DeleteTopics: error codes, order of checks, and the wait for the image."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def stored(server: MemoryServer, name: str) -> TopicAssignment:
 
 
 async def settled() -> None:
-    """Let everything run that waits for nothing but its turn."""
+    """Run all tasks that are ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -305,7 +305,7 @@ def test_deletion_may_be_disabled(play: Play, version: int, code: int) -> None:
     play(scenario, settings={"delete.topic.enable": "false"})
 
 
-# Growth
+# New partitions
 
 
 async def grow(server: MemoryServer, *topics: Message, timeout: int = 0, dry: bool = False) -> Any:

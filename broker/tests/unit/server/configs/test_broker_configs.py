@@ -1,4 +1,4 @@
-"""Settings of brokers that change while the broker runs: precedence, foreign values, who is told."""
+"""Dynamic settings of brokers: precedence, values that other tools wrote, and notification of subscribers."""
 
 from __future__ import annotations
 
@@ -193,6 +193,6 @@ def test_what_the_broker_cannot_do_is_refused_before_it_is_written(play: Callabl
         other = [{"name": "message.max.bytes", "value": "5000", "config_operation": 0}]
         request = {"resources": [{**resource, "configs": other}], "validate_only": False}
         (answer,) = (await server.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)).responses
-        assert answer.error_code == 0, "nothing of the listeners changes"
+        assert answer.error_code == 0, "the listeners do not change"
 
     play(scenario)

@@ -1,4 +1,4 @@
-"""Settings as clients read them."""
+"""DescribeConfigs, IncrementalAlterConfigs and AlterConfigs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def alter(server: MemoryServer, *resources: Message, dry: bool = False, ve
 
 @pytest.mark.parametrize("dry", [False, True])
 def test_a_broker_without_a_replica_knows_what_the_topic_was_given(play: Callable[..., None], dry: bool) -> None:
-    """No notice tells of what a topic is given when it is made: it is read when it is asked for, once."""
+    """There is no notification for the overrides of a new topic, so they are read once, when they are requested."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [2]})
@@ -66,7 +66,7 @@ def test_a_broker_without_a_replica_knows_what_the_topic_was_given(play: Callabl
 
 
 def test_each_broker_tells_its_own_settings(play: Callable[..., None]) -> None:
-    """The empty name stands for the defaults of all brokers (KIP-226)."""
+    """The empty name means the defaults for all brokers (KIP-226)."""
 
     async def scenario(server: MemoryServer) -> None:
         names = ["", "1", "2"]
@@ -188,7 +188,7 @@ def test_only_the_keys_that_are_asked_for(play: Callable[..., None]) -> None:
 
 
 FOREIGN = "confluent.placement.constraints"
-"""A setting that this broker does not know: another tool wrote it."""
+"""A setting that this broker does not know, because another tool wrote it."""
 BEFORE = {"cleanup.policy": "delete", "retention.ms": "5", FOREIGN: "*"}
 
 
@@ -287,7 +287,7 @@ async def replace(server: MemoryServer, name: str, values: Message, *, kind: int
 def test_all_settings_of_a_topic_are_replaced(
     play: Callable[..., None], values: Message, code: int, after: dict[str, str]
 ) -> None:
-    """The older request (KIP-133): what it does not name is gone."""
+    """AlterConfigs (KIP-133) removes all settings that the request does not contain."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -424,7 +424,7 @@ def test_where_a_brokers_values_come_from(play: Callable[..., None]) -> None:
 
 
 def test_settings_of_kafka_without_an_effect_here_are_described_with_their_values(play: Callable[..., None]) -> None:
-    """`kafka-configs` refuses every change of an entity of which a value is kept from it."""
+    """`kafka-configs` refuses to change an entity if the response omits one of its values."""
     names = [
         "num.io.threads",
         "num.network.threads",

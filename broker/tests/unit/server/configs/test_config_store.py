@@ -1,4 +1,4 @@
-"""Overrides in memory and in ZooKeeper: conditional writes, what others wrote, notifications."""
+"""Overrides of topics: conditional writes, concurrent changes, invalid values, notifications."""
 
 from __future__ import annotations
 

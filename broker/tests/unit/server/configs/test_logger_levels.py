@@ -1,4 +1,4 @@
-"""Loggers under Kafka's names of levels."""
+"""Levels of loggers, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 @pytest.fixture
 def logger() -> Iterator[logging.Logger]:
-    """A logger of the test's own, below a package that has none."""
+    """A logger for the test, in a package that has no logger."""
     logger = logging.getLogger(f"package-{uuid4().hex}.part")
     yield logger
     for name in (logger.name, logger.name.partition(".")[0]):

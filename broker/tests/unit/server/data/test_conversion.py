@@ -1,4 +1,4 @@
-"""Answers for consumers that are older than the records: what is converted, where, and what is told instead."""
+"""Conversion of Fetch responses for old consumers: which records, in which process, and which errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def batch(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
 
 
 def told(records: bytes) -> list[tuple[int, int, bytes | None]]:
-    """(format, offset, value) of each record."""
+    """Return (format, offset, value) of each record."""
     return [
         (header.magic, record.offset, record.value)
         for position, header in iterate_entries(records)
@@ -58,7 +58,7 @@ def told(records: bytes) -> list[tuple[int, int, bytes | None]]:
 
 
 class InlineWorkers:
-    """Does the work in this process; `hold` and `error` are for the test to set."""
+    """Does the work in this process. Tests set `hold` and `error`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -110,14 +110,14 @@ def test_each_version_gets_its_format(play: Play, version: int, magic: int, code
         expected = [(magic, 1, b"b"), (magic, 2, b"c")]
         assert later[-2:] == expected
         if codec is Codec.NONE and magic < 2:
-            assert later == expected, "old consumers expect nothing before the offset that they asked for"
+            assert later == expected, "old consumers expect no record before the requested offset"
 
     play(scenario)
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_an_answer_does_not_grow_beyond_what_was_read(play: Play, version: int) -> None:
-    """But for its first entry: small records take more room in the old formats."""
+    """Except for the first entry: small records need more bytes in the old formats."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -134,7 +134,7 @@ def test_an_answer_does_not_grow_beyond_what_was_read(play: Play, version: int) 
 
 @pytest.mark.parametrize(("version", "is_whole"), [(0, False), (2, False), (3, True), (4, True)])
 def test_a_batch_above_the_bound(play: Play, version: int, is_whole: bool) -> None:
-    """Up to version 2 it comes cut off, so that the consumer asks for more (KIP-74)."""
+    """Up to version 2 it is truncated, so that the consumer requests more bytes (KIP-74)."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -152,7 +152,7 @@ def test_a_batch_above_the_bound(play: Play, version: int, is_whole: bool) -> No
 @pytest.mark.parametrize("codec", ["producer", "zstd"])
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 10])
 def test_zstd_is_for_those_who_know_it(play: Play, version: int, codec: str) -> None:
-    """As in Kafka: below version 4 for the batches, below 10 for the topic's setting."""
+    """As in Kafka, the batches determine it below version 4, and the setting of the topic below version 10."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.configs.change("t", lambda _: {"compression.type": codec})
@@ -198,7 +198,7 @@ def test_records_that_are_old_enough_stay_as_they_are(play: Play) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_old_producers_may_send_old_formats(play: Play, version: int) -> None:
-    """KIP-467's details come with version 8; what an old one may not do is told by the code alone."""
+    """The details of KIP-467 exist from version 8 on. Older responses have only the error code."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -217,7 +217,7 @@ def test_old_consumers_do_not_know_storage_errors(version: int, code: int) -> No
 
 
 class FakeRequest:
-    """The part of a request that is asked."""
+    """The part of a request that the conversion uses."""
 
     def __init__(self, version: int) -> None:
         self.api_version = version
@@ -243,7 +243,7 @@ def test_records_that_cannot_be_read_are_an_error_of_their_partition(damage: int
     if holds_newer(bytes(damaged), 0):
         assert (rows[0].error_code, rows[0].records) == (CorruptMessageError.code, b"")
     else:
-        assert rows[0].records == damaged, "what has no end is passed on, as an entry that is cut off"
+        assert rows[0].records == damaged, "an incomplete entry is returned as it is"
     assert rows[1].error_code == NONE
 
 
@@ -255,7 +255,8 @@ LARGE = b"v" * 1000
 
 @pytest.fixture
 def little_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A packed batch of `LARGE` goes away, and of plain ones with a record each two fit into a turn of the loop."""
+    """A compressed batch of `LARGE` is sent to a worker. Two uncompressed batches of one record fit into one
+    iteration."""
     monkeypatch.setattr(conversion, "TURN_US", 20)
     monkeypatch.setattr(conversion, "_PACKED_BYTES_PER_US", 1)
 
@@ -298,7 +299,7 @@ async def away(
     converter, request = DownConversion(lambda _: None, BrokerTopicStats(), workers), FakeRequest(1)
     passed: Any = request
     converter.fit(passed, rows, [0] * len(rows), found.append)
-    assert found == [], "the answer must wait"
+    assert found == [], "the response must wait"
     await act(converter, request)
     return found, request
 
@@ -327,7 +328,7 @@ def test_large_sets_go_to_workers_and_the_answer_keeps_its_order() -> None:
 
 @pytest.mark.usefixtures("little_at_once")
 def test_what_is_too_much_at_once_is_converted_turn_by_turn() -> None:
-    """What a worker would be too dear for waits only until others had their turn."""
+    """A conversion that is too small for a worker waits only until other tasks have run."""
 
     async def main() -> None:
         workers = InlineWorkers()

@@ -1,4 +1,4 @@
-"""DescribeProducers over real logs."""
+"""DescribeProducers with real logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def describe(server: MemoryServer, topic: str, number: int = 0) -> Any:
 
 
 def rows(partition: Any) -> list[tuple[int, ...]]:
-    """Id, epoch, last sequence, last timestamp, coordinator epoch, begin of the open transaction."""
+    """Producer id, epoch, last sequence, last timestamp, coordinator epoch, start of the open transaction."""
     return [
         (
             row.producer_id,
@@ -77,7 +77,8 @@ def test_producers_of_a_leader(play: Play) -> None:
 
 
 def test_an_open_transaction_on_a_follower(play: Play) -> None:
-    """Its records come from a leader of Apache Kafka: this broker takes none from producers."""
+    """Transactional records can only come from a leader that runs Apache Kafka: this broker rejects them from
+    producers."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [2, 1]})

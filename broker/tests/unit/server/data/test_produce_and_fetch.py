@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch over real logs."""
+"""Produce, Fetch, ListOffsets and OffsetForLeaderEpoch with real logs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_each_partition_of_a_produce_stands_alone(play: Play) -> None:
             ]
         )
         assert server.replicas.leader(TP).log.log_end_offset == 1
-        assert set(server.topic_stats.topics) == {"t"}, "a name that a client made up became a metric"
+        assert set(server.topic_stats.topics) == {"t"}, "there is a metric for a topic that does not exist"
 
     play(scenario)
 
@@ -193,7 +193,7 @@ def test_records_are_fetched(play: Play, version: int) -> None:
 
 
 def test_a_fetch_waits_for_no_more_than_it_takes(play: Play) -> None:
-    """A minimum above the maximum of bytes is reached at the maximum."""
+    """If min_bytes is above max_bytes, max_bytes are enough."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
@@ -355,7 +355,7 @@ def test_offsets_by_time(play: Play, version: int, timestamp: int, since: int, f
 def test_the_oldest_version_lists_where_segments_begin(
     play: Play, timestamp: int, wanted: int, found: list[int]
 ) -> None:
-    """Those rolled at or before a time, given here in milliseconds since the first batch; the end counts as now."""
+    """Segments rolled at or before a time, in milliseconds since the first batch. The time of the log end is now."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.configs.change("t", lambda _: {"segment.bytes": "100", "retention.ms": "-1"})
@@ -412,7 +412,8 @@ def test_a_producer_is_told_which_records_are_at_fault(play: Play, version: int)
 
 @pytest.mark.parametrize(("version", "code"), [(4, LeaderNotAvailableError.code), (5, OffsetNotAvailableError.code)])
 def test_a_new_leader_does_not_guess_the_end(play: Play, version: int, code: int) -> None:
-    """Until its followers have fetched, the mark may lie before what was committed under the old leader."""
+    """Until its followers have fetched, the high watermark may be below the offset that the old leader had
+    committed."""
 
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1, 2]}, brokers=(1, 2))

@@ -1,4 +1,4 @@
-"""The coordination handlers through the wire codec, in every version that is served."""
+"""The handlers of groups and producers, with encoded requests of every supported version."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ def test_the_offsets_topic_is_made_when_somebody_looks_for_it(version: int) -> N
 def test_coordinators_of_other_kinds(version: int) -> None:
     async def scenario(server: Server) -> None:
         refused = await find(server, version, key_type=1)
-        assert refused.error_code == TransactionalIdAuthorizationFailedError.code, "clients take it as final"
+        assert refused.error_code == TransactionalIdAuthorizationFailedError.code, (
+            "clients do not retry after this error"
+        )
         assert "does not support transactions" in refused.error_message
         assert (await find(server, version, key_type=2)).error_code == InvalidRequestError.code
 
@@ -263,7 +265,7 @@ def test_commits_in_each_version(version: int) -> None:
 
 @pytest.mark.parametrize(("timestamp", "is_gone"), [(-1, False), (-SETTINGS.offsets_retention_ms, True)])
 def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) -> None:
-    """The retention counts from there."""
+    """The retention begins at the commit time."""
 
     async def scenario(server: Server) -> None:
         server.groups.start()

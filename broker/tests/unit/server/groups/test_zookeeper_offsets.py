@@ -1,4 +1,4 @@
-"""Offsets in ZooKeeper: shared with consumers that write them themselves, each partition by itself."""
+"""Offsets in ZooKeeper: shared with consumers that access ZooKeeper directly. Partitions are independent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATH = "/consumers/group/offsets/events/0"
 
 
 class RacingZk(MemoryZk):
-    """Somebody else makes each znode first."""
+    """Another client creates each znode first."""
 
     async def create(self, path: str, data: bytes | None = None, **options: Any) -> Created:
         await super().create(path, b"1", **options)
@@ -34,7 +34,7 @@ class RacingZk(MemoryZk):
 
 
 class LostZk(MemoryZk):
-    """ZooKeeper is away."""
+    """A client without a connection to ZooKeeper."""
 
     async def set(self, path: str, data: bytes, version: int = -1) -> Any:
         raise ConnectionLost(path)
