@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek_operator.dashboards.queries import CHOSEN, EVERY, Scope, only
+from odradek_operator.dashboards.queries import EVERY, SELECTED, Scope, only
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 MATCHERS = st.lists(st.sampled_from(['topic!=""', 'quantile="0.99"', 'container="kafka"']), max_size=2, unique=True)
@@ -14,7 +14,7 @@ MATCHERS = st.lists(st.sampled_from(['topic!=""', 'quantile="0.99"', 'container=
 @given(word=st.sampled_from(["SCOPE", "PODS", "CLAIMS", "OPERATED"]), matchers=MATCHERS)
 def test_nothing_of_a_placeholder_is_left(word: str, matchers: list[str]) -> None:
     query = f"sum(rate(series{{{', '.join([word, *matchers])}}}[5m]))"
-    for scope in (EVERY, CHOSEN, Scope(), only("orders", "demo")):
+    for scope in (EVERY, SELECTED, Scope(), only("orders", "demo")):
         filled = scope.fill(query)
         assert word not in filled
         assert "{}" not in filled and "{," not in filled and ", }" not in filled and ",}" not in filled

@@ -1,8 +1,6 @@
-"""The type of alerts, and text that alerts share. Pure.
+"""The type of alerts, and templates that their texts share. Pure.
 
-`critical`: records cannot be written or read, or were lost. `warning`: this will happen without action today.
-`info`: for information. The alerts are in `broker_alerts` and `other_alerts`; `rules` converts them into Prometheus
-rules.
+The alerts are in `broker_alerts` and `other_alerts`; `rules` converts them into Prometheus rules.
 """
 
 from __future__ import annotations
@@ -16,25 +14,28 @@ class Severity(Enum):
     """Severity of an alert."""
 
     CRITICAL = "critical"
+    """Records cannot be written or read, or were lost."""
     WARNING = "warning"
+    """This may happen if nobody acts today."""
     INFO = "info"
+    """No action is necessary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """One alert; `lasting` is how long its condition must be true."""
+    """One alert. It fires if `query` has returned results for `duration`, a duration as in Prometheus."""
 
     name: str
     severity: Severity
     query: str
-    lasting: str
+    duration: str
     summary: str
     description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertGroup:
-    """Alerts on one subject; those that concern no cluster are left out of the rules of one cluster."""
+    """Alerts on one subject. If `of_clusters` is false, the rules for a single cluster do not include them."""
 
     name: str
     alerts: tuple[Alert, ...]
@@ -42,6 +43,6 @@ class AlertGroup:
 
 
 WHICH: Final = "{{ $labels.namespace }}/{{ $labels.strimzi_io_cluster }}"
-"""A cluster, in texts."""
+"""Template of the namespace and name of a cluster."""
 POD: Final = "{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }}"
-"""A pod, in texts."""
+"""Template of the namespace and name of a pod."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.dashboards import machines, queries
-from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, Row, Variable, lines
+from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Query, Row, Variable, lines
 from odradek_operator.dashboards.machines import POD
 
 _LED: Final = "kafka_server_replicamanager_leadercount"
@@ -27,7 +27,7 @@ def _number(title: str, description: str, query: str, **rest: float) -> Panel:
         title=title,
         description=description,
         queries=lines(query),
-        look=Look.NUMBER,
+        type=PanelType.NUMBER,
         width=3,
         height=4,
         bad=bad,
@@ -36,12 +36,12 @@ def _number(title: str, description: str, query: str, **rest: float) -> Panel:
 
 
 _HEALTH: Final = Row(
-    title="Is it whole?",
+    title="Health",
     panels=(
-        _number("Brokers", "Brokers that Prometheus can scrape.", f"count({_LED}{{SCOPE}})"),
+        _number("Brokers", "Number of brokers that Prometheus can scrape.", f"count({_LED}{{SCOPE}})"),
         _number(
             "Controllers",
-            "One broker is the controller. Any other value for longer than a failover is wrong.",
+            "Brokers that are the controller. Any value but 1 for longer than a failover is a problem.",
             queries.CONTROLLERS,
             bad=0,
             good=1,
@@ -60,7 +60,7 @@ _HEALTH: Final = Row(
         ),
         _number(
             "Under-replicated",
-            "Partitions with a replica out of sync. Normal after a restart and during reassignments.",
+            "Partitions with a replica that is out of sync. This is normal after a restart and during reassignments.",
             queries.UNDER_REPLICATED,
             bad=1,
         ),
@@ -77,7 +77,7 @@ _HEALTH: Final = Row(
         ),
         _number(
             "Failed log directories",
-            "Directories that went offline after an I/O error.",
+            "Log directories that are offline after an I/O error.",
             "sum(kafka_log_logmanager_offlinelogdirectorycount{SCOPE})",
             bad=1,
         ),
@@ -89,47 +89,47 @@ _TRAFFIC: Final = Row(
     panels=(
         Panel(
             title="Bytes in",
-            description="Bytes appended by producers, by broker; without replication.",
+            description="Bytes that producers write, by broker, without replication.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="Bps",
         ),
         Panel(
             title="Bytes out",
-            description="Bytes sent to consumers, by broker; without replication.",
+            description="Bytes that consumers read, by broker, without replication.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="Bps",
         ),
         Panel(
             title="Records in",
-            description="Records appended by producers, by broker.",
+            description="Records that producers write, by broker.",
             queries=lines(
                 f'sum by (kubernetes_pod_name) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
                 POD,
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="wps",
         ),
         Panel(
             title="Requests",
-            description="Answered requests by API.",
+            description="Requests by API.",
             queries=lines(
                 "sum by (request) (rate(kafka_network_requestmetrics_requests_total{PODS}[$__rate_interval]))",
                 "{{request}}",
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="reqps",
         ),
         Panel(
             title="Errors in responses",
-            description="Error codes of failed requests.",
+            description="Errors in responses, by error code.",
             queries=lines(
                 "sum by (error) (rate(kafka_network_requestmetrics_errors_total{PODS}[$__rate_interval]))",
                 "{{error}}",
@@ -138,7 +138,7 @@ _TRAFFIC: Final = Row(
         ),
         Panel(
             title="Failed produce and fetch requests",
-            description="Errors of single partitions.",
+            description="Errors by partition in produce and fetch requests.",
             queries=(
                 Query(
                     text=f'sum(rate({_TOPICS}_failedproducerequests_total{{PODS, topic!=""}}[$__rate_interval]))',
@@ -187,11 +187,11 @@ _REPLICATION: Final = Row(
             queries=(
                 Query(
                     text="sum(rate(kafka_server_replicamanager_isrshrinks_total{PODS}[$__rate_interval]))",
-                    legend="shrink",
+                    legend="shrinks",
                 ),
                 Query(
                     text="sum(rate(kafka_server_replicamanager_isrexpands_total{PODS}[$__rate_interval]))",
-                    legend="grow",
+                    legend="expansions",
                 ),
             ),
             unit="ops",
@@ -205,16 +205,16 @@ _REPLICATION: Final = Row(
         ),
         Panel(
             title="Reassigning partitions",
-            description="Partitions being reassigned, by leader.",
+            description="Partitions that are being reassigned, by leader.",
             queries=lines(
                 "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", POD
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             width=6,
         ),
         Panel(
             title="Throttled replication",
-            description="Bytes of throttled replicas: the network traffic of reassignments.",
+            description="Throttled replication traffic, which is that of reassignments.",
             queries=(
                 Query(text="sum(kafka_server_leaderreplication_byte_rate{PODS})", legend="sent"),
                 Query(text="sum(kafka_server_followerreplication_byte_rate{PODS})", legend="fetched"),
@@ -224,16 +224,16 @@ _REPLICATION: Final = Row(
         ),
         Panel(
             title="Leaders",
-            description="Partitions led by each broker. If it stays uneven, preferred leaders do not lead.",
+            description="Partitions that each broker leads. If this stays uneven, the preferred leaders do not lead.",
             queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", POD),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             width=12,
         ),
         Panel(
             title="Replicas",
-            description="Replicas on each broker, leaders and followers.",
+            description="Replicas on each broker, both leaders and followers.",
             queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", POD),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             width=12,
         ),
     ),

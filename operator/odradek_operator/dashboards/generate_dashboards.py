@@ -1,4 +1,4 @@
-"""Writes dashboards and alert rules as files of the chart: `python -m odradek_operator.dashboards.generate_dashboards`.
+"""Writes the dashboards and alert rules of the chart: `python -m odradek_operator.dashboards.generate_dashboards`.
 
 `make crds` calls it. A test checks that the files are current.
 """
@@ -12,11 +12,11 @@ from typing import Final
 from odradek_operator.dashboards.files import files
 
 CHART: Final = Path("charts/odradek")
-"""Path from the root of the project."""
+"""Path of the chart, relative to the root of the project."""
 
 
 def main(chart: Path = CHART) -> None:
-    """Write all files below `chart`, creating missing folders."""
+    """Write all generated files below `chart`, and print their paths. Missing folders are created."""
     for path, text in files().items():
         target = chart / path
         target.parent.mkdir(parents=True, exist_ok=True)

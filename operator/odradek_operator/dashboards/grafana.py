@@ -1,7 +1,7 @@
 """Types of dashboards, and their conversion into Grafana's JSON. Pure.
 
-A `Dashboard` consists of rows of panels, which are arranged from left to right on Grafana's 24 columns. Panels are
-numbered in order, so that a change of one panel changes only its lines.
+A `Dashboard` consists of rows of panels, which are arranged from left to right in Grafana's 24 columns. Ids of panels
+are consecutive numbers, so that the generated files are reproducible.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from odradek_operator.dashboards.queries import CHOSEN
+from odradek_operator.dashboards.queries import SELECTED
 
 COLUMNS: Final = 24
 SCHEMA: Final = 39
-"""Version of Grafana's JSON model, for Grafana 10.4 and later."""
+"""Version of Grafana's JSON schema, which Grafana 10.4 and later support."""
 
 Json = dict[str, Any]
 _DATASOURCE: Final[Json] = {"type": "prometheus", "uid": "${datasource}"}
 
 
-class Look(Enum):
+class PanelType(Enum):
     """Type of a panel."""
 
     LINES = "timeseries"
@@ -32,7 +32,7 @@ class Look(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One query of a panel; `legend` is the name of each line, with labels as {{label}}."""
+    """One query of a panel. `legend` is the name of each line, in which {{label}} stands for the value of a label."""
 
     text: str
     legend: str = ""
@@ -40,12 +40,15 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel. It turns red above `bad`, or below `bad` if that is less than `good`."""
+    """One panel. `width` and `height` are in units of Grafana's grid, `low` and `high` the limits of the axis.
+
+    With `bad`, a number is red from `bad` upwards. If `bad` is less than `good`, it is red below `good` instead.
+    """
 
     title: str
     description: str
     queries: tuple[Query, ...]
-    look: Look = Look.LINES
+    type: PanelType = PanelType.LINES
     unit: str = "short"
     width: int = 8
     height: int = 7
@@ -57,7 +60,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A titled row of panels, wrapped if they do not fit."""
+    """A row of panels with a title. Panels that do not fit continue on the next line."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -65,20 +68,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A selection at the top of a dashboard: the values of a label."""
+    """A variable of a dashboard, with which users select values of a label."""
 
     name: str
     label: str
     series: str
-    """The series with the label, with its braces."""
+    """A series with the label, with an optional selector in braces."""
     value: str
-    """The label."""
+    """Name of the label in Prometheus."""
     several: bool = False
+    """Whether users can select several values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """A dashboard; `name` is that of its file and, after `odradek-`, its id in Grafana."""
+    """A dashboard. Its file is `NAME.json`, and its uid in Grafana is `odradek-NAME`."""
 
     name: str
     title: str
@@ -88,7 +92,7 @@ class Dashboard:
 
 
 def lines(text: str, legend: str = "") -> tuple[Query, ...]:
-    """Return a single query, for panels that have only one."""
+    """Return a tuple with one query, for panels with a single query."""
     return (Query(text=text, legend=legend),)
 
 
@@ -127,7 +131,7 @@ def _datasource() -> Json:
 
 
 def _variable(variable: Variable) -> Json:
-    query = f"label_values({CHOSEN.fill(variable.series)}, {variable.value})"
+    query = f"label_values({SELECTED.fill(variable.series)}, {variable.value})"
     chosen = {"includeAll": True, "multi": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
     return {
         "name": variable.name,
@@ -136,7 +140,7 @@ def _variable(variable: Variable) -> Json:
         "datasource": _DATASOURCE,
         "query": {"query": query, "refId": variable.name},
         "definition": query,
-        # Refresh on every change of the time range, because brokers and topics change.
+        # The values are queried again when the time range changes, because brokers and topics come and go.
         "refresh": 2,
         "sort": 1,
         **(chosen if variable.several else {"includeAll": False, "multi": False}),
@@ -167,16 +171,16 @@ def _panels(rows: Sequence[Row]) -> Iterator[Json]:
 
 
 def _panel(panel: Panel, number: int, place: Json) -> Json:
-    is_line = panel.look in (Look.LINES, Look.AREAS)
+    is_line = panel.type in (PanelType.LINES, PanelType.AREAS)
     return {
         "id": number,
-        "type": "timeseries" if is_line else panel.look.value,
+        "type": "timeseries" if is_line else panel.type.value,
         "title": panel.title,
         "description": panel.description,
         "datasource": _DATASOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": _field(panel, is_line), "overrides": []},
-        "options": _LINE_OPTIONS if is_line else _number_options(panel.look),
+        "options": _LINE_OPTIONS if is_line else _number_options(panel.type),
         "targets": [_target(panel, query, index) for index, query in enumerate(panel.queries)],
     }
 
@@ -189,7 +193,7 @@ def _field(panel: Panel, is_line: bool) -> Json:
         field["max"] = panel.high
     if is_line:
         field["custom"] = {"fillOpacity": 10, "lineWidth": 1, "showPoints": "never", "spanNulls": False}
-        if panel.look is Look.AREAS:
+        if panel.type is PanelType.AREAS:
             field["custom"] |= {"stacking": {"mode": "normal"}, "fillOpacity": 40}
     else:
         field["thresholds"] = {"mode": "absolute", "steps": _steps(panel)}
@@ -210,9 +214,9 @@ _LINE_OPTIONS: Final[Json] = {
 }
 
 
-def _number_options(look: Look) -> Json:
+def _number_options(type_: PanelType) -> Json:
     last = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-    if look is Look.BARS:
+    if type_ is PanelType.BARS:
         return {"reduceOptions": last, "orientation": "horizontal", "displayMode": "gradient", "showUnfilled": True}
     return {"reduceOptions": last, "colorMode": "value", "graphMode": "area", "textMode": "value"}
 
@@ -221,8 +225,8 @@ def _target(panel: Panel, query: Query, index: int) -> Json:
     return {
         "refId": chr(ord("A") + index),
         "datasource": _DATASOURCE,
-        "expr": CHOSEN.fill(query.text),
+        "expr": SELECTED.fill(query.text),
         "legendFormat": query.legend or "__auto",
-        "instant": panel.look is Look.BARS,
-        "range": panel.look is not Look.BARS,
+        "instant": panel.type is PanelType.BARS,
+        "range": panel.type is not PanelType.BARS,
     }

@@ -1,6 +1,6 @@
 """The dashboard of consumer groups: their lag and progress. Pure.
 
-All series come from the cluster's exporter, so sums count nothing twice.
+All series come from the cluster's only exporter, so sums count each partition once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Row, Variable, lines
+from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Row, Variable, lines
 
 _BROKERS: Final = "kafka_broker_info"
 _IN: Final = 'SCOPE, consumergroup=~"$group", topic=~"$topic"'
@@ -34,30 +34,30 @@ _LAG: Final = Row(
     panels=(
         Panel(
             title="Largest lag in records",
-            description="Records not committed, the ten largest.",
+            description="Groups and topics with the most uncommitted records, the top ten.",
             queries=lines(f"topk(10, {queries.GROUP_LAG})", _GROUP),
-            look=Look.BARS,
+            type=PanelType.BARS,
             width=12,
             height=8,
         ),
         Panel(
             title="Largest lag in time",
-            description="Estimated age of the first record that is not committed, the ten largest.",
+            description="Groups and topics with the oldest uncommitted record, the top ten. Ages are estimates.",
             queries=lines(f"topk(10, {queries.GROUP_LAG_SECONDS})", _GROUP),
-            look=Look.BARS,
+            type=PanelType.BARS,
             unit="s",
             width=12,
             height=8,
         ),
         Panel(
             title="Lag in records",
-            description="Records not committed, sum of the partitions. If it falls, the group catches up.",
+            description="Uncommitted records, summed over partitions. While this falls, the group catches up.",
             queries=lines(f"sum by (consumergroup, topic) (kafka_consumergroup_lag{{{_IN}}} >= 0)", _GROUP),
             width=12,
         ),
         Panel(
             title="Lag in time",
-            description="Age of the first record that is not committed, maximum of the partitions.",
+            description="Age of the oldest uncommitted record, maximum over partitions.",
             queries=lines(f"max by (consumergroup, topic) (odradek_consumergroup_lag_seconds{{{_IN}}})", _GROUP),
             unit="s",
             width=12,
@@ -65,12 +65,12 @@ _LAG: Final = Row(
     ),
 )
 
-_PACE: Final = Row(
+_THROUGHPUT: Final = Row(
     title="Throughput",
     panels=(
         Panel(
             title="Records written",
-            description="Records written to the topics.",
+            description="Records that producers write, by topic.",
             queries=lines(
                 'sum by (topic) (rate(kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}[$__rate_interval]))',
                 "{{topic}}",
@@ -79,7 +79,7 @@ _PACE: Final = Row(
         ),
         Panel(
             title="Records committed",
-            description="Records committed by the groups. If fewer than are written, the lag grows.",
+            description="Records that groups commit. If they commit fewer than producers write, the lag grows.",
             queries=lines(
                 f"sum by (consumergroup, topic) (rate(kafka_consumergroup_current_offset{{{_IN}}}[$__rate_interval]))",
                 _GROUP,
@@ -99,15 +99,16 @@ _PARTITIONS: Final = Row(
     panels=(
         Panel(
             title="Lag of partitions",
-            description="The twenty partitions with the largest lag. If only one lags, a member hangs or a key is hot.",
+            description="The twenty partitions with the largest lag. If only one lags, a member hangs or a key has "
+            "too many records.",
             queries=lines(f"topk(20, kafka_consumergroup_lag{{{_IN}}})", "{{consumergroup}} {{topic}}-{{partition}}"),
-            look=Look.BARS,
+            type=PanelType.BARS,
             width=12,
             height=10,
         ),
         Panel(
             title="Retained records",
-            description="Records between the start and the end of each topic's logs.",
+            description="Records between the log start offset and the log end offset, by topic.",
             queries=lines(
                 'sum by (topic) (kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}'
                 ' - kafka_topic_partition_oldest_offset{SCOPE, topic=~"$topic"})',
@@ -119,7 +120,7 @@ _PARTITIONS: Final = Row(
     ),
 )
 
-_OLD: Final = Row(
+_OLD_CLIENTS: Final = Row(
     title="Old clients",
     panels=(
         Panel(
@@ -136,5 +137,5 @@ DASHBOARD: Final = Dashboard(
     title="Odradek: consumer groups",
     description="The consumer groups of one cluster: their lag and progress.",
     variables=_VARIABLES,
-    rows=(_LAG, _PACE, _PARTITIONS, _OLD),
+    rows=(_LAG, _THROUGHPUT, _PARTITIONS, _OLD_CLIENTS),
 )

@@ -1,14 +1,14 @@
-"""Rows of the cluster's dashboard: resources of the brokers, and their ZooKeeper requests. Pure."""
+"""Rows of the cluster dashboard: the brokers' load, disks and ZooKeeper requests. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.grafana import Look, Panel, Query, Row, lines
+from odradek_operator.dashboards.grafana import Panel, PanelType, Query, Row, lines
 
 POD: Final = "{{kubernetes_pod_name}}"
-"""Legend of lines by broker."""
+"""Legend of lines by pod."""
 
 LOAD: Final = Row(
     title="Load",
@@ -42,7 +42,7 @@ LOAD: Final = Row(
             queries=lines(
                 "sum by (listener) (kafka_server_socket_server_metrics_connection_count{PODS})", "{{listener}}"
             ),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
         ),
         Panel(
             title="Delayed operations",
@@ -54,7 +54,7 @@ LOAD: Final = Row(
         ),
         Panel(
             title="Open files",
-            description="File descriptors by broker: two or three per segment in use, one per connection.",
+            description="Open file descriptors by broker: two or three per segment in use, one per connection.",
             queries=lines("sum by (kubernetes_pod_name) (process_open_fds{PODS})", POD),
         ),
     ),
@@ -72,7 +72,7 @@ DISKS: Final = Row(
         ),
         Panel(
             title="Free space of log directories",
-            description="Free bytes of each directory's file system, as last seen by the broker.",
+            description="Free bytes of the file system of each log directory, as the broker measured them last.",
             queries=lines("odradek_log_directory_free_bytes{PODS}", f"{POD} {{{{directory}}}}"),
             unit="bytes",
         ),
@@ -80,12 +80,12 @@ DISKS: Final = Row(
             title="Log size",
             description="Size of all logs by broker.",
             queries=lines("sum by (kubernetes_pod_name) (kafka_log_log_size{PODS})", POD),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="bytes",
         ),
         Panel(
             title="Disk writes and reads",
-            description="Bytes that the brokers wrote to and read from disks, without the page cache.",
+            description="Bytes that brokers write to and read from disks. The page cache does not count.",
             queries=(
                 Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_write_bytes{PODS}[5m]))", legend="written"),
                 Query(text="sum(irate(kafka_server_kafkaserver_linux_disk_read_bytes{PODS}[5m]))", legend="read"),

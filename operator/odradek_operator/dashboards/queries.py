@@ -1,9 +1,14 @@
-"""Placeholders of queries, and queries that are used more than once. Pure.
+"""Placeholders in queries, and queries that dashboards and alerts share. Pure.
 
-A query contains placeholders for the selection of series: `SCOPE` in braces selects the cluster, `PODS` the selected
-pods of it, `CLAIMS` its volume claims (series of the kubelet have no cluster), and `OPERATED` the operator's series
-about it, which are in the operator's namespace. In a dashboard they are filled with its variables, in an alert of one
-cluster with its name, and in an alert of all clusters with a selection of all of them.
+A placeholder in braces stands for label matchers:
+
+    SCOPE      the series of a cluster
+    PODS       the series of the cluster's selected pods
+    CLAIMS     the series of its volume claims, which come from the kubelet and have no label of the cluster
+    OPERATED   the operator's series about it, which are in the operator's namespace
+
+A `Scope` has their values. For a dashboard, these are the dashboard's variables. For alerts, they select one cluster or
+all clusters.
 """
 
 from __future__ import annotations
@@ -13,14 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 CLUSTER: Final = "namespace, strimzi_io_cluster"
-"""The labels that identify a cluster, for `by`."""
+"""The labels that identify a cluster, for aggregations with `by`."""
 
 _PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|OPERATED)\b(, )?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Values of the placeholders; empty for everything."""
+    """The label matchers for each placeholder. An empty string matches all series."""
 
     cluster: str = ""
     pods: str = ""
@@ -28,7 +33,7 @@ class Scope:
     operated: str = ""
 
     def fill(self, query: str) -> str:
-        """Return the query with its placeholders filled."""
+        """Return the query with its placeholders replaced. Empty braces are removed."""
         words = {
             "SCOPE": self.cluster,
             "PODS": self.pods,
@@ -44,12 +49,12 @@ class Scope:
 
 
 def _claims(cluster: str) -> str:
-    """Return a matcher by name; `cluster` is a name or a regular expression."""
+    """Return the matcher for the claims of clusters. `cluster`: a name or a regular expression."""
     return f'persistentvolumeclaim=~"data-([0-9]+-)?{cluster}-(kafka|zookeeper)-[0-9]+"'
 
 
 def only(namespace: str, cluster: str) -> Scope:
-    """Return the scope of one cluster, for alerts. Both names are those of Kubernetes objects."""
+    """Return the scope of one cluster."""
     return Scope(
         cluster=f'namespace="{namespace}", strimzi_io_cluster="{cluster}"',
         claims=f'namespace="{namespace}", {_claims(cluster)}',
@@ -60,11 +65,11 @@ def only(namespace: str, cluster: str) -> Scope:
 EVERY: Final = Scope(claims=_claims(".+"))
 """All clusters."""
 
-CHOSEN: Final = replace(
+SELECTED: Final = replace(
     only("$namespace", "$cluster"),
     pods='namespace="$namespace", strimzi_io_cluster="$cluster", kubernetes_pod_name=~"$pod"',
 )
-"""The cluster and pods selected in a dashboard."""
+"""The cluster and pods that users select in a dashboard."""
 
 # Queries of both dashboards and alerts.
 CONTROLLERS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_activecontrollercount{{SCOPE}})"

@@ -1,7 +1,7 @@
 """Converts alerts into rules for Prometheus. Pure.
 
-`files` calls it for the chart's `rules/odradek.yaml`, with the scope of all clusters. It can also generate a
-PrometheusRule for one cluster.
+`files` calls it with the scope of all clusters, for `rules/odradek.yaml` in the chart. With another scope, it returns
+the alerts for one cluster.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from odradek_operator.dashboards.alerts import Alert, AlertGroup
 from odradek_operator.dashboards.queries import EVERY, Scope
 
 RUNBOOK: Final = "docs/runbook.md"
-"""Path of the runbook in the project; the chart replaces it by the URL in its values."""
+"""Path of the runbook in the project. The chart replaces it with the URL in its values."""
 
 GROUPS: Final[Sequence[AlertGroup]] = (*broker_alerts.GROUPS, *other_alerts.GROUPS)
 
 
 def rule_groups(scope: Scope = EVERY) -> list[dict[str, Any]]:
-    """Return Prometheus' rule groups: of all clusters and the operator, or only of `only`."""
+    """Return the rule groups for Prometheus. With the scope `EVERY`, they include those about the operator."""
     groups = [group for group in GROUPS if group.of_clusters or scope is EVERY]
     return [{"name": group.name, "rules": [_rule(alert, scope) for alert in group.alerts]} for group in groups]
 
 
 def anchor(name: str) -> str:
-    """Return the anchor of an alert in the runbook, as Markdown generates it from the heading."""
+    """Return the path and anchor of an alert's section in the runbook."""
     return f"{RUNBOOK}#{name.lower()}"
 
 
@@ -34,7 +34,7 @@ def _rule(alert: Alert, scope: Scope) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "expr": scope.fill(alert.query),
-        "for": alert.lasting,
+        "for": alert.duration,
         "labels": {"severity": alert.severity.value},
         "annotations": {
             "summary": alert.summary,

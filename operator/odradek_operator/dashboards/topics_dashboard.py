@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.dashboards.cluster_dashboard import CLUSTER, NAMESPACE
-from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Query, Row, Variable, lines
+from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Query, Row, Variable, lines
 
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
 _TOPIC: Final = "{{topic}}"
 _IN: Final = 'SCOPE, topic=~"$topic", topic!=""'
-"""Brokers also have series without a topic, for all topics together."""
+"""Matchers for the selected topics. Brokers also export series with an empty topic, which are totals."""
 
-_CHOSEN: Final = Variable(
+_SELECTED_TOPICS: Final = Variable(
     name="topic", label="Topic", series="kafka_cluster_partition_replicascount{SCOPE}", value="topic", several=True
 )
 
@@ -26,25 +26,25 @@ _OVERVIEW: Final = Row(
     panels=(
         Panel(
             title="Topics",
-            description="Selected topics.",
+            description="Number of selected topics.",
             queries=lines(f"count(count by (topic) (kafka_cluster_partition_replicascount{{{_IN}}} > 0))"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=4,
             height=4,
         ),
         Panel(
             title="Partitions",
-            description="Partitions with a leader.",
+            description="Number of partitions with a leader.",
             queries=lines(f"count(kafka_cluster_partition_replicascount{{{_IN}}} > 0)"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=4,
             height=4,
         ),
         Panel(
             title="Replicas",
-            description="Assigned replicas.",
+            description="Number of assigned replicas.",
             queries=lines(f"sum(kafka_cluster_partition_replicascount{{{_IN}}})"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=4,
             height=4,
         ),
@@ -55,24 +55,25 @@ _OVERVIEW: Final = Row(
                 'sum(kafka_topic_partition_replicas{SCOPE, topic=~"$topic"})'
                 ' - sum(kafka_topic_partition_in_sync_replica{SCOPE, topic=~"$topic"})'
             ),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=4,
             height=4,
             bad=1,
         ),
         Panel(
-            title="Not on the preferred leader",
-            description="Partitions not led by their first replica. Leadership moves back within minutes.",
+            title="Not led by the preferred leader",
+            description="Partitions that another replica than the preferred leader leads. Usually it leads again "
+            "within minutes.",
             queries=lines('sum(kafka_topic_partition_leader_is_preferred{SCOPE, topic=~"$topic"} < bool 1)'),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=4,
             height=4,
         ),
         Panel(
-            title="Size with all replicas",
+            title="Size of all replicas",
             description="Size of all logs of the selected topics on all brokers.",
             queries=lines(f"sum(kafka_log_log_size{{{_IN}}})"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             unit="bytes",
             width=4,
             height=4,
@@ -85,40 +86,41 @@ _TRAFFIC: Final = Row(
     panels=(
         Panel(
             title="Records in",
-            description="Records appended by producers.",
+            description="Records that producers write.",
             queries=lines(_rate("messagesin_total"), _TOPIC),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="wps",
         ),
         Panel(
             title="Bytes in",
-            description="Bytes appended by producers; without replication.",
+            description="Bytes that producers write, without replication.",
             queries=lines(_rate("bytesin_total"), _TOPIC),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="Bps",
         ),
         Panel(
             title="Bytes out",
-            description="Bytes sent to consumers; without replication.",
+            description="Bytes that consumers read, without replication.",
             queries=lines(_rate("bytesout_total"), _TOPIC),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="Bps",
         ),
         Panel(
             title="Produce requests",
-            description="Produce requests by partition. If there are many for few records, set linger.ms in producers.",
+            description="Each partition in a produce request counts. If there are many for few records, raise "
+            "linger.ms in producers.",
             queries=lines(_rate("totalproducerequests_total"), _TOPIC),
             unit="ops",
         ),
         Panel(
             title="Fetch requests",
-            description="Fetch requests by partition, from consumers and followers.",
+            description="Each partition in a fetch request of a consumer or follower counts.",
             queries=lines(_rate("totalfetchrequests_total"), _TOPIC),
             unit="ops",
         ),
         Panel(
             title="Failed requests",
-            description="Errors by partition, including those of an old leader after an election.",
+            description="Each partition with an error counts. Errors of a former leader after an election are normal.",
             queries=(
                 Query(text=_rate("failedproducerequests_total"), legend="{{topic}} produce"),
                 Query(text=_rate("failedfetchrequests_total"), legend="{{topic}} fetch"),
@@ -133,22 +135,23 @@ _STORED: Final = Row(
     panels=(
         Panel(
             title="Largest topics",
-            description="Size of one copy: the largest replica of each partition.",
+            description="Size of one copy of each topic: the sum of the largest replicas of its partitions.",
             queries=lines(
                 f"topk(15, sum by (topic) (max by (topic, partition) (kafka_log_log_size{{{_IN}}})))", _TOPIC
             ),
-            look=Look.BARS,
+            type=PanelType.BARS,
             unit="bytes",
             width=12,
             height=9,
         ),
         Panel(
             title="Largest partitions",
-            description="Size of the largest replica. If it is much larger than others, many records share a key.",
+            description="Size of the largest replica. If one partition is much larger than others, many records share "
+            "a key.",
             queries=lines(
                 f"topk(15, max by (topic, partition) (kafka_log_log_size{{{_IN}}}))", "{{topic}}-{{partition}}"
             ),
-            look=Look.BARS,
+            type=PanelType.BARS,
             unit="bytes",
             width=12,
             height=9,
@@ -157,7 +160,7 @@ _STORED: Final = Row(
             title="Size over time",
             description="Size of all replicas.",
             queries=lines(f"sum by (topic) (kafka_log_log_size{{{_IN}}})", _TOPIC),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             unit="bytes",
             width=12,
         ),
@@ -165,25 +168,25 @@ _STORED: Final = Row(
             title="Segments",
             description="Segments of all replicas; each may keep two or three files open.",
             queries=lines(f"sum by (topic) (kafka_log_log_numlogsegments{{{_IN}}})", _TOPIC),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
             width=12,
         ),
     ),
 )
 
-_WHOLE: Final = Row(
-    title="Not whole",
+_REPLICATION: Final = Row(
+    title="Replication",
     panels=(
         Panel(
             title="Under-replicated partitions",
-            description="Partitions of each topic with a replica out of sync.",
+            description="Partitions of each topic with a replica that is out of sync.",
             queries=lines(
                 'sum by (topic) (kafka_topic_partition_under_replicated_partition{SCOPE, topic=~"$topic"}) > 0', _TOPIC
             ),
         ),
         Panel(
             title="Partitions at min ISR",
-            description="Partitions of each topic that reject writes if they lose another replica.",
+            description="Partitions of each topic that reject writes with acks=all if they lose another replica.",
             queries=lines(f"sum by (topic) (kafka_cluster_partition_atminisr{{{_IN}}}) > 0", _TOPIC),
         ),
         Panel(
@@ -198,6 +201,6 @@ DASHBOARD: Final = Dashboard(
     name="topics",
     title="Odradek: topics",
     description="The topics of one cluster: throughput, size and replication.",
-    variables=(NAMESPACE, CLUSTER, _CHOSEN),
-    rows=(_OVERVIEW, _TRAFFIC, _STORED, _WHOLE),
+    variables=(NAMESPACE, CLUSTER, _SELECTED_TOPICS),
+    rows=(_OVERVIEW, _TRAFFIC, _STORED, _REPLICATION),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.grafana import Dashboard, Look, Panel, Row, Variable, lines
+from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Row, Variable, lines
 
 _NODES: Final = "zookeeper_inmemorydatatree_nodecount"
 _POD: Final = "{{kubernetes_pod_name}}"
@@ -21,32 +21,33 @@ _STATE: Final = Row(
     panels=(
         Panel(
             title="Available members",
-            description="More than half of the ensemble must be available to write and to elect leaders.",
+            description="Members that answer. More than half of the ensemble must be available to write and to elect "
+            "leaders.",
             queries=lines("count(zookeeper_avgrequestlatency{SCOPE})"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=8,
             height=4,
         ),
         Panel(
             title="Size of the ensemble",
-            description="Configured voting members.",
+            description="Number of configured voting members.",
             queries=lines("max(zookeeper_quorumsize{SCOPE})"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=8,
             height=4,
         ),
         Panel(
             title="Connections",
-            description="Client connections; each broker has one, the operator one per cluster.",
+            description="Number of client connections. Each broker has one, and the operator one per cluster.",
             queries=lines("sum(zookeeper_numaliveconnections{SCOPE})"),
-            look=Look.NUMBER,
+            type=PanelType.NUMBER,
             width=8,
             height=4,
         ),
     ),
 )
 
-_PACE: Final = Row(
+_LATENCY: Final = Row(
     title="Latency",
     panels=(
         Panel(
@@ -57,7 +58,7 @@ _PACE: Final = Row(
         ),
         Panel(
             title="Maximum and minimum latency",
-            description="Since the start of the member.",
+            description="Longest and shortest request since the member started.",
             queries=lines("zookeeper_maxrequestlatency{SCOPE}", f"{_POD} maximum")
             + lines("zookeeper_minrequestlatency{SCOPE}", f"{_POD} minimum"),
             unit="ms",
@@ -85,9 +86,9 @@ _CONTENT: Final = Row(
         ),
         Panel(
             title="Connections by member",
-            description="Distribution of the clients.",
+            description="Client connections of each member.",
             queries=lines("sum by (kubernetes_pod_name) (zookeeper_numaliveconnections{SCOPE})", _POD),
-            look=Look.AREAS,
+            type=PanelType.AREAS,
         ),
         Panel(
             title="Memory",
@@ -115,5 +116,5 @@ DASHBOARD: Final = Dashboard(
     title="Odradek: ZooKeeper",
     description="The ZooKeeper ensemble of one cluster.",
     variables=_VARIABLES,
-    rows=(_STATE, _PACE, _CONTENT),
+    rows=(_STATE, _LATENCY, _CONTENT),
 )

@@ -1,1 +1,1 @@
-"""The exporter of one cluster: lag, partitions and sizes as Prometheus series, and a report for the operator."""
+"""The exporter of one cluster: consumer lag and log sizes as Prometheus series, and a report for the operator."""

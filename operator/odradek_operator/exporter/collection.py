@@ -1,8 +1,8 @@
-"""One collection: queries everything from a cluster's brokers with few requests.
+"""A collection: queries the brokers of a cluster with few requests, and updates the `Readings`.
 
-`service` runs one collection at a time, which updates the `Readings`. Invariants: brokers are queried concurrently, but
-each with one request at a time; the number of requests to a broker grows with its partitions and groups in steps of
-thousands; a broker that fails is skipped until the next collection and does not affect the others.
+`service` runs one collection at a time. Invariants: brokers are queried concurrently, but each with one request at a
+time; a request covers thousands of partitions or a hundred groups; a broker that fails is skipped until the next
+collection and does not affect the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
 from odradek.protocol.messages.offsets import OffsetFetchResponse
 from odradek_operator.exporter import requests
 from odradek_operator.exporter.exporter_settings import ExporterSettings
-from odradek_operator.exporter.lag import LOOKS_BACK
+from odradek_operator.exporter.lag import QUERIED_AGES
 from odradek_operator.exporter.readings import Readings
 from odradek_operator.exporter.requests import GROUPS_AT_ONCE, PARTITIONS_AT_ONCE, portions
 from odradek_operator.exporter.snapshot import ExporterSnapshot
@@ -35,7 +35,7 @@ class Collection:
     """Queries the brokers repeatedly."""
 
     def __init__(self, cluster: Cluster, settings: ExporterSettings) -> None:
-        """The caller starts the client before `once` and closes it."""
+        """`cluster`: the client. The caller starts it before the first `once`, and closes it."""
         self._cluster: Final = cluster
         self._settings: Final = settings
         self._clock: Final = cluster.clock
@@ -43,8 +43,8 @@ class Collection:
         self._turns: Final = asyncio.Semaphore(settings.brokers_at_once)
         self._sizes_due = self._now()
         self.failing: frozenset[int] = frozenset()
-        """Brokers that did not answer all requests of the last collection."""
-        self._cut_off = False
+        """The brokers that did not answer all requests of the last collection."""
+        self._limit_logged = False
 
     def _now(self) -> float:
         return self._clock.monotonic_ms() / 1000
@@ -55,12 +55,12 @@ class Collection:
         return self.readings.snapshot(self._now())
 
     async def once(self) -> frozenset[int]:
-        """Query everything. Returns the brokers that did not answer all requests.
+        """Run one collection. Returns the brokers that did not answer all requests.
 
         Raises `ProtocolError` if no broker returns the metadata of the cluster.
         """
         view = await self._cluster.fresh_view(None)
-        self.readings.saw_cluster(view, self._now())
+        self.readings.set_cluster(view, self._now())
         led = self._led(view)
         with_sizes = self._now() >= self._sizes_due
         if with_sizes:
@@ -68,11 +68,11 @@ class Collection:
         answers = await asyncio.gather(*(self._broker(node, led.get(node, []), with_sizes) for node in view.nodes))
         failed = frozenset(node for node, answered in zip(view.nodes, answers, strict=True) if not answered)
         await self._seed(led, failed)
-        self._tell(failed)
+        self._log_recovered(failed)
         return failed
 
     def _led(self, view: ClusterView) -> dict[int, list[TopicPartition]]:
-        """The observed partitions by leader."""
+        """Return the observed partitions, by leader."""
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in view.topics.items():
             if self._settings.topics.takes(name):
@@ -86,14 +86,14 @@ class Collection:
         async with self._turns:
             try:
                 await self._groups(node)
-                # After the commits: an end that is newer than a commit shows lag, an older one would hide it.
+                # Ends are read after commits: an end that is older than a commit would hide lag.
                 await self._offsets(node, led)
                 if with_sizes and led:
                     response = await self._cluster.ask(node, DescribeLogDirsResponse, {"topics": None})
                     self.readings.sizes.put(requests.log_sizes(response, frozenset(led)), self._now())
             except ProtocolError as error:
                 level = logging.DEBUG if node in self.failing else logging.WARNING
-                logger.log(level, "broker %d: %s; its values are kept until they are too old", node, error)
+                logger.log(level, "broker %d: %s; its last values are used until they expire", node, error)
                 return False
         return True
 
@@ -112,14 +112,18 @@ class Collection:
 
     def _bounded(self, groups: Iterable[str]) -> list[str]:
         ordered = sorted(groups)
-        if len(ordered) > self._settings.max_groups and not self._cut_off:
-            self._cut_off = True
-            logger.warning("a broker has %d groups: only %d are observed", len(ordered), self._settings.max_groups)
+        if len(ordered) > self._settings.max_groups and not self._limit_logged:
+            self._limit_logged = True
+            logger.warning(
+                "broker with %d consumer groups: only the first %d are observed (--max-groups)",
+                len(ordered),
+                self._settings.max_groups,
+            )
         return ordered[: self._settings.max_groups]
 
     async def _offsets(self, node: int, led: list[TopicPartition]) -> None:
         for portion in portions(led, PARTITIONS_AT_ONCE):
-            self.readings.saw_ends(await self._listed(node, portion, LATEST_TIMESTAMP), self._now())
+            self.readings.set_ends(await self._listed(node, portion, LATEST_TIMESTAMP), self._now())
             self.readings.starts.put(await self._listed(node, portion, EARLIEST_TIMESTAMP), self._now())
 
     async def _listed(self, node: int, partitions: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
@@ -127,7 +131,8 @@ class Collection:
         return requests.listed_offsets(await self._cluster.ask(node, ListOffsetsResponse, message))
 
     async def _seed(self, led: dict[int, list[TopicPartition]], failed: frozenset[int]) -> None:
-        """For groups behind all samples, look up once when the next records were written."""
+        """Query offsets of earlier times for groups whose commits are older than all samples, once for each
+        partition."""
         wanted = self.readings.to_seed(self._now())
         if not wanted:
             return
@@ -142,21 +147,21 @@ class Collection:
         seeds: dict[TopicPartition, list[tuple[int, float]]] = {partition: [] for partition in partitions}
         async with self._turns:
             try:
-                for ago in reversed(LOOKS_BACK):
+                for ago in reversed(QUERIED_AGES):
                     for portion in portions(partitions, PARTITIONS_AT_ONCE):
                         found = await self._listed(node, portion, int(wall_ms - ago * 1000))
                         for partition, offset in found.items():
                             end = self.readings.ends.get(partition, 0.0)
-                            # No record is as new: the partition ended where it ends now.
+                            # No record is newer than this time, so the end was the same as now.
                             known = end if offset == NO_OFFSET else offset
                             if known is not None:
                                 seeds[partition].append((known, now - ago))
             except OdradekError as error:
-                logger.info("broker %d does not return offsets by time: %s", node, error)
+                logger.info("broker %d: the offsets of earlier times cannot be read: %s", node, error)
                 return
         self.readings.seed(seeds)
 
-    def _tell(self, failed: frozenset[int]) -> None:
+    def _log_recovered(self, failed: frozenset[int]) -> None:
         for node in sorted(self.failing - failed):
-            logger.info("broker %d answers again, or was removed", node)
+            logger.info("broker %d answers again or was removed", node)
         self.failing = failed

@@ -1,7 +1,7 @@
-"""`odradek-pod exporter`: runs the exporter of one cluster in the foreground, until SIGTERM or SIGINT.
+"""`odradek-pod exporter`: runs the exporter of one cluster until SIGTERM or SIGINT.
 
-Options can be set by environment variables, see the help. It logs to standard error. Exit code 0 after a requested
-stop, 1 with a message if it cannot work, 2 for wrong usage.
+Some options can be set by environment variables; see the help. It logs to standard error. Exit codes: 0 after a signal,
+1 with a message after an error, 2 for invalid options.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _DEFAULTS: Final = ExporterSettings()
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 _HELP: Final = """\
-Export the lag of consumer groups, partitions and sizes of a cluster: /metrics for Prometheus, /topics for the operator.
+Export consumer lag and log sizes of a cluster: /metrics for Prometheus, /topics for the operator.
 
-Run one exporter per cluster: two would count everything twice.
+Run one exporter per cluster. With two, dashboards count everything twice.
 
 \b
 Example:
@@ -34,12 +34,14 @@ Example:
 
 
 @click.command(help=_HELP, context_settings={"max_content_width": 110, "show_default": True})
-@click.option("--bootstrap", envvar="BOOTSTRAP_SERVERS", show_envvar=True, required=True, help="host:port,host:port")
+@click.option(
+    "--bootstrap", envvar="BOOTSTRAP_SERVERS", show_envvar=True, required=True, help="Bootstrap brokers: host:port,…"
+)
 @click.option(
     "--zookeeper",
     envvar="ZOOKEEPER_CONNECT",
     show_envvar=True,
-    help="host:port,…/chroot of the ensemble with offsets of old consumers.",
+    help="Connect string of the ensemble with offsets of old consumers: host:port,…/chroot.",
 )
 @click.option("--host", default="0.0.0.0", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9404, help="Port to listen on; 0 chooses a free one.")
@@ -53,9 +55,7 @@ Example:
 @click.option(
     "--request-timeout", type=float, default=_DEFAULTS.request_timeout, help="Timeout of a request in seconds."
 )
-@click.option(
-    "--stale-after", type=float, default=_DEFAULTS.stale_after, help="Age in seconds at which values are dropped."
-)
+@click.option("--stale-after", type=float, default=_DEFAULTS.stale_after, help="Age in seconds at which values expire.")
 @click.option("--lag-cap", type=float, default=_DEFAULTS.lag_cap, help="Maximum reported lag in seconds.")
 @click.option("--brokers-at-once", type=int, default=_DEFAULTS.brokers_at_once, help="Brokers queried concurrently.")
 @click.option(
@@ -64,17 +64,21 @@ Example:
     default=_DEFAULTS.groups_per_topic,
     help="Maximum number of groups per topic in /topics.",
 )
-@click.option("--max-groups", type=int, default=_DEFAULTS.max_groups, help="Maximum number of observed groups.")
-@click.option("--topics", default=EVERYTHING, help="Regular expression of the observed topics.")
-@click.option("--topics-exclude", default=NOTHING, help="Regular expression of those to exclude.")
-@click.option("--groups", default=EVERYTHING, help="Regular expression of the observed groups.")
-@click.option("--groups-exclude", default=NOTHING, help="Regular expression of those to exclude.")
+@click.option(
+    "--max-groups", type=int, default=_DEFAULTS.max_groups, help="Maximum number of observed groups per broker."
+)
+@click.option("--topics", default=EVERYTHING, help="Regular expression that selects topics.")
+@click.option("--topics-exclude", default=NOTHING, help="Regular expression of excluded topics.")
+@click.option("--groups", default=EVERYTHING, help="Regular expression that selects groups.")
+@click.option("--groups-exclude", default=NOTHING, help="Regular expression of excluded groups.")
 @click.option("-X", "--property", "properties", multiple=True, metavar="KEY=VALUE", help="Client property; repeatable.")
-@click.option("--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Of log.")
+@click.option(
+    "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", help="Log level."
+)
 def exporter(**options: object) -> None:
-    """The command; `_HELP` is its help."""
+    """Run the command. `_HELP` is its help text."""
     logging.basicConfig(level=str(options.pop("log_level")), format=_LOG_FORMAT, stream=sys.stderr)
-    # kazoo logs each lost connection and each retry as a warning; our client logs it once.
+    # kazoo warns of each lost connection and each retry. Our client already logs them.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         asyncio.run(_run(*parsed(options)))
@@ -97,7 +101,7 @@ def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
 
 
 def client_settings(bootstrap: str, settings: ExporterSettings, properties: tuple[str, ...] = ()) -> ClientSettings:
-    """Return the settings of the client, whose timeouts follow from that of the exporter. Raises `ConfigError`."""
+    """Return the settings of the client. Its timeouts derive from `request_timeout`. Raises `ConfigError`."""
     timeout_ms = str(int(settings.request_timeout * 1000))
     given = dict(pair.partition("=")[::2] for pair in properties)
     client, warnings = ClientSettings.parse(
@@ -116,20 +120,20 @@ def client_settings(bootstrap: str, settings: ExporterSettings, properties: tupl
 
 
 async def _run(place: Place, settings: ExporterSettings) -> None:
-    made = Exporter(place, settings)
-    work = asyncio.ensure_future(_serve(made))
+    exporter = Exporter(place, settings)
+    work = asyncio.ensure_future(_serve(exporter))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, work.cancel)
     try:
         await work
     except asyncio.CancelledError:
-        logging.getLogger(__name__).info("told to stop")
+        logging.getLogger(__name__).info("stopping after a signal")
 
 
-async def _serve(made: Exporter) -> None:
-    made.start()
-    logging.getLogger(__name__).info("listening on port %d", made.port)
+async def _serve(exporter: Exporter) -> None:
+    exporter.start()
+    logging.getLogger(__name__).info("listening on port %d", exporter.port)
     try:
-        await made.run()
+        await exporter.run()
     finally:
-        await made.close()
+        await exporter.close()

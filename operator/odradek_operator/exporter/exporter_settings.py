@@ -1,6 +1,6 @@
-"""The settings of the exporter, validated. All durations are in seconds.
+"""The validated settings of the exporter. All durations are in seconds.
 
-`exporter_command` creates them from the command line or the environment.
+`exporter_command` creates them from options and environment variables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOUNDS: Final[dict[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameFilter:
-    """Selects names that match `include` and not `exclude`, as a whole."""
+    """Selects names that match `include` completely and do not match `exclude` completely."""
 
     include: re.Pattern[str] = field(default_factory=lambda: re.compile(EVERYTHING))
     exclude: re.Pattern[str] = field(default_factory=lambda: re.compile(NOTHING))
@@ -55,37 +55,38 @@ class ExporterSettings:
     """Intervals, timeouts, limits and selections."""
 
     interval: float = 10.0
-    """Time between the starts of two collections. They never overlap: a longer collection delays the next."""
+    """Time from the start of a collection to the start of the next. A collection that takes longer delays the next."""
     sizes_interval: float = 30.0
-    """The interval of sizes of logs and of offsets in ZooKeeper."""
+    """Interval in which log sizes and offsets in ZooKeeper are read."""
     request_timeout: float = 5.0
-    """Timeout of a request to a broker; the rest of its collection is then skipped."""
+    """Timeout of a request to a broker. After a timeout, the collection skips the broker's other requests."""
     stale_after: float = 60.0
-    """Age at which a value that was not updated is dropped."""
+    """Age at which a value expires."""
     lag_cap: float = 7 * 86_400.0
     """Maximum reported lag in seconds."""
     brokers_at_once: int = 8
     """Brokers that are queried concurrently, each with one request at a time."""
     groups_per_topic: int = 20
-    """Maximum number of groups per topic in the report, those with most lag first."""
+    """Maximum number of groups per topic in the report. Those with the largest lag are kept."""
     max_groups: int = 5_000
-    """Maximum number of observed groups, the first by name."""
+    """Maximum number of observed groups per broker, the first by name."""
     topics: NameFilter = field(default_factory=NameFilter)
     groups: NameFilter = field(default_factory=NameFilter)
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for a value out of bounds, or times that contradict each other."""
+        """Raise `ConfigError` if a value is out of bounds, or `stale_after` is not greater than `interval`."""
         for name, (low, high) in _BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name.replace('_', '-')}={value} is not allowed: it must be from {low} to {high}")
         if self.stale_after <= self.interval:
             raise ConfigError(
-                f"stale-after={self.stale_after} is not allowed: it must be more than interval={self.interval}, "
-                "otherwise values would be dropped before they are updated"
+                f"stale-after={self.stale_after} is not allowed: it must be greater than interval={self.interval}, "
+                "because otherwise values would expire before they are updated"
             )
 
     @property
     def sizes_stale_after(self) -> float:
-        """Age at which a size, or an offset from ZooKeeper, is dropped: they are updated less often."""
+        """Age at which a log size or an offset from ZooKeeper expires. They are updated less often than other
+        values."""
         return self.stale_after + self.sizes_interval

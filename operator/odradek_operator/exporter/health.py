@@ -1,6 +1,6 @@
-"""Counts and times of the exporter itself, and its probes.
+"""The exporter's series about itself, and its probes.
 
-`service` reports the end of each collection. Times are seconds of a monotonic clock.
+`service` reports the end of each collection. Times are in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 class Health(Collector):
-    """Counts collections and judges whether they still take place and succeed."""
+    """Counts collections, and decides whether the exporter is live and ready."""
 
     STUCK_AFTER: Final = 3.0
-    """Liveness fails when no collection has ended for this multiple of the age at which values are dropped."""
+    """The liveness probe fails if no collection has ended for this multiple of `stale_after`."""
 
     def __init__(self, settings: ExporterSettings, now: Callable[[], float]) -> None:
-        """Before the first collection."""
+        """`now` returns the current time."""
         self._settings: Final = settings
         self._now: Final = now
         self._ended = now()
@@ -31,36 +31,37 @@ class Health(Collector):
         self._reason = "no collection has ended yet"
 
     def succeeded(self, seconds: float, *, failed_brokers: int = 0) -> None:
-        """A collection succeeded after this time, except for this number of brokers."""
+        """Record that a collection succeeded. `seconds`: its duration. `failed_brokers`: how many brokers failed in
+        it."""
         self._failed_brokers = failed_brokers
         self._good += 1
         self._seconds = seconds
         self._ended = self._succeeded = self._now()
 
     def failed(self, reason: str) -> None:
-        """A collection failed."""
+        """Record that a collection failed. `reason`: a message without a full stop."""
         self._bad += 1
         self._reason = reason
         self._ended = self._now()
 
     def live(self) -> Probe:
-        """Whether collections still end, successfully or not."""
+        """Return the result of the liveness probe: whether collections still end, successfully or not."""
         age = self._now() - self._ended
         if age > self.STUCK_AFTER * self._settings.stale_after:
             return Probe(False, f"No collection has ended for {age:.0f} s.")
-        return Probe(True, "Collections take place.")
+        return Probe(True, "Collections are running.")
 
     def ready(self) -> Probe:
-        """Whether the values are current."""
+        """Return the result of the readiness probe: whether the values are current."""
         if self._succeeded is None:
             return Probe(False, f"The brokers do not answer: {self._reason}.")
         age = self._now() - self._succeeded
         if age > self._settings.stale_after:
-            return Probe(False, f"The last collection that succeeded ended {age:.0f} s ago: {self._reason}.")
+            return Probe(False, f"The last successful collection ended {age:.0f} s ago. Last error: {self._reason}.")
         return Probe(True, "The brokers answer.")
 
     def collect(self) -> Iterator[Metric]:
-        """The families, for a scrape."""
+        """Yield the metric families for a scrape."""
         counts = CounterMetricFamily("odradek_exporter_collections", "Collections by outcome.", labels=["outcome"])
         counts.add_metric(["succeeded"], self._good)
         counts.add_metric(["failed"], self._bad)

@@ -1,8 +1,8 @@
-"""Estimates lag in seconds: how long ago the end of a partition was at the group's offset, from samples of the end.
+"""Estimates lag in seconds: how long ago the log end offset of a partition was equal to the group's offset.
 
-`readings` adds samples of log end offsets with times of a monotonic clock. Between two samples the log is assumed to
-have grown evenly, so the error is at most the time between them. Invariants: at most `SAMPLES` per partition; offsets
-and times never decrease.
+The estimate is based on samples of log end offsets, which `readings` adds with times of a monotonic clock. The log is
+assumed to grow evenly between two samples, so the error is at most the time between them. Invariants: there are at most
+`SAMPLES` samples per partition; their offsets and times never decrease.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from collections.abc import Iterable
 from typing import Final
 
 SAMPLES: Final = 48
-"""Maximum number of samples per partition: about 800 bytes. If there are more, every second one of the older half is
-dropped, so that old times are kept with less precision."""
+"""Maximum number of samples per partition, which take about 800 bytes. Beyond it, every second sample of the older half
+is dropped, so the precision decreases with the age."""
 
-LOOKS_BACK: Final = (60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0)
-"""Ages in seconds for which brokers are queried if the samples do not reach back far enough."""
+QUERIED_AGES: Final = (60.0, 600.0, 3_600.0, 6 * 3_600.0, 86_400.0, 7 * 86_400.0)
+"""Ages in seconds for which brokers are queried if a commit is older than all samples."""
 
 
 class OffsetHistory:
-    """The ends of a partition over time."""
+    """Samples of the log end offset of one partition."""
 
     __slots__ = ("_offsets", "_times", "is_seeded")
 
     def __init__(self) -> None:
-        """Without samples."""
+        """Create a history without samples."""
         self._offsets = array("q")
         self._times = array("d")
         self.is_seeded = False
-        """Whether brokers were queried for times before the first sample."""
+        """Whether offsets of times before the first sample were queried."""
 
     def __len__(self) -> int:
-        """Number of samples."""
+        """Return the number of samples."""
         return len(self._offsets)
 
     def note(self, offset: int, time: float) -> None:
-        """Add the current end. Times must not decrease from call to call.
+        """Add a sample of the current end. Times must not decrease from call to call.
 
-        If the end is below an earlier sample, records were lost (an unclean election, or a recreated topic): samples of
-        those records are dropped.
+        If the end is below an earlier sample, records were lost by an unclean election, or the topic was created again.
+        Samples above the end are then dropped.
         """
         offsets, times = self._offsets, self._times
         while offsets and offsets[-1] > offset:
             offsets.pop()
             times.pop()
         if len(offsets) >= 2 and offsets[-1] == offset and offsets[-2] == offset:
-            # The first and the last sample describe a time without growth completely.
+            # While the log does not grow, its first and last sample are sufficient.
             times[-1] = time
             return
         offsets.append(offset)
@@ -56,7 +56,7 @@ class OffsetHistory:
             self._thin()
 
     def seed(self, samples: Iterable[tuple[int, float]]) -> None:
-        """Add ends before the first sample, oldest first; those that contradict later samples are ignored."""
+        """Add samples before the first one, oldest first. Samples that contradict later ones are ignored."""
         self.is_seeded = True
         offsets, times = array("q"), array("d")
         first_offset = self._offsets[0] if self._offsets else None
@@ -71,20 +71,20 @@ class OffsetHistory:
             self._thin()
 
     def _thin(self) -> None:
-        """Drop every second sample of the older half, but keep the first, which limits the known time."""
+        """Drop every second sample of the older half, but keep the first, where the known time begins."""
         half = len(self._offsets) // 2
         for samples in (self._offsets, self._times):
             del samples[1:half:2]
 
     def reaches(self, offset: int) -> bool:
-        """Whether the samples include the time when the partition ended at `offset`."""
+        """Whether the samples go back to the time when the log end offset was `offset`."""
         return bool(self._offsets) and self._offsets[0] <= offset
 
     def seconds_behind(self, committed: int, now: float) -> float | None:
-        """Return how long ago the partition ended at `committed`: the age of the first unread record.
+        """Return how long ago the log end offset was `committed`, which is the age of the first unread record.
 
-        0 if nothing is unread. Before the first sample, the log is assumed to have grown at the same rate. None if
-        there is no basis for an estimate.
+        The result is 0 if nothing is unread, and None if no estimate is possible. Before the first sample, the log is
+        assumed to have grown at the average rate since then.
         """
         offsets, times = self._offsets, self._times
         after = bisect_right(offsets, committed)
@@ -102,6 +102,6 @@ class OffsetHistory:
         offset, time = self._offsets[0], self._times[0]
         growth, elapsed = self._offsets[-1] - offset, self._times[-1] - time
         if growth <= 0 or elapsed <= 0:
-            # At least this long; with a single sample that is no information.
+            # The lag is at least this old. A single sample gives no estimate.
             return now - time if now > time else None
         return now - time + (offset - committed) * elapsed / growth

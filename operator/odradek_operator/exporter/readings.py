@@ -1,8 +1,8 @@
 """The latest values from the brokers with their times, kept between collections.
 
-Only `collection` uses it; `snapshot` returns an `ExporterSnapshot` of values that are not too old. Times are seconds of
-a monotonic clock. Invariant: a broker that does not answer does not affect values from others. Its own values are
-dropped once they are too old; those of deleted topics and groups with the first answer without them.
+`collection` and `service` update it; `snapshot` returns an `ExporterSnapshot` of the values that have not expired.
+Times are in seconds of a monotonic clock. Invariant: a broker that does not answer does not affect values from others.
+Its own values expire. Values of a deleted topic or group disappear with the first answer that no longer lists it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ V = TypeVar("V")
 Commits = Mapping[TopicPartition, int]
 
 
-class Kept(Generic[K, V]):
+class ExpiringValues(Generic[K, V]):
     """The last value of each key, with its time."""
 
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        """Without values."""
+        """Create a container without values."""
         self._values: dict[K, tuple[V, float]] = {}
 
     def __len__(self) -> int:
-        """Keys with a value of any age."""
+        """Return the number of values, including expired ones that were not dropped yet."""
         return len(self._values)
 
     def put(self, values: Mapping[K, V], time: float) -> None:
-        """Set values with the current time."""
+        """Set the values of several keys. `time`: the current time."""
         for key, value in values.items():
             self._values[key] = (value, time)
 
@@ -53,44 +53,44 @@ class Kept(Generic[K, V]):
         return found[0] if found is not None and found[1] >= since else None
 
     def since(self, since: float) -> dict[K, V]:
-        """Return all values that are not older."""
+        """Return all values that are not older than `since`."""
         return {key: value for key, (value, time) in self._values.items() if time >= since}
 
     def forget(self, since: float) -> None:
-        """Drop older values."""
+        """Drop the values that are older than `since`."""
         self._values = {key: entry for key, entry in self._values.items() if entry[1] >= since}
 
 
 class Members(NamedTuple):
-    """The members of a group and their assignments."""
+    """The number of members of a group, and the partitions assigned to them."""
 
     size: int
     assigned: frozenset[TopicPartition] = frozenset()
 
 
 class Readings:
-    """All recent values."""
+    """All values of the cluster that have not expired."""
 
     def __init__(self, settings: ExporterSettings) -> None:
-        """Without values."""
+        """Create a container without values."""
         self._settings: Final = settings
         self._view: tuple[ClusterView, float] | None = None
-        self.ends: Final[Kept[TopicPartition, int]] = Kept()
-        self.starts: Final[Kept[TopicPartition, int]] = Kept()
-        self.sizes: Final[Kept[TopicPartition, int]] = Kept()
-        self.listed: Final[Kept[int, frozenset[str]]] = Kept()
+        self.ends: Final[ExpiringValues[TopicPartition, int]] = ExpiringValues()
+        self.starts: Final[ExpiringValues[TopicPartition, int]] = ExpiringValues()
+        self.sizes: Final[ExpiringValues[TopicPartition, int]] = ExpiringValues()
+        self.listed: Final[ExpiringValues[int, frozenset[str]]] = ExpiringValues()
         """The groups that each broker coordinates."""
-        self.members: Final[Kept[str, Members]] = Kept()
-        self.commits: Final[Kept[str, Commits]] = Kept()
-        self.zookeeper_commits: Final[Kept[str, Commits]] = Kept()
+        self.members: Final[ExpiringValues[str, Members]] = ExpiringValues()
+        self.commits: Final[ExpiringValues[str, Commits]] = ExpiringValues()
+        self.zookeeper_commits: Final[ExpiringValues[str, Commits]] = ExpiringValues()
         self._histories: dict[TopicPartition, OffsetHistory] = {}
 
-    def saw_cluster(self, view: ClusterView, time: float) -> None:
-        """Set all brokers and topics."""
+    def set_cluster(self, view: ClusterView, time: float) -> None:
+        """Set the brokers and topics of the cluster."""
         self._view = view, time
 
-    def saw_ends(self, ends: Mapping[TopicPartition, int], time: float) -> None:
-        """Set the ends of partitions."""
+    def set_ends(self, ends: Mapping[TopicPartition, int], time: float) -> None:
+        """Set the log end offsets of partitions."""
         self.ends.put(ends, time)
         for partition, offset in ends.items():
             history = self._histories.get(partition)
@@ -98,20 +98,23 @@ class Readings:
                 history = self._histories[partition] = OffsetHistory()
             history.note(offset, time)
 
-    def saw_zookeeper(self, commits: Mapping[str, Commits], time: float) -> None:
-        """Set the commits of all groups in ZooKeeper; other groups no longer exist."""
+    def set_zookeeper_commits(self, commits: Mapping[str, Commits], time: float) -> None:
+        """Set the commits of all groups in ZooKeeper. Groups that are not in `commits` no longer exist."""
         self.zookeeper_commits.forget(time)
         self.zookeeper_commits.put(commits, time)
 
     def seed(self, samples: Mapping[TopicPartition, Iterable[tuple[int, float]]]) -> None:
-        """Add ends of partitions before their first sample."""
+        """Add samples of log end offsets before the first sample of each partition."""
         for partition, known in samples.items():
             history = self._histories.get(partition)
             if history is not None:
                 history.seed(known)
 
     def to_seed(self, now: float) -> frozenset[TopicPartition]:
-        """Partitions with a group behind all samples that were not queried for earlier times yet."""
+        """Return the partitions that need samples of earlier times, which were not queried yet.
+
+        The commit of a group in such a partition is older than all samples.
+        """
         wanted = set()
         for commits in self._live_commits(now).values():
             for partition, offset in commits.items():
@@ -121,7 +124,7 @@ class Readings:
         return frozenset(wanted)
 
     def forget(self, now: float) -> None:
-        """Drop values that are too old, and samples of deleted partitions."""
+        """Drop expired values, and the samples of partitions without a current end."""
         since, sizes_since = now - self._settings.stale_after, now - self._settings.sizes_stale_after
         for kept in (self.ends, self.starts, self.listed, self.members, self.commits):
             kept.forget(since)
@@ -131,7 +134,7 @@ class Readings:
         self._histories = {partition: seen for partition, seen in self._histories.items() if partition in known}
 
     def snapshot(self, now: float) -> ExporterSnapshot:
-        """Return the current values."""
+        """Return the values that have not expired."""
         if self._view is None or self._view[1] < now - self._settings.stale_after:
             return ExporterSnapshot()
         view = self._view[0]
@@ -166,7 +169,7 @@ class Readings:
         return TopicReading(name=topic.name, partitions=tuple(partitions))
 
     def _live_commits(self, now: float) -> dict[str, Commits]:
-        """Commits of the groups that a broker lists."""
+        """Return the commits of the groups that a broker still lists."""
         since = now - self._settings.stale_after
         live = set[str]().union(*self.listed.since(since).values())
         return {group: commits for group, commits in self.commits.since(since).items() if group in live}
@@ -203,7 +206,7 @@ class Readings:
         end = self.ends.get(partition, now - self._settings.stale_after)
         if end is None or committed < 0:
             return None, None
-        # The commit may be newer than the end, which comes from another broker.
+        # The commit may be newer than the end, because they come from different requests.
         lag = max(0, end - committed)
         if lag == 0:
             return 0, 0.0

@@ -1,13 +1,13 @@
-"""The report at `GET /topics` for the operator: partitions, bytes and lag of every topic.
+"""The report at `GET /topics` for the operator: partitions, size and consumer lag of every topic.
 
-The exporter encodes it and the operator decodes it with this module. The JSON:
+The exporter encodes it and the operator decodes it with this module. The format is JSON:
 
     {"topics": {"orders": {"partitions": 6, "sizeBytes": 1048576,
                            "groups": [{"group": "billing", "lagRecords": 12, "lagSeconds": 3.5}]}}}
 
-`partitions` is their number. `sizeBytes` is the total of the leaders' logs, null if none is known. `groups` are those
-with commits in the topic, the largest lag first, up to a limit; `lagRecords` is the total of the partitions,
-`lagSeconds` the maximum, null if unknown. Readers ignore unknown keys.
+`partitions` is the number of partitions. `sizeBytes` is the total size of the leaders' logs, null if it is unknown.
+`groups` has the groups with commits in the topic, up to a limit, with the largest lag first. `lagRecords` is the total
+of all partitions. `lagSeconds` is their maximum, null if it is unknown. Readers ignore unknown keys.
 """
 
 from __future__ import annotations
@@ -15,16 +15,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from odradek.base.errors import OdradekError
 from odradek_operator.exporter.snapshot import ExporterSnapshot, Position, TopicReading
 
 T = TypeVar("T")
 
+_TYPE_NAMES: Final[Mapping[type, str]] = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "integer",
+    float: "number",
+}
+
 
 class ReportError(OdradekError):
-    """The input is not a valid report; the message says why."""
+    """The input is not a valid report. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,7 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """One topic."""
+    """The size of one topic, and the lag of its groups."""
 
     partitions: int
     size_bytes: int | None = None
@@ -47,7 +55,7 @@ class TopicReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All topics by name."""
+    """The reports of all topics, by name."""
 
     topics: Mapping[str, TopicReport] = field(default_factory=dict)
 
@@ -122,7 +130,7 @@ def decode(text: str | bytes) -> Report:
         document = json.loads(text)
     except ValueError as error:
         raise ReportError(f"the exporter's report is not JSON: {error}") from error
-    topics = _member(document, "the report", "topics", dict)
+    topics = _member(document, "the top level", "topics", dict)
     return Report(topics={str(name): _decode_topic(f"topic {name}", value) for name, value in topics.items()})
 
 
@@ -149,12 +157,15 @@ def _nullable(value: object, where: str, key: str, kind: type[T]) -> T | None:
 
 
 def _member(value: object, where: str, key: str, kind: type[T]) -> T:
-    """Return a member of a JSON object if it has the type; integers are accepted for floats."""
+    """Return a member of a JSON object. Integers are accepted for floats.
+
+    Raises `ReportError` if the member is missing or has another type.
+    """
     if not isinstance(value, dict):
         raise ReportError(f"{where} of the exporter's report is not an object")
     found = value.get(key)
     if kind is float and isinstance(found, int) and not isinstance(found, bool):
         found = float(found)
     if not isinstance(found, kind) or isinstance(found, bool):
-        raise ReportError(f"{where} of the exporter's report has no {key} of the right kind")
+        raise ReportError(f"{where} of the exporter's report has no key {key} of type {_TYPE_NAMES[kind]}")
     return found

@@ -1,7 +1,7 @@
-"""The exporter's requests to brokers, each for many partitions or groups, and the decoding of responses.
+"""Builds the exporter's requests, each for many partitions or groups, and decodes the responses.
 
-`collection` uses it. Invariant: a partition or group with an error (a leader that moved, a group that is loading) is
-left out of the result, and only that; the next collection queries it again.
+`collection` uses it. Invariant: if one partition or group has an error, such as a leader that moved or a group that is
+being loaded, only this partition or group is missing in the result. The next collection queries it again.
 """
 
 from __future__ import annotations
@@ -21,29 +21,33 @@ from odradek.protocol.messages.offsets import OffsetFetchResponse, OffsetFetchRe
 from odradek_operator.exporter.readings import Members
 
 PARTITIONS_AT_ONCE: Final = 5_000
-"""Partitions per ListOffsets request: a broker needs some tens of milliseconds to answer it."""
+"""Maximum number of partitions per ListOffsets request. A broker takes tens of milliseconds for a request of this
+size."""
 
 GROUPS_AT_ONCE: Final = 100
-"""Groups per DescribeGroups or OffsetFetch request."""
+"""Maximum number of groups per DescribeGroups or OffsetFetch request."""
 
 MANY_GROUPS_SINCE: Final = 8
-"""First version of OffsetFetch with several groups (KIP-709)."""
+"""First version of OffsetFetch that supports several groups (KIP-709)."""
 
 _CONSUMER_REPLICA: Final = -1
 
 T = TypeVar("T")
 
 
-def portions(things: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Split into lists of at most `size`, in order."""
-    rest = list(things)
+def portions(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `size`, in order."""
+    rest = list(items)
     for begin in range(0, len(rest), size):
         yield rest[begin : begin + size]
 
 
 def list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> Message:
-    """Request the offset of each partition for a time in ms or a special one; without leader epoch, because no fencing
-    is needed."""
+    """Return a request for the offset of each partition at a time.
+
+    `timestamp`: milliseconds since the epoch, or one of Kafka's special values for the log start and end. The leader
+    epoch is omitted, because fencing is not needed.
+    """
     return {
         "replica_id": _CONSUMER_REPLICA,
         "isolation_level": 0,
@@ -61,7 +65,7 @@ def list_offsets(partitions: Iterable[TopicPartition], timestamp: int) -> Messag
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
-    """Return the offset of each partition; -1 if no record is as new as requested."""
+    """Return the offset of each partition; -1 if no record is at or after the requested time."""
     return {
         TopicPartition(topic.name, item.partition_index): item.offset
         for topic in response.topics
@@ -73,12 +77,12 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
 def listed_groups(response: ListGroupsResponse) -> frozenset[str]:
     """Return the groups that a broker coordinates. Raises the error in the response."""
     if response.error_code:
-        raise error_for(response.error_code, "the groups cannot be listed")
+        raise error_for(response.error_code, "the consumer groups cannot be listed")
     return frozenset(group.group_id for group in response.groups)
 
 
 def describe_groups(groups: Sequence[str]) -> Message:
-    """Request the members of groups."""
+    """Return a request for the members of groups."""
     return {"groups": list(groups), "include_authorized_operations": False}
 
 
@@ -100,7 +104,7 @@ def described_groups(response: DescribeGroupsResponse) -> dict[str, Members]:
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decode the assignment of a member; empty if it is invalid, because clients may send anything."""
+    """Return the assignment of a member. It is empty for invalid bytes, which clients may send."""
     try:
         return decode_assignment(assignment)
     except MalformedFrameError:
@@ -108,7 +112,7 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 
 def fetch_commits(groups: Sequence[str]) -> Message:
-    """Request all commits of groups; before version `MANY_GROUPS_SINCE` only of the first."""
+    """Return a request for all commits of groups. Versions before `MANY_GROUPS_SINCE` only contain the first group."""
     return {
         "group_id": groups[0],
         "topics": None,
@@ -118,7 +122,7 @@ def fetch_commits(groups: Sequence[str]) -> Message:
 
 
 def fetched_commits(response: OffsetFetchResponse, groups: Sequence[str]) -> dict[str, Mapping[TopicPartition, int]]:
-    """Return the commits of each group; `groups` as in the request."""
+    """Return the commits of each group. `groups`: the groups of the request."""
     answers: Sequence[OffsetFetchResponse | OffsetFetchResponseGroup] = response.groups or (response,)
     return {
         group: {
@@ -133,7 +137,10 @@ def fetched_commits(response: OffsetFetchResponse, groups: Sequence[str]) -> dic
 
 
 def log_sizes(response: DescribeLogDirsResponse, led: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the sizes of the leader replicas on a broker; of a replica being moved, that of its current directory."""
+    """Return the log sizes of the leader replicas on a broker.
+
+    If a replica is being moved to another directory, its size in the current directory counts.
+    """
     sizes: dict[TopicPartition, int] = {}
     for directory in response.results:
         for topic in directory.topics:

@@ -1,8 +1,8 @@
-"""The series for consumer lag dashboards, and how each is read from an `ExporterSnapshot`.
+"""The exporter's series about the cluster, and how each is derived from an `ExporterSnapshot`.
 
-`service` renders the Prometheus text once per collection, because a cluster of 10,000 partitions has a hundred thousand
-lines. Names and labels are those of the exporter that such dashboards were made for; all series are gauges. Unknown
-values have no line.
+`service` renders the Prometheus text at most once per collection, because it has about a hundred thousand lines for
+10,000 partitions. Names and labels are those that existing dashboards of consumer lag expect. All series are gauges. An
+unknown value has no sample.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from odradek_operator.exporter.snapshot import ExporterSnapshot, GroupReading, PartitionReading, Position
 
 Row = tuple[tuple[object, ...], float | None]
-"""Values of the labels, and the sample; None if it is unknown."""
+"""Values of the labels, and the value of the sample; None if it is unknown."""
 
 
 class Series(NamedTuple):
-    """Declaration of one gauge."""
+    """The definition of one gauge: its name, labels, help text, and the function that returns its samples."""
 
     name: str
     labels: tuple[str, ...]
@@ -74,7 +74,7 @@ SERIES: Final = (
     Series(
         "kafka_brokers",
         (),
-        "Live brokers.",
+        "Number of live brokers.",
         lambda snapshot: [((), len(snapshot.brokers) or None)],
     ),
     Series(
@@ -86,23 +86,23 @@ SERIES: Final = (
     Series(
         "kafka_topic_partitions",
         ("topic",),
-        "Partitions of the topic.",
+        "Number of partitions of the topic.",
         lambda snapshot: [((topic.name,), len(topic.partitions)) for topic in snapshot.topics],
     ),
-    _partition_series("replicas", "Assigned replicas.", lambda each: len(each.replicas)),
+    _partition_series("replicas", "Number of assigned replicas.", lambda each: len(each.replicas)),
     _partition_series("in_sync_replica", "Size of the ISR.", lambda each: each.in_sync),
     _partition_series(
         "under_replicated_partition", "1 if a replica is out of sync.", lambda each: int(each.is_under_replicated)
     ),
     _partition_series(
-        "leader_is_preferred", "1 if the first replica leads.", lambda each: int(each.has_preferred_leader)
+        "leader_is_preferred", "1 if the preferred leader leads.", lambda each: int(each.has_preferred_leader)
     ),
     _partition_series("leader", "Id of the leader, -1 while there is none.", lambda each: each.leader),
     _partition_series("current_offset", "Log end offset for consumers.", lambda each: each.end),
     _partition_series("oldest_offset", "Log start offset.", lambda each: each.start),
     _position_series(
         "kafka_consumergroup_current_offset",
-        "Committed offset; -1 if a member reads the partition and nothing was committed.",
+        "Committed offset; -1 if the partition is assigned to a member and has no commit.",
         lambda each: each.committed,
     ),
     _position_series(
@@ -123,7 +123,7 @@ SERIES: Final = (
     Series(
         "kafka_consumergroup_members",
         ("consumergroup",),
-        "Members of the group.",
+        "Number of members of the group.",
         lambda snapshot: [((group.name,), group.members) for group in snapshot.groups],
     ),
     Series(
@@ -133,13 +133,13 @@ SERIES: Final = (
         partial(_of_positions, lambda each: each.lag, lambda snapshot: snapshot.zookeeper_groups),
     ),
 )
-"""All series of the cluster; those of the process are in `service`."""
+"""All series about the cluster. `service` registers those about the process."""
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def render(snapshot: ExporterSnapshot) -> bytes:
-    """Return all series of a snapshot in the text format (version 0.0.4)."""
+    """Return all series of a snapshot in Prometheus' text format, version 0.0.4."""
     lines: list[str] = []
     for series in SERIES:
         lines += (f"# HELP {series.name} {series.help}", f"# TYPE {series.name} gauge")
@@ -149,7 +149,7 @@ def render(snapshot: ExporterSnapshot) -> bytes:
 
 
 def _lines(series: Series, snapshot: ExporterSnapshot) -> Iterator[str]:
-    # Doubled braces are literal; the rest is the format of one line.
+    # Doubled braces become braces of the line; the others are placeholders.
     labelled = "{{" + ",".join(f'{label}="{{}}"' for label in series.labels) + "}}" if series.labels else ""
     form = f"{series.name}{labelled} {{}}"
     fill, escaped = form.format, _Escaped()
@@ -159,7 +159,7 @@ def _lines(series: Series, snapshot: ExporterSnapshot) -> Iterator[str]:
 
 
 class _Escaped(dict[object, str]):
-    """Escaped values of labels, cached."""
+    """A cache of escaped label values."""
 
     def __missing__(self, value: object) -> str:
         text = self[value] = str(value).translate(_ESCAPES)

@@ -1,7 +1,8 @@
 """The exporter process: collects periodically and serves the results over HTTP.
 
-It serves /metrics, /topics, /livez and /readyz. Invariants: collections never overlap; an HTTP response never waits for
-a broker; values are kept until they are too old, whatever fails; without ZooKeeper only its values are missing.
+The paths are /metrics, /topics, /livez and /readyz. Invariants: collections never overlap; an HTTP response never waits
+for a broker; after a failure, the last values are served until they expire; a failure of ZooKeeper only affects the
+values that come from it.
 """
 
 from __future__ import annotations
@@ -42,28 +43,29 @@ class Place:
 
     client: ClientSettings
     zookeeper: str | None = None
-    """Connect string of the ensemble with offsets of old consumers; None if there are none."""
+    """Connect string of the ensemble from which offsets of old consumers are read; None to read none."""
     host: str = "0.0.0.0"
     port: int = 9404
 
 
 @dataclass(slots=True)
-class _Told:
-    """The result of the last collection, and its text, rendered on demand."""
+class _Result:
+    """The result of the last collection, and its Prometheus text, which is rendered on demand."""
 
     snapshot: ExporterSnapshot = field(default_factory=ExporterSnapshot)
     text: bytes | None = None
 
 
 class Exporter:
-    """One exporter. Call `start`, then `run` until it is cancelled, then `close`, which is idempotent."""
+    """The exporter of one cluster. Call `start`, then `run` until it is cancelled, then `close`, which is
+    idempotent."""
 
     def __init__(self, place: Place, settings: ExporterSettings, *, clock: Clock | None = None) -> None:
-        """`clock` is for tests."""
+        """`clock`: only tests set it."""
         self._place: Final = place
         self._settings: Final = settings
         self._clock: Final = clock or SystemClock()
-        self._told = _Told()
+        self._result = _Result()
         self._collection: Collection | None = None
         self.health: Final = Health(settings, self._now)
         self._process: Final = ProcessSeries()
@@ -85,14 +87,14 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which the exporter listens."""
         return self._http.port
 
     def _now(self) -> float:
         return self._clock.monotonic_ms() / 1000
 
     def start(self) -> None:
-        """Listen. Raises `ConfigError` if the port is in use."""
+        """Start to listen. Raises `ConfigError` if the port is in use."""
         self._http.start()
 
     async def close(self) -> None:
@@ -113,7 +115,7 @@ class Exporter:
         while True:
             cluster = Cluster(self._place.client, clock=self._clock)
             try:
-                # A client that did not find a broker at start cannot be used again.
+                # A client whose start failed cannot be started again, so each attempt creates a new one.
                 if await self._once("the first metadata request", cluster.start):
                     self._collection = Collection(cluster, self._settings)
                     await self._every(self._settings.interval, self._collect)
@@ -124,13 +126,14 @@ class Exporter:
     async def _collect(self) -> None:
         began = self._now()
         collection = self._collection
-        assert collection is not None, "a collection was begun before there was a client"
+        assert collection is not None, "the client is started before the first collection"
         if await self._once("a collection", collection.once):
             self.health.succeeded(self._now() - began, failed_brokers=len(collection.failing))
-        self._told = _Told(collection.current())
+        self._result = _Result(collection.current())
 
     async def _once(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it succeeded in time; later its results would be outdated."""
+        """Run `work`, and return whether it succeeded within `stale_after`. Failures are logged and reported to
+        `health`."""
         try:
             async with asyncio.timeout(self._settings.stale_after):
                 await work()
@@ -157,7 +160,7 @@ class Exporter:
                 await zk.start()
                 await self._every(self._settings.sizes_interval, partial(self._read_zookeeper, zk))
             except OdradekError as error:
-                logger.warning("offsets in ZooKeeper cannot be read; trying again later: %s", error)
+                logger.warning("the offsets in ZooKeeper cannot be read: %s; retrying", error)
             finally:
                 await zk.close()
             await self._clock.sleep_ms(self._settings.sizes_interval * 1000)
@@ -165,17 +168,17 @@ class Exporter:
     async def _read_zookeeper(self, zk: KazooZkClient) -> None:
         commits = await read_commits(zk, self._settings)
         if self._collection is not None:
-            self._collection.readings.saw_zookeeper(commits, self._now())
+            self._collection.readings.set_zookeeper_commits(commits, self._now())
 
     # Responses
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
-        told = self._told
-        if told.text is None:
-            # It takes half a second for 10,000 partitions, so it runs in a thread.
-            told.text = await asyncio.to_thread(series.render, told.snapshot)
-        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, told.text + generate_latest(self._registry))
+        result = self._result
+        if result.text is None:
+            # Rendering takes half a second for 10,000 partitions, so it runs in a thread.
+            result.text = await asyncio.to_thread(series.render, result.snapshot)
+        return HttpResponse(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, result.text + generate_latest(self._registry))
 
     def _topics(self, request: HttpRequest) -> HttpResponse:
-        found = report.report_of(self._told.snapshot, groups_per_topic=self._settings.groups_per_topic)
+        found = report.report_of(self._result.snapshot, groups_per_topic=self._settings.groups_per_topic)
         return json_answer(report.encode(found))

@@ -1,6 +1,6 @@
-"""An immutable snapshot of a cluster.
+"""The values of a cluster at one time, as immutable values.
 
-`readings` creates it; `series` and `report` read it. None means unknown or outdated.
+`readings` creates an `ExporterSnapshot`; `series` and `report` read it. None means that a value is unknown or expired.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PartitionReading(NamedTuple):
     start: int | None = None
     """Log start offset."""
     end: int | None = None
-    """End offset for consumers."""
+    """Log end offset for consumers."""
     size_bytes: int | None = None
     """Size of the leader's log."""
 
@@ -41,13 +41,13 @@ class PartitionReading(NamedTuple):
 
     @property
     def has_preferred_leader(self) -> bool:
-        """Whether the first replica leads."""
+        """Whether the preferred leader leads."""
         return bool(self.replicas) and self.leader == self.replicas[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReading:
-    """A topic and its partitions in order."""
+    """A topic and its partitions, in the order of their numbers."""
 
     name: str
     partitions: tuple[PartitionReading, ...]
@@ -59,9 +59,9 @@ class Position(NamedTuple):
     topic: str
     partition: int
     committed: int
-    """-1 if a member reads the partition and nothing was committed yet."""
+    """Committed offset; -1 if the partition is assigned to a member and has no commit yet."""
     lag: int | None = None
-    """Records between the commit and the end."""
+    """Number of records between the committed offset and the log end offset."""
     lag_seconds: float | None = None
 
 
@@ -76,7 +76,7 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterSnapshot:
-    """The cluster; empty before the first collection."""
+    """All values of the cluster; empty before the first collection."""
 
     brokers: tuple[Broker, ...] = ()
     topics: tuple[TopicReading, ...] = ()

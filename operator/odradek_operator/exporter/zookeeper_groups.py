@@ -1,7 +1,7 @@
-"""Reads offsets in ZooKeeper: of consumers before Kafka 0.8.2, and of groups that still store them there.
+"""Reads the offsets of groups that store them in ZooKeeper, as all consumers before Kafka 0.8.2 did.
 
-`service` calls it with a connected client. It returns the commits of each group in
-`/consumers/GROUP/offsets/TOPIC/PARTITION` and writes nothing. Znodes with other content are ignored.
+`service` calls it with a connected client. It reads `/consumers/GROUP/offsets/TOPIC/PARTITION` and writes nothing.
+Znodes with invalid content are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings
 
 
 async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, dict[TopicPartition, int]]:
-    """Return the commits of each group that has any. Raises `ZkError`."""
+    """Return the commits of each group that has commits. Raises `ZkError`."""
     names = await zk.children_or_none(layout.CONSUMERS) or []
     groups = [name for name in names if settings.groups.takes(name)][: settings.max_groups]
     group_paths = {f"{layout.CONSUMERS}/{group}/offsets": group for group in groups}
@@ -40,7 +40,7 @@ async def read_commits(zk: ZkClient, settings: ExporterSettings) -> dict[str, di
 
 
 def _offset(path: str, data: bytes) -> int | None:
-    """Return the offset in a znode; None for other content."""
+    """Return the offset in a znode; None if the content is invalid."""
     try:
         offset = layout.decode_consumer_offset(path, data)
     except LayoutError:

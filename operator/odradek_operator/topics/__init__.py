@@ -1,1 +1,1 @@
-"""Topic resources: from resources and ZooKeeper state to actions, and their execution."""
+"""Reconciliation of Topic resources: reads ZooKeeper, decides on actions, and executes them."""

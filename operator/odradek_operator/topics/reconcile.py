@@ -1,7 +1,7 @@
-"""The reconciliation loop: read the state, decide, act, until nothing is left to do.
+"""The reconciliation of topics: reads the state, plans and executes actions, until nothing is left to do.
 
-The loop of the embedded cluster and the Kubernetes handlers call it, so both make the same decisions. It does not wait
-for the controller: the result of a write is read in the next call.
+The embedded cluster and the operator call it, so both make the same decisions. It does not wait until the controller
+has acted on a write. The next call reads the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from odradek_operator.topics.zookeeper_writer import OutdatedError, carry_out
 logger = logging.getLogger(__name__)
 
 MAX_ROUNDS: Final = 10
-"""Maximum number of rounds: if others change the cluster faster than it is read, the next call tries again."""
+"""Maximum number of attempts in one call. If other clients keep changing the cluster, the next call continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,11 @@ async def reconcile(
     everything: bool = False,
     plan_only: bool = False,
 ) -> Outcome:
-    """Write what is needed to bring the cluster to the desired state. `done` is called after each write.
+    """Change the topics in ZooKeeper until they match their resources. Calls `done` after each action.
 
-    With `everything`, the snapshot contains the details of all topics, for decisions about the whole cluster. With
-    `plan_only`, nothing is written. Raises `ZkError` if ZooKeeper does not answer.
+    `everything`: whether the snapshot contains the details of all topics, for decisions about the whole cluster, or
+    only those of topics with resources. `plan_only`: whether nothing is written. Raises `ZkError` if
+    ZooKeeper does not answer.
     """
     names = None if everything else [*wanted.topics, *wanted.removed]
     for _ in range(MAX_ROUNDS):
@@ -63,12 +64,12 @@ async def reconcile(
 
 async def _carry_out_all(zk: ZkClient, snapshot: Snapshot, plan: Plan, done: Callable[[Action], None]) -> None:
     version = snapshot.controller_epoch_version
-    assert version is not None, "no action is planned before there was a controller"
+    assert version is not None, "no action is planned before the first controller was elected"
     await zk.ensure_path(MANAGED_TOPICS)
     for action in plan.actions:
         try:
             await carry_out(zk, action, epoch_version=version)
         except OutdatedError as error:
-            logger.info("the state has changed; planning again: %s", error)
+            logger.info("the state in ZooKeeper has changed, planning again: %s", error)
             return
         done(action)

@@ -1,8 +1,7 @@
-"""Actions on topics, and the reasons to refuse one, as values. Pure.
+"""The types of actions on topics, and of refusals. Pure.
 
-`topic_decisions` and `topic_plan` decide on actions; `zookeeper_writer` executes them. Each action contains everything
-that its write needs, including the znode versions it was decided from, and the reason, which is shown in logs and
-Events.
+`topic_decisions` and `topic_plan` decide on actions; `zookeeper_writer` executes them. Each action contains all data of
+its write, the versions of the znodes on which the decision depends, and a reason for logs and Events.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from odradek.zk.layout import TopicAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """The record of a topic's overrides that a write creates or replaces."""
+    """The record of which overrides of a topic belong to its resource. An action creates or replaces it."""
 
     resource: str
     owned: frozenset[str]
     preserved: frozenset[str] = frozenset()
     version: int | None
-    """Version of the existing record; None if there is none."""
+    """Version of the znode with the existing record; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +33,15 @@ class CreateTopic:
     assignment: Mapping[int, Sequence[int]]
     config: Mapping[str, str]
     config_version: int | None
-    """Version of a configuration left by an earlier topic of this name, which is replaced."""
+    """Version of the configuration that an earlier topic of this name left behind, and that is replaced. None if there
+    is none."""
     ownership: Ownership
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """Replace the assignment by one with more partitions."""
+    """Replace the assignment of a topic with one that has more partitions."""
 
     topic: str
     assignment: TopicAssignment
@@ -64,7 +64,7 @@ class SetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOwnership:
-    """Record which overrides belong to the resource, if the overrides themselves are as desired."""
+    """Only record which overrides belong to the resource, because the overrides themselves do not change."""
 
     topic: str
     topic_id: UUID | None
@@ -77,7 +77,7 @@ class RecordOwnership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOwnership:
-    """Remove the record of a topic whose resource was deleted: no resource owns the topic any more."""
+    """Remove the record of a topic whose resource was deleted. The topic stays without an owner."""
 
     topic: str
     version: int
@@ -90,7 +90,7 @@ class DeleteTopic:
 
     topic: str
     version: int
-    """Version of `/brokers/topics/T`, so that a new topic of the same name is not deleted."""
+    """Version of `/brokers/topics/T`. It protects a new topic of the same name from deletion."""
     ownership_version: int | None
     """Version of the record that is removed with the topic; None if there is none."""
     reason: str
@@ -100,7 +100,7 @@ Action = CreateTopic | AddPartitions | SetConfig | RecordOwnership | DeleteTopic
 
 
 class Obstacle(Enum):
-    """Why a request of a resource is not carried out; the reason of its `Ready` condition."""
+    """Why a change that a resource requests is refused. The value is the reason of its `Ready` condition."""
 
     NO_CONTROLLER = "NoController"
     NOT_ENOUGH_BROKERS = "NotEnoughBrokers"
@@ -116,11 +116,11 @@ class Obstacle(Enum):
 
     @property
     def passes(self) -> bool:
-        """Whether waiting may suffice, without a change of the manifest."""
-        return self in _PASSING
+        """Whether the obstacle may disappear without a change of the resource."""
+        return self in _TEMPORARY
 
 
-_PASSING = frozenset(
+_TEMPORARY = frozenset(
     {
         Obstacle.NO_CONTROLLER,
         Obstacle.NOT_ENOUGH_BROKERS,
@@ -132,7 +132,7 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A request that is not carried out, and why, in a sentence for the user."""
+    """A change that is refused, with a message for the user in `sentence`."""
 
     topic: str
     obstacle: Obstacle
@@ -141,13 +141,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decision about one topic. It is as desired if all fields are empty."""
+    """The decision about one topic. If there are no actions and no refusals, the topic matches its resource."""
 
     topic: str
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     reassigning: str = ""
-    """Progress of a change of the replication factor, in a sentence. The cluster moves replicas, in batches and
-    throttled over all topics."""
+    """Message about the progress of a reassignment; empty if no replicas move. `lifecycle` moves replicas of all topics
+    in throttled batches."""
     adopted: tuple[str, ...] = ()
-    """What others have set and stays, as shown in the status."""
+    """Settings of others that are kept, for the status."""

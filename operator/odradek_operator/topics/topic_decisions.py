@@ -1,9 +1,9 @@
 """Decides about one Topic resource: create, grow, configure, delete, or refuse. Pure.
 
-The input is a `Snapshot` and a resource, the result a `Decision`. Nothing is random: the first replica's broker follows
-from the topic's name, so the same state always gives the same decision. Once its actions are executed, the next
-decision is empty (a fixed point). Changing the replication factor is not an action of a topic: `wanted_factors` passes
-it to `lifecycle`, which moves replicas of all topics in batches.
+The input is a `Snapshot` and a resource, the result a `Decision`. The same state always gives the same decision: even
+the broker of the first replica is derived from the topic's name. After the actions are executed, the next decision is
+empty. A change of the replication factor is not an action of a topic: `wanted_factors` passes it to `lifecycle`, which
+moves replicas of all topics in batches.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from odradek_operator.topics.topic_actions import (
 )
 from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedTopic, Snapshot
 
-FOREIGN_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
-"""Overrides that reassignment tools set and remove; they are not changed."""
-
+TOOL_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Overrides that reassignment tools set and remove. The operator never changes them."""
 
 PAUSED: Final = 'the annotation odradek.dev/paused is "true": nothing is changed until it is removed.'
 
@@ -54,7 +53,9 @@ def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     if observed is None:
         return _create(topic, snapshot, brokers=brokers)
     if not observed.assignment.partitions:
-        return _refuse(topic.name, Obstacle.NO_PARTITIONS, "its znode in ZooKeeper has no partitions: delete it there.")
+        return _refuse(
+            topic.name, Obstacle.NO_PARTITIONS, "its znode in ZooKeeper has no partitions: delete the znode."
+        )
     actions: list[Action] = []
     refusals: list[Refusal] = []
     _partitions(topic, observed, snapshot, actions, refusals)
@@ -81,10 +82,10 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     record = snapshot.ownership.get(topic.name)
     if topic.deletion is Deletion.PROTECT:
-        sentence = "its resource was deleted, but had deletion: Protect; the topic stays with all its records."
+        sentence = "the resource was deleted, but it had deletion: Protect, so the topic and its records are kept."
         actions: tuple[Action, ...] = ()
         if record is not None and snapshot.controller_epoch_version is not None:
-            # A later resource with this name adopts the topic: it must not remove overrides that it never set.
+            # A later resource of this name adopts the topic. It must not remove overrides that it has never set.
             actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=sentence),)
         return Decision(
             topic=topic.name,
@@ -99,15 +100,15 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         topic=topic.name,
         version=observed.version,
         ownership_version=None if record is None else record.version,
-        reason="its resource was deleted and had deletion: Delete",
+        reason="the resource was deleted and had deletion: Delete",
     )
     return Decision(topic=topic.name, actions=(action,))
 
 
 def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
-    """Return the desired replication factors that differ from the current ones and are possible, by topic.
+    """Return the specified replication factors that differ from the current ones and are possible, by topic.
 
-    A resource without `replicas` accepts the current number.
+    A resource without `replicas` accepts any current factor.
     """
     brokers = wanted.cluster.brokers.replicas
     if wanted.cluster.paused or snapshot.controller_epoch_version is None:
@@ -125,13 +126,14 @@ def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
 
 
 def _factor_differs(topic: Topic, observed: ObservedTopic) -> bool:
-    """Whether some partition has, or will have after its reassignment, another number of replicas."""
+    """Whether the replication factor of some partition differs from the specified one, after reassignments in
+    progress."""
     count = len(observed.assignment.partitions)
     return topic.replicas is not None and observed.with_factor(topic.replicas) < count
 
 
 def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refusal | None:
-    """Return why the topic cannot have the desired number of replicas; None if it can."""
+    """Return why the topic cannot have the specified number of replicas; None if it can."""
     replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
     if replicas > max(brokers, live):
         sentence = (
@@ -146,13 +148,13 @@ def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refus
 
 
 def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> str:
-    """Describe the progress of moving replicas; empty if none move."""
+    """Return a message about the progress of a reassignment; empty if no replicas move."""
     count = len(observed.assignment.partitions)
     if topic.replicas is not None and _factor_differs(topic, observed):
         done = observed.with_factor(topic.replicas)
         return (
-            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have or are getting it; "
-            "the others follow in batches."
+            f"spec.replicas is {topic.replicas}: {done} of {_count(count, 'partition')} have this factor or are being "
+            "reassigned to it; the others follow in batches."
         )
     moving = {number for number, part in observed.assignment.partitions.items() if part.is_being_reassigned}
     moving |= {name.partition for name in snapshot.reassigning if name.topic == topic.name}
@@ -161,11 +163,11 @@ def _reassigning(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Return the record of a topic; if it is for another topic or resource, the topic is adopted."""
+    """The record of a topic's overrides. If there is none for this topic and resource, the topic is adopted."""
 
     owned: frozenset[str]
     preserved: frozenset[str] | None
-    """None if it is adopted now, so that everything others have set is preserved."""
+    """None if the topic is adopted now: then all overrides of others are preserved."""
     version: int | None
 
 
@@ -179,19 +181,19 @@ def _ownership(topic: Topic, observed: ObservedTopic, snapshot: Snapshot) -> _Kn
 
 
 def _stays(key: str, topic: Topic, known: _Known) -> bool:
-    """Whether an override that is not in the resource stays."""
-    if key in FOREIGN_KEYS or known.preserved is None:
+    """Whether an override that the resource does not specify is kept."""
+    if key in TOOL_KEYS or known.preserved is None:
         return True
     if key in known.owned:
-        return False  # It was in the resource before and is not any more.
+        return False  # The resource specified it before, and no longer does.
     return key in known.preserved or topic.drift is Drift.ADOPT
 
 
 def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> tuple[str, ...]:
-    """Return what others have set and stays: partitions with `drift: Adopt`, and overrides."""
+    """Return the settings of others that are kept: additional partitions with `drift: Adopt`, and overrides."""
     count = len(observed.assignment.partitions)
     values = {} if config is None else config.values
-    kept = [key for key in sorted(values) if key not in topic.config and key not in FOREIGN_KEYS]
+    kept = [key for key in sorted(values) if key not in topic.config and key not in TOOL_KEYS]
     return (
         *((f"partitions={count}",) if topic.drift is Drift.ADOPT and count > topic.partitions else ()),
         *(f"{key}={values[key]}" for key in kept if _stays(key, topic, known)),
@@ -208,7 +210,8 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
         return _refuse(
             topic.name,
             Obstacle.NAME_COLLIDES,
-            f"the topic {other} exists, and '.' and '_' are the same in names of metrics: choose another name.",
+            f"the name collides with topic {other}, because names of metrics do not distinguish '.' and '_': "
+            "choose another name.",
         )
     obstacle = _factor_obstacle(topic, snapshot, brokers=brokers)
     if obstacle is not None:
@@ -235,7 +238,7 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
 def _partitions(
     topic: Topic, observed: ObservedTopic, snapshot: Snapshot, actions: list[Action], refusals: list[Refusal]
 ) -> None:
-    """Add partitions, or refuse."""
+    """Append the action that adds partitions to `actions`, or a refusal to `refusals`."""
     count = len(observed.assignment.partitions)
 
     def refuse(obstacle: Obstacle, sentence: str) -> None:
@@ -243,23 +246,24 @@ def _partitions(
 
     if topic.partitions == count:
         return
-    wish = f"spec.partitions is {topic.partitions}, but the topic has {count}"
+    mismatch = f"spec.partitions is {topic.partitions}, but the topic has {count}"
     if topic.partitions < count:
         if topic.drift is Drift.ADOPT:
             return
         refuse(
             Obstacle.PARTITIONS_CANNOT_SHRINK,
-            f"{wish}: partitions cannot be removed, because their records would be lost; set spec.partitions back.",
+            f"{mismatch}: removing partitions would lose records; set spec.partitions to at least {count}.",
         )
         return
     if observed.reassigning or any(moving.topic == topic.name for moving in snapshot.reassigning):
-        refuse(Obstacle.REASSIGNMENT_UNDER_WAY, f"{wish}: it grows when its reassignment is finished.")
+        refuse(Obstacle.REASSIGNMENT_UNDER_WAY, f"{mismatch}: partitions are added after the current reassignment.")
         return
     live, factor = snapshot.racks(), observed.replication_factor
     if len(live) < factor:
         refuse(
             Obstacle.NOT_ENOUGH_BROKERS,
-            f"{wish}: new ones with {factor} replicas need as many live brokers, but there are only {len(live)}.",
+            f"{mismatch}: new partitions with {_count(factor, 'replica')} need as many live brokers, but only "
+            f"{len(live)} are live.",
         )
         return
     actions.append(
@@ -267,13 +271,13 @@ def _partitions(
             topic=topic.name,
             assignment=_grown(observed.assignment, topic.partitions - count, live),
             version=observed.version,
-            reason=wish,
+            reason=mismatch,
         )
     )
 
 
 def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None]) -> TopicAssignment:
-    """Return the assignment with more partitions, which continue the first ones as in Kafka."""
+    """Return the assignment with `more` partitions. Like Kafka, it starts at the first partition's preferred leader."""
     existing = {number: part.replicas for number, part in assignment.partitions.items()}
     first = assignment.partitions[min(existing)]
     start = next((index for index, broker in enumerate(sorted(live)) if broker >= first.preferred_leader), 0)
@@ -285,10 +289,11 @@ def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None
 
 
 def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None, known: _Known) -> list[Action]:
-    """Bring the overrides to those of the resource. Values with the same meaning are not changed.
+    """Return the action that changes the overrides to those of the resource; none if they match.
 
-    Overrides that others set before the resource adopted the topic stay. The record of ownership is written in the same
-    transaction as the overrides, or alone if only the record is missing or outdated.
+    Values with the same meaning are not rewritten. Overrides that others set before the resource adopted the topic are
+    kept. The record of ownership is written in the same transaction as the overrides, or alone if only the record is
+    missing or outdated.
     """
     present = {} if config is None else config.values
     wanted = dict(topic.config)
@@ -304,8 +309,8 @@ def _config(topic: Topic, observed: ObservedTopic, config: ObservedConfig | None
             wanted[key] = present[key]
         else:
             changes.append(f"{key} changes from {present[key]} to {wanted[key]}")
-    strangers = frozenset(present) - FOREIGN_KEYS if known.preserved is None else known.preserved
-    owned, preserved = frozenset(topic.config), strangers - topic.config.keys()
+    others = frozenset(present) - TOOL_KEYS if known.preserved is None else known.preserved
+    owned, preserved = frozenset(topic.config), others - topic.config.keys()
     ownership = Ownership(resource=topic.uid, owned=owned, preserved=preserved, version=known.version)
     topic_id = observed.assignment.topic_id
     version = None if config is None else config.version
@@ -346,7 +351,7 @@ def _same_value(key: str, left: str, right: str) -> bool:
     try:
         return setting.parse(left) == setting.parse(right)
     except ConfigError:
-        return False  # The current value is invalid, so it is not the desired one.
+        return False  # The current value is invalid, so it differs from the specified one.
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,7 +1,7 @@
-"""Compares everything that is desired for one cluster with its state. Pure.
+"""Compares all Topic resources of one cluster with the state in ZooKeeper. Pure.
 
-`reconcile` calls it after every read. A `Plan` contains a decision for each topic. Its actions are in a safe order:
-deletions first, then creations, then changes; sorted by name within each, so that logs are always the same.
+`reconcile` calls it after every read. A `Plan` contains a decision for each topic. Its actions have a safe order:
+deletions, then creations, then changes. Within each, they are sorted by topic, so that logs are reproducible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ORDER: Final[tuple[type[Action], ...]] = (
     AddPartitions,
     SetConfig,
 )
-"""`RecordOwnership` checks the version of the topic, which `AddPartitions` changes."""
+"""The order of actions. `RecordOwnership` comes before `AddPartitions`, which changes the version that it checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +81,15 @@ def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
         for name, topic in wanted.removed.items()
         if name not in wanted.topics
     }
-    placing = _without_leaving(wanted, snapshot)
+    placing = _without_drained_brokers(wanted, snapshot)
     decisions |= {name: topics.decide(topic, placing, brokers=brokers) for name, topic in wanted.topics.items()}
     return Plan(decisions=dict(sorted(decisions.items())))
 
 
-def _without_leaving(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
+def _without_drained_brokers(wanted: Wanted, snapshot: Snapshot) -> Snapshot:
     """Return the snapshot without brokers that are being drained, so that they get no new replicas.
 
-    In an external ensemble, brokers of other clusters stay.
+    With an existing ensemble, nothing is removed, because the brokers may belong to other clusters.
     """
     if wanted.cluster.zookeeper.connect is not None:
         return snapshot

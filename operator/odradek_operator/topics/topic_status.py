@@ -1,7 +1,7 @@
-"""The status of each resource: conditions and counts, from the desired and the actual state. Pure.
+"""Derives the status of resources, with conditions and counts, from the decision and the observed state. Pure.
 
-The values are shown in a terminal, and `status_documents` converts them into the `status` of Kubernetes objects.
-Conditions follow the Kubernetes API conventions: a type, a status, a reason in one word, a message.
+`odradek up` prints it, and `status_documents` converts it into the `status` of Kubernetes objects. Conditions follow
+the Kubernetes API conventions: type, status, reason in CamelCase, message.
 """
 
 from __future__ import annotations
@@ -58,28 +58,28 @@ class ClusterStatus:
     controller_id: int | None
     controller_epoch: int
     bootstrap: Mapping[str, str]
-    """By listener: the addresses of all live brokers, comma-separated."""
+    """Addresses of all live brokers, comma-separated, by listener."""
     brokers: Mapping[int, str]
-    """By id: `Running` or `Missing`."""
+    """`Running` or `Missing`, by broker id."""
 
 
 def ready(reason: str, message: str) -> Condition:
-    """The resource is as specified."""
+    """Return the condition `Ready` with status True: everything matches the specification."""
     return Condition(type="Ready", status=Truth.TRUE, reason=reason, message=message)
 
 
 def not_ready(reason: str, message: str) -> Condition:
-    """The resource is not as specified."""
+    """Return the condition `Ready` with status False: something does not match the specification."""
     return Condition(type="Ready", status=Truth.FALSE, reason=reason, message=message)
 
 
 def unknown(reason: str, message: str) -> Condition:
-    """It is unknown whether the resource is as specified."""
+    """Return the condition `Ready` with status Unknown."""
     return Condition(type="Ready", status=Truth.UNKNOWN, reason=reason, message=message)
 
 
 def topic_status(topic: Topic, snapshot: Snapshot, decision: Decision) -> TopicStatus:
-    """Ready means as specified by the resource, with every replica in sync."""
+    """Return the status of a Topic. It is ready if the topic matches the resource and every replica is in sync."""
     observed = snapshot.topics.get(topic.name)
     condition = _topic_condition(observed, decision)
     if observed is None:
@@ -98,12 +98,12 @@ def topic_status(topic: Topic, snapshot: Snapshot, decision: Decision) -> TopicS
 
 def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Condition:
     if decision.refusals:
-        # Obstacles that a user must remove come before temporary ones.
+        # Obstacles that the user has to remove come before temporary ones.
         refusals = sorted(decision.refusals, key=lambda refusal: refusal.obstacle.passes)
         sentences = " ".join(_sentence(refusal.sentence) for refusal in refusals)
         return not_ready(refusals[0].obstacle.value, sentences)
     if decision.actions or observed is None:
-        what = "; ".join(action.reason for action in decision.actions) or "it does not exist"
+        what = "; ".join(action.reason for action in decision.actions) or "the topic does not exist"
         return not_ready("Reconciling", f"In progress: {what}.")
     partitions = len(observed.assignment.partitions)
     if offline := len(observed.offline()):
@@ -120,7 +120,7 @@ def _sentence(text: str) -> str:
 
 
 def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
-    """Ready means that every broker is registered and there is a controller."""
+    """Return the status of a Cluster. It is ready if every broker is registered and there is a controller."""
     ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     return ClusterStatus(
         observed_generation=cluster.generation,
@@ -134,7 +134,7 @@ def cluster_status(cluster: Cluster, snapshot: Snapshot) -> ClusterStatus:
 
 
 def registration_condition(cluster: Cluster, snapshot: Snapshot) -> Condition:
-    """Describe the cluster's state in ZooKeeper."""
+    """Return the condition `Ready` by the registrations of brokers and controller in ZooKeeper."""
     ids = sorted({*cluster.brokers.ids(), *snapshot.brokers})
     missing = [broker for broker in ids if broker not in snapshot.brokers]
     if missing:

@@ -1,8 +1,9 @@
 """Reads a `Snapshot` from ZooKeeper.
 
-`reconcile` calls it before each decision. Usually, only topics with a resource are read in detail and others by name,
-so that the cost depends on the number of resources; decisions about all replicas read all topics. An invalid znode does
-not affect others: its topic is marked, anything else counts as missing, and a message reports it.
+`reconcile` calls it before each decision. Usually it reads the details only of topics with a resource, so that the cost
+depends on the number of resources, and only the names of other topics. For decisions about all replicas it reads all
+topics. A znode with invalid content does not affect others: a topic with one is marked as unreadable, any other znode
+is treated as missing, and a message reports it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class _Damage:
-    """Znodes with invalid content."""
+    """Collects messages about znodes with invalid content, by topic and for the rest of the cluster."""
 
     def __init__(self) -> None:
         self.topics: dict[str, str] = {}
@@ -39,7 +40,7 @@ class _Damage:
     def understood(
         self, decode: Callable[[_K, bytes], _T], key: _K, data: bytes, topic: str | None = None
     ) -> _T | None:
-        """Return the decoded data; None, with a message, if it is invalid."""
+        """Return the decoded data. If it is invalid, add a message and return None."""
         try:
             return decode(key, data)
         except LayoutError as error:
@@ -52,16 +53,16 @@ class _Damage:
 
 
 async def read_snapshot(zk: ZkClient, topics: Iterable[str] | None) -> Snapshot:
-    """Read the current state, with details of these topics, or of all for None. Raises `ZkError`."""
+    """Read the current state, with the details of `topics`; None stands for all topics. Raises `ZkError`."""
     damage = _Damage()
-    # First, so that writes that depend on its version also depend on everything read after it.
+    # The epoch is read first: a write that requires its version then fails if a new controller took over since.
     epoch = await zk.get_or_none(layout.CONTROLLER_EPOCH)
     single = await zk.get_many([layout.CLUSTER_ID, layout.CONTROLLER, layout.REASSIGN_PARTITIONS, MANAGED_BROKERS])
     names = await zk.children_or_none(layout.TOPICS) or []
     wanted = set(names) if topics is None else set(topics)
     found = await _read_topics(zk, [name for name in names if name in wanted], damage)
     if topics is None:
-        # What an earlier topic left behind matters when a topic of the same name is created.
+        # A deleted topic may leave a configuration behind, which matters when a topic of that name is created.
         wanted |= set(await zk.children_or_none(f"{layout.CONFIG}/topics") or [])
     configs = await _read_configs(zk, "topics", sorted(wanted), damage)
     ownership = await _read_ownership(zk, sorted(wanted), damage)
@@ -99,14 +100,15 @@ def _single(znode: Znode | None, decode: Callable[[bytes], _T], damage: _Damage)
 
 
 def _brokers_record(znode: Znode | None, damage: _Damage) -> ObservedBrokersRecord | None:
-    """Return the record. An invalid one is replaced: then the cluster owns nothing, so nothing is removed."""
+    """Return the record of brokers. An invalid record counts as empty: then no cluster owns properties, and none are
+    removed."""
     if znode is None:
         return None
     return ObservedBrokersRecord(record=_single(znode, ManagedBrokers.decode, damage), version=znode[1].version)
 
 
 def _bare(name: str, *, version: int) -> ObservedTopic:
-    """A topic without details: they were not requested, or its znode is invalid."""
+    """Return a topic without details, which were not requested or are invalid."""
     return ObservedTopic(assignment=TopicAssignment(topic=name, partitions={}), version=version)
 
 
@@ -138,7 +140,8 @@ async def _read_configs(zk: ZkClient, kind: str, names: list[str], damage: _Dama
 
 
 async def _read_ownership(zk: ZkClient, topics: list[str], damage: _Damage) -> dict[str, ObservedOwnership]:
-    """Return the record. An invalid one is replaced: then the topic is adopted again, which removes nothing."""
+    """Return the records by topic. An invalid record counts as missing: the topic is adopted again, which removes
+    nothing."""
     found = {}
     paths = {managed_topic_path(topic): topic for topic in topics}
     for path, znode in (await zk.get_many(paths)).items():

@@ -1,8 +1,8 @@
-"""The state of a cluster in ZooKeeper at one time, as immutable values. Pure.
+"""The state of a cluster in ZooKeeper, as immutable values. Pure.
 
-`zookeeper_reader` creates a `Snapshot`; `topic_plan` decides from it, and `topic_status` reports it. The znodes of a
-topic are read one after the other, so they may be of different times. This does no harm, because every write requires
-the versions in the snapshot.
+`zookeeper_reader` creates a `Snapshot`, `topic_plan` decides from it, and `topic_status` reports it. Znodes are not
+read at the same instant, so a snapshot may be inconsistent. This is harmless, because every write requires the versions
+in the snapshot.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ObservedTopic:
     assignment: TopicAssignment
     version: int
     states: Mapping[int, PartitionState] = field(default_factory=dict)
-    """By partition; without those that never had a leader."""
+    """States by partition number. Partitions that have never had a leader are missing."""
 
     @property
     def replication_factor(self) -> int:
-        """Replicas of the first partition, which is the topic's factor in Kafka; after a reassignment in progress."""
+        """The number of replicas of the first partition, after a reassignment in progress. Kafka defines it so."""
         first = min(self.assignment.partitions, default=None)
         return 0 if first is None else len(self.assignment.partitions[first].target)
 
@@ -49,11 +49,11 @@ class ObservedTopic:
         return any(part.adding or part.removing for part in self.assignment.partitions.values())
 
     def with_factor(self, factor: int) -> int:
-        """Number of partitions that have this many replicas, after reassignments in progress."""
+        """Return how many partitions have this number of replicas, after reassignments in progress."""
         return sum(len(part.target) == factor for part in self.assignment.partitions.values())
 
     def under_replicated(self) -> list[int]:
-        """Partitions with a replica outside the ISR, or without a state."""
+        """Return the partitions with a replica outside the ISR, or without a state."""
         return [
             number
             for number, part in self.assignment.partitions.items()
@@ -61,7 +61,7 @@ class ObservedTopic:
         ]
 
     def offline(self) -> list[int]:
-        """Partitions without a leader."""
+        """Return the partitions without a leader."""
         return [
             number
             for number in self.assignment.partitions
@@ -71,19 +71,19 @@ class ObservedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedOwnership:
-    """`/odradek/topics/T`: the overrides that belong to the topic's resource."""
+    """`/odradek/topics/T`: the record of which overrides belong to the topic's resource."""
 
     record: ManagedTopic | None
-    """None if it is invalid, which counts as missing."""
+    """None if the znode is invalid, which counts as missing."""
     version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedBrokersRecord:
-    """`/odradek/brokers`: the brokers' default settings and ids, by owner."""
+    """`/odradek/brokers`: the record of default properties and broker ids, by the Cluster that owns them."""
 
     record: ManagedBrokers | None
-    """None if it is invalid, which counts as missing."""
+    """None if the znode is invalid, which counts as missing."""
     version: int
 
 
@@ -93,39 +93,40 @@ class Snapshot:
 
     cluster_id: str | None = None
     controller_id: int | None = None
-    """None if there is none."""
+    """Id of the broker that is the controller; None if there is no controller."""
     controller_epoch: int = 0
     controller_epoch_version: int | None = None
-    """Version of `/controller_epoch`, on which every write depends; None before the first controller."""
+    """Version of `/controller_epoch`, which every write requires; None before the first controller was elected."""
     brokers: Mapping[int, BrokerRegistration] = field(default_factory=dict)
-    """Live brokers."""
+    """Registrations of the live brokers, by id."""
     topics: Mapping[str, ObservedTopic] = field(default_factory=dict)
-    """All topics by name. Those that were not read in detail have no partitions here and version -1."""
+    """All topics by name. A topic whose details were not read has no partitions and version -1."""
     configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
-    """By topic. It may exist without the topic, left by an earlier one of that name."""
+    """Configurations by topic. A deleted topic may have left one behind."""
     ownership: Mapping[str, ObservedOwnership] = field(default_factory=dict)
-    """By topic. It may exist without the topic, or be for an earlier one of that name."""
+    """Records by topic. A record may belong to an earlier, deleted topic of that name."""
     broker_configs: Mapping[str, ObservedConfig] = field(default_factory=dict)
-    """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all of them."""
+    """`/config/brokers/NAME` by name: a broker's id, or `<default>` for all brokers."""
     brokers_record: ObservedBrokersRecord | None = None
     deleting: frozenset[str] = frozenset()
     """Topics that are being deleted."""
     reassigning: frozenset[TopicPartition] = frozenset()
     """Partitions in `/admin/reassign_partitions`."""
     reassignment_requested: bool = False
-    """Whether that znode exists, even if it is invalid: no other reassignment can be requested until it is deleted."""
+    """Whether `/admin/reassign_partitions` exists, even with invalid content. Until it is deleted, no other
+    reassignment can be requested."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Topics with an invalid znode, and a message that names it. Such a topic is in `topics` with its valid parts,
-    possibly without partitions: nothing must be concluded from missing parts."""
+    """Messages about invalid znodes, by topic. Such a topic is in `topics` with its valid parts, possibly without
+    partitions. Nothing must be concluded from the missing parts."""
     damaged: tuple[str, ...] = ()
     """Messages about other invalid znodes, which count as missing."""
 
     def racks(self) -> dict[int, str | None]:
-        """The racks of the live brokers."""
+        """Return the racks of the live brokers; None for a broker without a rack."""
         return {broker: registration.rack for broker, registration in self.brokers.items()}
 
 
 def state_paths(topics: Mapping[str, TopicAssignment]) -> dict[str, TopicPartition]:
-    """The paths of all partition states of these topics."""
+    """Return the partitions of these topics by the paths of their state znodes."""
     partitions = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
     return {partition_state_path(partition): partition for partition in partitions}

@@ -1,9 +1,9 @@
 """Executes actions with conditional writes to ZooKeeper, on which the cluster's controller then acts.
 
-It gets actions of `topic_plan`, or steps of `lifecycle`, and the version of `/controller_epoch` that they were decided
-from. Each action is one transaction that checks this version too. So a plan never outlives the controller it was made
-under, and no action is executed partly. If anything has changed, it raises `OutdatedError`, and the caller reads and
-plans again. It writes the same data as the tools of Apache Kafka.
+The input is an action of `topic_plan` or a step of `lifecycle`, and the version of `/controller_epoch` on which the
+decision is based. Each action is one transaction, so it is never executed partly. Each transaction also requires that
+version, so no plan is executed after a new controller was elected. If anything has changed, it raises `OutdatedError`,
+and the caller reads and plans again. The data is the same as that of Apache Kafka's tools.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CONFIG_CHANGE: Final = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
 
 
 class OutdatedError(OdradekError):
-    """The state that the plan was made from has changed; nothing was written."""
+    """The state has changed since the decision; the transaction was not written."""
 
 
 def new_topic_id() -> UUID:
@@ -56,7 +56,7 @@ def new_topic_id() -> UUID:
 
 
 def transaction(action: Action, *, epoch_version: int, topic_id: UUID) -> list[Operation]:
-    """Return the operations of an action, for one transaction. `topic_id` is for a new topic."""
+    """Return the operations of the transaction for an action. `topic_id`: the id of a topic to be created."""
     operations: list[Operation] = [Check(layout.CONTROLLER_EPOCH, epoch_version)]
     match action:
         case CreateTopic():
@@ -111,16 +111,16 @@ def _config(kind: str, entity: str, values: Mapping[str, str], version: int | No
 
 
 def _notice(kind: str, entity: str) -> Operation:
-    """Notify all brokers that the configuration of an entity changed."""
+    """Return the operation that notifies all brokers of a changed configuration."""
     return Create(_CONFIG_CHANGE, ConfigChangeNotification(entity_path=f"{kind}/{entity}").encode(), sequential=True)
 
 
 async def carry_out(
     zk: ZkClient, action: Action, *, epoch_version: int, make_id: Callable[[], UUID] = new_topic_id
 ) -> None:
-    """Execute one action; `MANAGED_TOPICS` must exist.
+    """Execute one action. The znode `MANAGED_TOPICS` must exist.
 
-    Raises `OutdatedError` if the state differs from that of the plan, and `ZkError`.
+    Raises `OutdatedError` if the state has changed since the decision, and `ZkError` if ZooKeeper fails.
     """
     try:
         await zk.multi(transaction(action, epoch_version=epoch_version, topic_id=make_id()))
@@ -129,14 +129,14 @@ async def carry_out(
 
 
 Configs = Mapping[tuple[str, str], ObservedConfig | None]
-"""Configurations by kind and entity, None if there is none: the basis of a step's changes."""
+"""Present configurations by type and name of the entity. None for a configuration that does not exist."""
 
-_LIFTED_AT_ONCE: Final = 200
-"""Topics per transaction whose throttle is removed: ZooKeeper limits a request to 1 MB."""
+_MAX_TOPICS_PER_TRANSACTION: Final = 200
+"""Maximum number of topics whose throttle one transaction removes. ZooKeeper limits a request to 1 MB."""
 
 
-def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
-    """Return the configurations that a step changes partly, which must be read first."""
+def configs_to_read(step: ZooKeeperStep) -> list[tuple[str, str]]:
+    """Return the configurations that must be read before a step, because it changes some of their keys."""
     match step:
         case MoveReplicas():
             return [("brokers", layout.DEFAULT_ENTITY), *(("topics", topic) for topic in sorted(step.topic_configs))]
@@ -147,10 +147,10 @@ def concerned(step: ZooKeeperStep) -> list[tuple[str, str]]:
 
 
 def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -> list[list[Operation]]:
-    """Return the transactions of a step, in order. `present` has the configurations that `concerned` returned.
+    """Return the transactions of a step, in order. `present`: the configurations that `configs_to_read` names.
 
-    A reassignment and its throttle are requested together, and only if no other one is in progress. The throttle is
-    removed from the topics first; the setting that shows that there is a throttle is removed last.
+    A reassignment and its throttle are written in one transaction, which fails if another reassignment is requested. A
+    throttle is removed from the topics first. The key that marks it as the operator's is removed last.
     """
     check: list[Operation] = [Check(layout.CONTROLLER_EPOCH, epoch_version)]
     defaults = ("brokers", layout.DEFAULT_ENTITY)
@@ -168,9 +168,9 @@ def transactions(step: ZooKeeperStep, present: Configs, *, epoch_version: int) -
         case LiftThrottle():
             writes = []
             topics = sorted(step.topics.items())
-            for first in range(0, len(topics), _LIFTED_AT_ONCE):
+            for first in range(0, len(topics), _MAX_TOPICS_PER_TRANSACTION):
                 operations = [*check]
-                for topic, keys in topics[first : first + _LIFTED_AT_ONCE]:
+                for topic, keys in topics[first : first + _MAX_TOPICS_PER_TRANSACTION]:
                     operations += _changed(present, ("topics", topic), remove=keys)
                 writes.append(operations)
             writes.append([*check, *_changed(present, defaults, remove=step.broker_defaults)])
@@ -199,7 +199,7 @@ def _changed(
     add: Mapping[str, str] = MappingProxyType({}),
     remove: Iterable[str] = (),
 ) -> list[Operation]:
-    """Return the operations that change keys of a configuration and notify brokers; none if nothing changes."""
+    """Return the operations that change some keys of a configuration and notify brokers; none if nothing changes."""
     observed = present[entity]
     before = {} if observed is None else observed.values
     gone = set(remove)
@@ -211,7 +211,7 @@ def _changed(
 
 async def carry_out_step(zk: ZkClient, step: ZooKeeperStep, *, epoch_version: int) -> None:
     """Execute one step. Raises the errors of `carry_out`, and `LayoutError` for an invalid configuration."""
-    paths = {layout.config_path(*entity): entity for entity in concerned(step)}
+    paths = {layout.config_path(*entity): entity for entity in configs_to_read(step)}
     found = await zk.get_many(paths)
     present = {
         entity: None

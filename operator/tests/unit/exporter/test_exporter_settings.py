@@ -24,7 +24,7 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFi
         ({"brokers_at_once": 0}, "brokers-at-once"),
         ({"groups_per_topic": -1}, "groups-per-topic"),
         ({"max_groups": 0}, "max-groups"),
-        ({"interval": 30.0, "stale_after": 30.0}, "stale-after=30.0 is not allowed: it must be more than interval"),
+        ({"interval": 30.0, "stale_after": 30.0}, "stale-after=30.0 is not allowed: it must be greater than interval"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, Any], sentence: str) -> None:

@@ -26,8 +26,8 @@ def view(*topics: str) -> ClusterView:
 def filled(settings: ExporterSettings = SETTINGS) -> Readings:
     """Everything was told at 100."""
     readings = Readings(settings)
-    readings.saw_cluster(view("t"), 100.0)
-    readings.saw_ends({A: 50, B: 70}, 100.0)
+    readings.set_cluster(view("t"), 100.0)
+    readings.set_ends({A: 50, B: 70}, 100.0)
     readings.starts.put({A: 5, B: 0}, 100.0)
     readings.sizes.put({A: 500, B: 700}, 100.0)
     readings.listed.put({1: frozenset({"g"})}, 100.0)
@@ -53,8 +53,8 @@ def test_everything_that_was_told_is_in_the_snapshot() -> None:
 
 def test_what_one_broker_told_grows_old_alone() -> None:
     readings = filled()
-    readings.saw_cluster(view("t"), 160.0)
-    readings.saw_ends({A: 55}, 160.0)
+    readings.set_cluster(view("t"), 160.0)
+    readings.set_ends({A: 55}, 160.0)
     readings.listed.put({2: frozenset({"h"})}, 160.0)
     readings.commits.put({"h": {A: 55}}, 160.0)
     for now, ends, groups in ((160.0, [55, 70], ["g", "h"]), (161.0, [55, None], ["h"])):
@@ -76,7 +76,7 @@ def test_a_view_that_is_old_leaves_nothing() -> None:
 
 def test_a_topic_that_is_gone_takes_its_positions_along() -> None:
     readings = filled()
-    readings.saw_cluster(view("other"), 101.0)
+    readings.set_cluster(view("other"), 101.0)
     snapshot = readings.snapshot(101.0)
     assert [topic.name for topic in snapshot.topics] == ["other"]
     assert snapshot.groups == (GroupReading(name="g", members=2),)
@@ -96,7 +96,7 @@ def test_a_commit_that_is_newer_than_the_end_is_no_lag() -> None:
 
 def test_lag_in_seconds_is_capped() -> None:
     readings = filled()
-    readings.saw_ends({A: 51}, 110.0)
+    readings.set_ends({A: 51}, 110.0)
     assert readings.snapshot(110.0).groups[0].positions[0].lag_seconds == 10.0 + 100.0
     readings.commits.put({"g": {A: 0}}, 110.0)
     readings.seed({A: [(40, -1e9)]})
@@ -119,8 +119,8 @@ def test_topics_are_filtered() -> None:
 
 def test_groups_of_zookeeper_are_all_told_at_once() -> None:
     readings = filled()
-    readings.saw_zookeeper({"old": {A: 20}, "older": {A: 10}}, 100.0)
-    readings.saw_zookeeper({"old": {A: 30}}, 101.0)
+    readings.set_zookeeper_commits({"old": {A: 20}, "older": {A: 10}}, 100.0)
+    readings.set_zookeeper_commits({"old": {A: 30}}, 101.0)
     assert readings.snapshot(101.0).zookeeper_groups == (
         GroupReading(name="old", members=None, positions=(Position("t", 0, 30, 20, 1.0),)),
     )

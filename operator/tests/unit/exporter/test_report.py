@@ -96,13 +96,13 @@ def test_what_was_encoded_is_decoded(report: Report) -> None:
     ("text", "sentence"),
     [
         ("{", "is not JSON"),
-        ("[]", "the report .* is not an object"),
-        ("{}", "the report .* has no topics of the right kind"),
+        ("[]", "the top level .* is not an object"),
+        ("{}", "the top level .* has no key topics of type object"),
         ('{"topics": {"t": 3}}', "topic t .* is not an object"),
-        ('{"topics": {"t": {"partitions": true, "sizeBytes": 1, "groups": []}}}', "topic t .* no partitions"),
-        ('{"topics": {"t": {"partitions": 1, "sizeBytes": "1", "groups": []}}}', "topic t .* no sizeBytes"),
-        ('{"topics": {"t": {"partitions": 1, "groups": []}}}', "topic t .* no sizeBytes"),
-        ('{"topics": {"t": {"partitions": 1, "sizeBytes": null, "groups": [{"group": "g"}]}}}', "no lagRecords"),
+        ('{"topics": {"t": {"partitions": true, "sizeBytes": 1, "groups": []}}}', "topic t .* no key partitions of type integer"),
+        ('{"topics": {"t": {"partitions": 1, "sizeBytes": "1", "groups": []}}}', "topic t .* no key sizeBytes"),
+        ('{"topics": {"t": {"partitions": 1, "groups": []}}}', "topic t .* no key sizeBytes"),
+        ('{"topics": {"t": {"partitions": 1, "sizeBytes": null, "groups": [{"group": "g"}]}}}', "no key lagRecords"),
     ],
 )
 def test_what_is_no_report_is_refused(text: str, sentence: str) -> None:

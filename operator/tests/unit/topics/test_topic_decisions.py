@@ -175,25 +175,25 @@ def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> No
             Obstacle.ZNODE_UNREADABLE,
             "A znode cannot be understood.",
         ),
-        (wish(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new ones with 2 replicas need as many"),
+        (wish(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new partitions with 2 replicas need as many"),
         (
             wish(3),
             snapshot(observed("orders", (0, 1, 2), (1, 2), adding=(2,))),
             Obstacle.REASSIGNMENT_UNDER_WAY,
-            "grows when its reassignment is finished",
+            "added after the current reassignment",
         ),
         (
             wish(3),
             snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1)})),
             Obstacle.REASSIGNMENT_UNDER_WAY,
-            "grows when its reassignment is finished",
+            "added after the current reassignment",
         ),
         (wish(), snapshot(observed("orders")), Obstacle.NO_PARTITIONS, "has no partitions"),
         (
             Topic(name="or.ders", cluster="demo", replicas=1),
             snapshot(observed("or_ders", (0,))),
             Obstacle.NAME_COLLIDES,
-            "the topic or_ders exists",
+            "collides with topic or_ders",
         ),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
     half = observed("orders", (0, 1, 2), (1, 2))
     assert factors(wish(2, 3), state=snapshot(half)) == {"orders": 3}
     decision = topics.decide(wish(2, 3), snapshot(half), brokers=3)
-    assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have or are getting it;")
+    assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have this factor or")
     # The last ones are on their way: nothing is wanted any more, and what moves is told.
     partitions = {
         0: ReplicaAssignment(replicas=(0, 1, 2)),
