@@ -18,21 +18,21 @@ from images.builder.errors import BuildError  # noqa: E402
 from images.builder.job import Built, Job, Options, install_packages  # noqa: E402
 
 HELP = """\
-Builds the images of Odradek with the first of docker, podman and buildah that works here:
+Builds the images of Odradek with docker, podman or buildah, whichever works first:
 
 {images}
 
-They are named PREFIX/NAME:VERSION and lie in the engine's own store afterwards. To bring them elsewhere:
+The images are named PREFIX/NAME:VERSION, and are in the local store of the engine. To distribute them:
 
-  docker push ...                         with a --prefix that names your registry, for example registry.example/odradek
+  docker push ...                         pushes to the registry in --prefix, for example registry.example/odradek
   --output images-out                     writes NAME.tar (docker-archive); `docker load`, `kind load image-archive`,
                                           `ctr -n k8s.io images import` and others read it
 
-With --output, an image of which nothing has changed since its archive was written is not built again.
+With --output, an image is not built again if nothing has changed since its archive was written.
 
-How the machine reaches its package sources (pip's settings, apt's, certificates, proxies) is handed to the builds as a
-secret and is in no image; each archive is looked through for it. Where no registry can be pulled from,
-`--base debian` makes the base itself, by debootstrap, as root.
+Builds get this machine's settings for package sources (pip, apt, certificates, proxies) as a build secret, so that they
+are not part of the images. Each archive is checked for them. Without access to a registry, use `--base debian`, which
+creates the base image with debootstrap and needs root.
 
 examples:
   make images
@@ -42,7 +42,7 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     listed = "\n".join(f"  {image.name:10} {image.summary}" for image in IMAGES)
     result = argparse.ArgumentParser(
         prog="images/build.py",
@@ -50,23 +50,23 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("--output", type=Path, metavar="DIR", help="also write each image to DIR/NAME.tar")
-    result.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="build this one; repeatable")
-    result.add_argument("--prefix", default="odradek", help="what stands before /NAME (default: %(default)s)")
-    result.add_argument("--version", default=None, help="the tag (default: the project's version)")
+    result.add_argument("--only", action="append", choices=NAMES, metavar="NAME", help="build this image; repeatable")
+    result.add_argument("--prefix", default="odradek", help="prefix of image names (default: %(default)s)")
+    result.add_argument("--version", default=None, help="tag of the images (default: the project's version)")
     result.add_argument(
         "--base", default=DEFAULT_BASE, metavar="IMAGE",
-        help=f"a Debian image with Python 3.11 or newer (default: %(default)s), or `{OWN_BASE}`: made here",
+        help=f"a Debian image with Python 3.11 or newer, or `{OWN_BASE}` to create one (default: %(default)s)",
     )  # fmt: skip
     names = [engine.name for engine in ENGINES]
-    result.add_argument("--engine", choices=names, help="use this one (default: the first that works)")
-    result.add_argument("--install", action="store_true", help="apt-get install buildah and debootstrap when needed")
-    result.add_argument("--force", action="store_true", help="build anew what is there, without the engine's cache")
+    result.add_argument("--engine", choices=names, help="the engine to use (default: the first that works)")
+    result.add_argument("--install", action="store_true", help="install buildah and debootstrap with apt-get if needed")
+    result.add_argument("--force", action="store_true", help="rebuild existing images, without the engine's cache")
     result.add_argument("--work", type=Path, default=ROOT / ".odradek/images", metavar="DIR", help=argparse.SUPPRESS)
     return result
 
 
 def options(arguments: argparse.Namespace) -> Options:
-    """What the command line asks for."""
+    """Return the options of the build."""
     chosen = tuple(image for image in IMAGES if not arguments.only or image.name in arguments.only)
     output: Path | None = arguments.output
     return Options(
@@ -82,7 +82,7 @@ def options(arguments: argparse.Namespace) -> Options:
 
 
 def project_version() -> str:
-    """The version in pyproject.toml."""
+    """Return the version in pyproject.toml."""
     import tomllib
 
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -90,7 +90,7 @@ def project_version() -> str:
 
 
 def table(built: Sequence[Built]) -> str:
-    """What came of it, a line each: name, time, size."""
+    """Return a table of the images: name, duration, and the size and path of the archive."""
     width = max(len(each.reference) for each in built)
     lines = []
     for each in built:
@@ -101,7 +101,7 @@ def table(built: Sequence[Built]) -> str:
 
 
 def engine_for(arguments: argparse.Namespace) -> Engine:
-    """The engine to build with, installed first when that is asked for."""
+    """Return the engine to use. With `--install`, it is installed if none works."""
     if arguments.install:
         try:
             return find_engine(arguments.engine)
@@ -111,7 +111,7 @@ def engine_for(arguments: argparse.Namespace) -> Engine:
 
 
 def main(command_line: Sequence[str] | None = None) -> int:
-    """Run it; the exit code."""
+    """Run the command line. Return the exit code."""
     arguments = parser().parse_args(command_line)
     began = time.monotonic()
 

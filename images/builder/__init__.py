@@ -1,1 +1,1 @@
-"""Builds container images with whichever of docker, podman and buildah is there. Called by `images/build.py`."""
+"""Builds container images with docker, podman or buildah. `images/build.py` calls it."""

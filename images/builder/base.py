@@ -1,8 +1,8 @@
-"""Makes a base image from the distribution's packages, where no registry can be pulled from.
+"""Creates a base image from Debian packages, for machines without access to a registry.
 
-Enters: this machine's mirror of Debian. Leaves: a tar of a minimal root folder with Python, kept for further builds.
-Needs root, as every debootstrap does. Nothing of the machine stays in it: its sources are Debian's own, and logs,
-caches, manuals and the identity of the machine are gone.
+The result is a tar of a minimal root file system with Python, which later builds reuse. The packages come from the
+mirror that this machine uses. debootstrap needs root. The image contains nothing of this machine: its package sources
+are Debian's public ones, and logs, caches, manuals and the machine id are removed.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ EMPTIED: Final = (
     "dev", "proc", "run", "sys", "tmp", "var/log", "var/cache", "var/lib/apt/lists", "var/tmp",
     "usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian", "root",
 )  # fmt: skip
-"""Folders that stay, without what is in them."""
+"""Folders whose content is removed."""
 
 REMOVED: Final = ("debootstrap", "etc/hostname", "etc/machine-id", "etc/resolv.conf")
 
 RECIPE: Final = "1"
-"""Changed by hand whenever this module makes another base of the same packages."""
+"""Increase it if a change of this module changes the image, but none of the constants above."""
 
 
 def recipe() -> str:
-    """What the base follows from."""
+    """Return everything that determines the image, as text."""
     return "\n".join((RECIPE, SUITE, *PACKAGES, SOURCES, *EMPTIED, *REMOVED))
 
 
 def mirror(source_texts: Iterable[str]) -> str:
-    """The first source of Debian's main archive for the suite that apt is told of here, else the public one."""
+    """Return the first mirror of the suite in apt's source files, or Debian's public mirror."""
     for text in source_texts:
         for line in text.splitlines():
             found = re.match(rf"deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+{SUITE}\s", line)
@@ -59,40 +59,41 @@ def mirror(source_texts: Iterable[str]) -> str:
 
 
 def make_base(tar: Path, source_texts: Iterable[str], log: Path) -> None:
-    """Write the tar. Takes about half a minute; `BuildError` without root or debootstrap, or when that fails."""
+    """Write the tar, which takes about half a minute. Raises `BuildError` without root or debootstrap, or if it
+    fails."""
     if os.geteuid() != 0:
-        raise BuildError("--base debian needs root, as debootstrap does: run it as root, or name another --base.")
+        raise BuildError("--base debian needs root for debootstrap: run it as root, or set another --base.")
     if shutil.which("debootstrap") is None:
-        raise BuildError("--base debian needs debootstrap: apt-get install debootstrap, or let --install do that.")
-    room = tar.with_name("base-root")
-    shutil.rmtree(room, ignore_errors=True)
+        raise BuildError("--base debian needs debootstrap: run `apt-get install debootstrap`, or use --install.")
+    root = tar.with_name("base-root")
+    shutil.rmtree(root, ignore_errors=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(room)]
+    command = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root)]
     with log.open("wb") as file:
         made = subprocess.run([*command, mirror(source_texts)], stdout=file, stderr=subprocess.STDOUT, check=False)
     if made.returncode:
         raise BuildError(f"debootstrap failed: see its log {log}.")
-    clean(room)
+    clean(root)
     part = tar.with_suffix(".part")
-    subprocess.run(["tar", "--numeric-owner", "--one-file-system", "-cf", part, "-C", room, "."], check=True)
+    subprocess.run(["tar", "--numeric-owner", "--one-file-system", "-cf", part, "-C", root, "."], check=True)
     part.rename(tar)
-    shutil.rmtree(room)
+    shutil.rmtree(root)
 
 
-def clean(room: Path) -> None:
-    """Take away what is of this machine, and what no container needs."""
+def clean(root: Path) -> None:
+    """Remove the data of this machine, and files that containers do not need."""
     for name in REMOVED:
-        path = room / name
+        path = root / name
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
     for name in EMPTIED:
-        if os.path.ismount(room / name):
-            raise BuildError(f"{room / name} is still mounted after debootstrap: unmount it and try again.")
-        for entry in sorted((room / name).iterdir()):
+        if os.path.ismount(root / name):
+            raise BuildError(f"{root / name} is still mounted after debootstrap: unmount it and try again.")
+        for entry in sorted((root / name).iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-    (room / "etc/apt/sources.list").write_text(SOURCES, encoding="ascii")
+    (root / "etc/apt/sources.list").write_text(SOURCES, encoding="ascii")

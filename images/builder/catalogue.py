@@ -1,6 +1,6 @@
-"""The images that there are: what each is built from, in one table. Pure.
+"""The table of images, and what each is built from. Pure.
 
-Called by `images/build.py` for what to build and by its tests for what to hold to the rules.
+`images/build.py` builds these images. Tests check their Dockerfiles.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """One image."""
+    """One image. Its folder below `images` has its name."""
 
     name: str
     summary: str
     scripts: tuple[str, ...]
-    """Of images/common, beside what its own folder holds."""
+    """Scripts of images/common that its build uses."""
     extras: tuple[str, ...] | None = ()
-    """Of the project, whose dependencies the image has beside the plain ones; None: it says itself what it needs."""
+    """Extras of the project whose dependencies are installed. None: the image has its own requirements.txt."""
     has_spark: bool = False
-    """Whether PySpark's wheel is handed to its build stage."""
+    """Whether the build needs PySpark's wheel."""
 
 
 IMAGES: Final = (
@@ -54,13 +54,13 @@ IMAGES: Final = (
 NAMES: Final = tuple(image.name for image in IMAGES)
 
 SOURCES: Final = ("broker/odradek", "operator/odradek_operator", "spark/odradek_demo", "spark/pyspark_odradek")
-"""Packages of the wheel."""
+"""Folders of the Python packages in the project's wheel."""
 
 WHEEL_FILES: Final = ("pyproject.toml", "README.md")
-"""Other files that the wheel is made from."""
+"""Other files on which the project's wheel depends."""
 
 DEFAULT_BASE: Final = "python:3.12-slim"
 
 OWN_BASE: Final = "debian"
-"""The value of --base with which the base image is made here."""
+"""The value of --base that creates the base image with debootstrap."""
 OWN_BASE_IMAGE: Final = "localhost/odradek-base:bookworm"

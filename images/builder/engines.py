@@ -1,7 +1,7 @@
-"""docker, podman or buildah: which one is there, and what each is told to do. The tables are pure; `run` starts them.
+"""The engines docker, podman and buildah: their command lines, and how to find and run one.
 
-Enters: a folder with a Dockerfile, a name, a base, a secret. Leaves: an image in the engine's store, and, when asked
-for, a docker-archive. Called by `images/build.py`. The engine's own output goes to a log file that a failure names.
+A build needs a folder with a Dockerfile. The image is then in the engine's local store, and can be saved as a
+docker-archive. The output of the engine is written to a log file. The message of a failure names that file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from images.builder.errors import BuildError
 
 LOG_LINES: Final = 15
-"""Of a failed build's log that are shown."""
+"""Number of lines of a failed build's log in the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """What one build takes."""
+    """The parameters of one build."""
 
     folder: Path
     reference: str
@@ -34,23 +34,23 @@ class Build:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """One program that builds images."""
+    """One program that builds images, with its commands."""
 
     name: str
     answers: tuple[str, ...]
-    """A command that succeeds when the program can work; docker's client may be there without its daemon."""
+    """A command that succeeds if the program works. docker, for example, does not work without its daemon."""
     build: tuple[str, ...]
-    """The command up to the options that all share."""
+    """The build command, without the options that all engines have in common."""
     has: Callable[[str], list[str]]
-    """The command that succeeds when an image is in the store."""
+    """Returns the command that succeeds if an image is in the local store."""
     pull: Callable[[str], list[str]]
-    """The command that gets an image from its registry."""
+    """Returns the command that pulls an image."""
     save: Callable[[str, Path], list[str]]
-    """The command that writes an image of the store to a docker-archive."""
+    """Returns the command that writes an image from the local store to a docker-archive."""
     environment: Mapping[str, str]
 
     def build_command(self, build: Build) -> list[str]:
-        """The command for one image."""
+        """Return the command that builds an image."""
         options = [f"--build-arg={name}={value}" for name, value in sorted(build.arguments.items())]
         cache = ["--no-cache"] if build.no_cache else []
         secret = f"--secret=id=machine,src={build.secret}"
@@ -79,7 +79,7 @@ ENGINES: Final = (
     Engine(
         name="buildah",
         answers=("buildah", "info"),
-        # chroot: needs no container runtime and works in a container, too.
+        # The isolation chroot needs no container runtime, and also works in a container.
         build=("buildah", "bud", "--isolation=chroot", "--layers", "--force-rm", "--format=docker", "--network=host"),
         has=lambda reference: ["buildah", "inspect", "--type=image", reference],
         pull=lambda reference: ["buildah", "pull", reference],
@@ -87,49 +87,50 @@ ENGINES: Final = (
         environment={},
     ),
 )
-"""In the order of preference."""
+"""The engines in the order of preference."""
 
 
 def find_engine(name: str | None = None) -> Engine:
-    """The one of this name, else the first that works; `BuildError` when there is none."""
+    """Return the engine with this name, or the first that works. Raises `BuildError` if it does not work."""
     for engine in ENGINES:
         if name in (None, engine.name) and works(engine):
             return engine
     if name is not None:
-        raise BuildError(f"{name} cannot be used here: is it installed, and does its daemon, if it has one, run?")
+        raise BuildError(f"{name} does not work: check that it is installed and that its daemon, if any, is running.")
     raise BuildError(
-        "docker, podman and buildah are not here, or do not answer: install one of them "
-        "(Debian: apt-get install buildah), or let this command do that with --install."
+        "none of docker, podman and buildah is installed and works: install one of them "
+        "(Debian: apt-get install buildah), or use --install."
     )
 
 
 def works(engine: Engine) -> bool:
-    """Whether the program is there and can work."""
+    """Whether the program is installed and works."""
     if shutil.which(engine.name) is None:
         return False
     return subprocess.run(engine.answers, capture_output=True, check=False).returncode == 0
 
 
 def has_image(engine: Engine, reference: str) -> bool:
-    """Whether the engine's store has an image."""
+    """Whether an image is in the engine's local store."""
     return subprocess.run(engine.has(reference), capture_output=True, check=False).returncode == 0
 
 
 def pull(engine: Engine, reference: str, log: Path) -> None:
-    """Get a base image from its registry; `BuildError` with the ways to go on when that fails."""
+    """Pull a base image. Raises `BuildError`, with the alternatives, if that fails."""
     try:
         run(engine, engine.pull(reference), log)
     except BuildError as error:
         raise BuildError(
             f"The base image {reference} is not on this machine and cannot be pulled. Either\n"
-            "  - name a Debian image with Python 3.11 or newer that can be pulled here:  make images BASE=IMAGE\n"
-            "  - or build the base here without a registry (as root on Debian):          make images BASE=debian\n"
+            "  - use another Debian image with Python 3.11 or newer:                     make images BASE=IMAGE\n"
+            "  - or create the base image without a registry (needs root and Debian):    make images BASE=debian\n"
             f"{error}"
         ) from error
 
 
 def run(engine: Engine, command: Sequence[str], log: Path) -> None:
-    """Run one command to its end with its output in `log`; `BuildError` with the log's last lines when it fails."""
+    """Run a command and append its output to `log`. Raises `BuildError`, with the last lines of the log, if it
+    fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         result = subprocess.run(

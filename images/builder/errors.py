@@ -1,7 +1,7 @@
-"""What may go wrong in a build, as sentences for the person who started it; `images/build.py` prints them."""
+"""The error of a failed build, whose message `images/build.py` prints."""
 
 from __future__ import annotations
 
 
 class BuildError(Exception):
-    """An image cannot be built. The text says which, why, and what to do about it."""
+    """An image cannot be built. The message says which image, why, and what to do."""

@@ -1,7 +1,7 @@
-"""What an image follows from, as one hash: with the hash of the last build it says whether anything is to be done.
+"""The hash of everything that an image is built from. If it has not changed since the last build, no build is needed.
 
-Enters: files, and values such as the version. Leaves: hexadecimal digits. Names and contents of files count, their
-times do not; byte code and caches are left out.
+The input is a list of files, and values such as the version. The hash covers names, contents and execute permissions of
+files, but not their times. Byte code and caches are ignored.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-LEFT_OUT: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
+IGNORED: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
 
 
 def files_below(path: Path) -> Iterator[Path]:
-    """A file itself, or every file of a folder, in the order of names."""
+    """Yield a file, or all files in a folder, sorted by name."""
     if path.is_file():
         yield path
         return
     for entry in sorted(path.iterdir()):
-        if entry.name not in LEFT_OUT:
+        if entry.name not in IGNORED:
             yield from files_below(entry)
 
 
 def content_hash(root: Path, paths: Iterable[Path], values: Iterable[str]) -> str:
-    """The hash of files and folders under `root` and of further values; the order of the paths does not matter."""
+    """Return the hash of files and folders below `root`, and of `values`. The order of the paths does not matter."""
     digest = hashlib.sha256()
     for path in sorted({file for given in paths for file in files_below(given)}):
         _add(digest, path.relative_to(root).as_posix().encode())
@@ -37,17 +37,17 @@ def content_hash(root: Path, paths: Iterable[Path], values: Iterable[str]) -> st
 
 
 def _add(digest: hashlib._Hash, part: bytes) -> None:
-    """With its length, so that no two lists of parts run together to the same bytes."""
+    """Add a part with its length, so that different lists of parts never result in the same bytes."""
     digest.update(len(part).to_bytes(8, "big"))
     digest.update(part)
 
 
 def is_fresh(archive: Path, wanted: str) -> bool:
-    """Whether an archive is there that was built from what has this hash."""
+    """Whether the archive exists and was built from input with this hash."""
     note = hash_file(archive)
     return archive.is_file() and note.is_file() and note.read_text(encoding="ascii").strip() == wanted
 
 
 def hash_file(archive: Path) -> Path:
-    """Where the hash of an archive is noted."""
+    """Return the path of the file with the hash of an archive."""
     return archive.with_name(archive.name + ".hash")

@@ -1,8 +1,8 @@
-"""One run of `images/build.py`: what is already there, what has to be built, in which order, and what came of it.
+"""One run of `images/build.py`: decides which images have to be built, and builds them.
 
-Enters: the options. Leaves: images in the engine's store, archives with the hash of what they were built from, and a
-table of sizes. State lies in the folder of work (default `.odradek/images`): wheels, the base, logs. The build secret
-lives in a temporary folder of its own, readable by nobody else, and only while the run lasts.
+The results are images in the engine's local store, and archives with the hashes of their input. The working folder
+(default `.odradek/images`) has wheels, the base image and logs. The build secret is in a temporary folder that only
+this user can read, and is deleted after the run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from images.builder.errors import BuildError
 from images.builder.leaks import leaks, private_hosts
 
 PACKAGES: Final = ("buildah", "debootstrap")
-"""What --install gets from Debian when neither docker nor podman works."""
+"""Debian packages that --install installs if no engine works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """The options of a run."""
 
     root: Path
     work: Path
@@ -47,7 +47,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What came of one image."""
+    """The result for one image."""
 
     reference: str
     seconds: float
@@ -56,17 +56,18 @@ class Built:
 
 
 class Job:
-    """The builds of one run."""
+    """One run, which builds all images that are not up to date."""
 
     def __init__(self, options: Options, engine: Callable[[], Engine], tell: Callable[[str], None]) -> None:
-        """`engine` is asked only when something has to be built; `tell` gets a line for each step."""
+        """`engine` finds the engine, and is only called if something has to be built. `tell` is called with progress
+        lines."""
         self._options: Final = options
         self._find_engine: Final = engine
         self._tell: Final = tell
         self._logs: Final = options.work / "logs"
 
     def run(self) -> list[Built]:
-        """Build what is not there; `BuildError` for the first image that cannot be built."""
+        """Build the images that are not up to date. Raises `BuildError` for the first image that cannot be built."""
         with self._alone():
             return self._run()
 
@@ -77,7 +78,7 @@ class Job:
         built = {image.name: self._kept(image) for image in options.images if image not in stale}
         for image in options.images:
             if image.name in built:
-                self._tell(f"{image.name}: nothing has changed, the archive stays")
+                self._tell(f"{image.name}: unchanged, so the archive is kept")
         if stale:
             engine = self._find_engine()
             self._tell(f"{engine.name} builds {', '.join(image.name for image in stale)} on {options.base}")
@@ -91,7 +92,7 @@ class Job:
         return [built[image.name] for image in options.images]
 
     def reference(self, image: Image) -> str:
-        """`prefix/name:version`."""
+        """Return `prefix/name:version`."""
         return f"{self._options.prefix}/{image.name}:{self._options.version}"
 
     def _hash(self, image: Image) -> str:
@@ -113,22 +114,22 @@ class Job:
         return Built(reference=self.reference(image), seconds=0.0, archive=self._archive(image), was_fresh=True)
 
     def _prepare(self, engine: Engine, source: machine.Machine, stale: Sequence[Image], secret: Path) -> None:
-        """The base image first, since it is what most often cannot be had; then the wheels."""
+        """Prepare the base image and the wheels. The base image comes first, because pulling it fails most often."""
         options = self._options
         if options.base == OWN_BASE:
             self._make_base(engine, source, secret)
         elif not has_image(engine, options.base):
-            with self._step(f"the base image {options.base} from its registry"):
+            with self._step(f"pulling the base image {options.base}"):
                 pull(engine, options.base, self._fresh_log("base"))
-        with self._step("the project's wheel"):
+        with self._step("building the project's wheel"):
             wheels.project_wheel(options.root, options.work / "wheels", self._fresh_log("wheels"))
         if any(image.has_spark for image in stale):
             version = wheels.spark_version((options.root / "constraints.txt").read_text(encoding="utf-8"))
-            with self._step(f"the wheel of PySpark {version}"):
+            with self._step(f"building the wheel of PySpark {version}"):
                 wheels.spark_wheel(version, options.work / "spark-wheels", self._logs / "wheels.log")
 
     def _make_base(self, engine: Engine, source: machine.Machine, secret: Path) -> None:
-        """The base image, unless the engine has it; its tar, unless that is there from an earlier run."""
+        """Create the base image, unless the engine has it. A tar of an earlier run is reused."""
         folder, note = self._options.work / "base", self._options.work / "base.recipe"
         folder.mkdir(parents=True, exist_ok=True)
         tar = folder / "base.tar"
@@ -136,12 +137,12 @@ class Job:
         if is_kept and has_image(engine, OWN_BASE_IMAGE):
             return
         if not is_kept:
-            with self._step(f"a base of Debian {base.SUITE} by debootstrap"):
+            with self._step(f"creating a root file system of Debian {base.SUITE} with debootstrap"):
                 texts = [data.decode(errors="replace") for data in source.sources.values()]
                 note.unlink(missing_ok=True)
                 base.make_base(tar, texts, self._fresh_log("debootstrap"))
         shutil.copyfile(self._options.root / "images/base/Dockerfile", folder / "Dockerfile")
-        with self._step("the base image"):
+        with self._step("building the base image"):
             build = Build(folder=folder, reference=OWN_BASE_IMAGE, arguments={}, secret=secret)
             run(engine, engine.build_command(build), self._fresh_log("base"))
         note.write_text(base.recipe(), encoding="ascii")
@@ -166,14 +167,14 @@ class Job:
     def _save(self, engine: Engine, reference: str, archive: Path, log: Path) -> None:
         archive.parent.mkdir(parents=True, exist_ok=True)
         hashing.hash_file(archive).unlink(missing_ok=True)
-        # Engines refuse to write over an archive, and a broken run must not leave half of one.
+        # Engines do not overwrite an archive, and an interrupted run must not leave an incomplete one.
         part = archive.with_name(archive.name + ".part")
         part.unlink(missing_ok=True)
         run(engine, engine.save(reference, part), log)
         part.rename(archive)
 
     def _folder(self, image: Image) -> Path:
-        """The folder that a Dockerfile copies from."""
+        """Create the folder that is the context of a build."""
         options = self._options
         folder = options.work / "folders" / image.name
         shutil.rmtree(folder, ignore_errors=True)
@@ -191,18 +192,21 @@ class Job:
         return folder
 
     def _check(self, built: Built, source: machine.Machine, mark: str) -> None:
-        """Nothing of this machine is in the image; an archive in which there is something does not stay."""
+        """Check that an archive contains no settings of this machine. If it does, delete it and raise `BuildError`."""
         if built.archive is None:
             return
         texts = [*source.pip.values(), *source.apt, *source.environment.values()]
         texts += [data.decode(errors="replace") for name, data in source.sources.items() if "sources" in name]
-        with self._step(f"{built.archive.name} looked through"):
+        with self._step(f"checking {built.archive.name} for settings of this machine"):
             found = leaks(built.archive, {mark.encode(), *private_hosts(texts)})
         if found:
             hashing.hash_file(built.archive).unlink(missing_ok=True)
             built.archive.unlink()
             places = ", ".join(sorted({leak.place for leak in found})[:5])
-            raise BuildError(f"{built.reference} holds package settings of this machine, and was removed: {places}")
+            raise BuildError(
+                f"the archive of {built.reference} was deleted, because it contains package settings of this machine: "
+                f"{places}"
+            )
 
     def _fresh_log(self, name: str) -> Path:
         log = self._logs / f"{name}.log"
@@ -211,13 +215,13 @@ class Job:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two runs would take each other's wheels away; the second finds what the first has built."""
+        """Lock the working folder: two runs at the same time would overwrite each other's wheels."""
         self._options.work.mkdir(parents=True, exist_ok=True)
         with (self._options.work / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._tell("another build runs here: waiting for its end ...")
+                self._tell("waiting for another build in the same folder ...")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -230,7 +234,7 @@ class Job:
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """A copy that costs no room, of files that nobody changes."""
+    """Copy files as hard links, which need no space. The files must not be changed."""
     target.mkdir()
     for path in source.iterdir():
         os.link(path, target / path.name)
@@ -238,7 +242,7 @@ def _link_tree(source: Path, target: Path) -> None:
 
 @contextmanager
 def _secret(source: machine.Machine, mark: str) -> Iterator[Path]:
-    """The build secret as a file, while it is needed."""
+    """Yield the path of a temporary file with the build secret."""
     with tempfile.TemporaryDirectory(prefix="odradek-images-") as folder:
         path = Path(folder) / "machine.tar.gz"
         path.touch(mode=0o600)
@@ -252,16 +256,16 @@ def _revision(root: Path) -> str:
 
 
 def install_packages() -> None:
-    """Get buildah and debootstrap by apt-get. `BuildError` without root or apt-get, or when that fails."""
+    """Install buildah and debootstrap with apt-get. Raises `BuildError` without root or apt-get, or if it fails."""
     missing = [name for name in PACKAGES if shutil.which(name) is None]
     if not missing:
         return
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *missing]
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise BuildError(f"{' and '.join(missing)} would be needed: as root on Debian, run `{' '.join(command)}`.")
+        raise BuildError(f"{' and '.join(missing)} must be installed: as root on Debian, run `{' '.join(command)}`.")
     for step in (["apt-get", "update"], command):
         done = subprocess.run(
             step, stdout=sys.stderr, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, check=False
         )
         if done.returncode:
-            raise BuildError(f"`{' '.join(step)}` failed: its output says why.")
+            raise BuildError(f"`{' '.join(step)}` failed: see its output above.")

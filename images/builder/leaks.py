@@ -1,7 +1,7 @@
-"""Looks through an image's archive for what must not be in it: every file of every layer, and the history.
+"""Searches the archive of an image for byte strings that must not be in it.
 
-Enters: a docker-archive and byte strings. Leaves: where each was found. Called after each build with the mark that
-every file of the build secret carries, and with the hosts of private package sources. Files are read in pieces: memory
+The search covers every file of every layer, and the history. After each build, `job` searches for the mark that every
+file of the build secret contains, and for the hosts of private package sources. Files are read in pieces, so the memory
 does not grow with the image.
 """
 
@@ -18,18 +18,18 @@ PIECE: Final = 4 << 20
 PUBLIC_HOSTS: Final = frozenset(
     {"deb.debian.org", "security.debian.org", "snapshot.debian.org", "pypi.org", "files.pythonhosted.org"}
 )
-"""Package sources that anybody may know of."""
+"""Hosts of public package sources."""
 
 
 class Leak(NamedTuple):
-    """Something was found."""
+    """A byte string that was found, and the file in which it is."""
 
     place: str
     what: bytes
 
 
 def private_hosts(texts: Iterable[str]) -> set[bytes]:
-    """Hosts of the addresses in these texts that are not public package sources."""
+    """Return the hosts of the URLs in these texts, without those of public package sources."""
     words = (word.strip("\"';,[]") for text in texts for word in text.split())
     found = set()
     for word in words:
@@ -41,7 +41,7 @@ def private_hosts(texts: Iterable[str]) -> set[bytes]:
 
 
 def leaks(archive: Path, needles: Iterable[bytes]) -> list[Leak]:
-    """Each place of the archive that holds one of the byte strings."""
+    """Return each occurrence of one of the byte strings in the archive."""
     wanted = tuple(needles)
     with tarfile.open(archive) as tar:
         return list(_search(tar, "", wanted))
@@ -63,7 +63,7 @@ def _search(tar: tarfile.TarFile, prefix: str, needles: tuple[bytes, ...]) -> It
 
 
 def _is_layer(name: str, file: IO[bytes]) -> bool:
-    """Whether a file of an image's archive is a tar itself, whatever its name."""
+    """Whether a file of an archive is a tar itself, by its content."""
     if name.endswith(".json"):
         return False
     start = file.read(512)
@@ -72,7 +72,7 @@ def _is_layer(name: str, file: IO[bytes]) -> bool:
 
 
 def _contained(file: IO[bytes], needles: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The needles that a file holds; what lies across two pieces is found, too."""
+    """Yield the byte strings that a file contains, also those that extend over two pieces."""
     overlap = max((len(needle) for needle in needles), default=1) - 1
     missing, tail = set(needles), b""
     while missing and (piece := file.read(PIECE)):

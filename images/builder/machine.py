@@ -1,9 +1,8 @@
-"""How this machine reaches its package sources, as a build secret: a mirror, a proxy, a certificate of its own.
+"""The build secret: this machine's settings for package sources, such as mirrors, proxies and certificates.
 
-Enters: the settings of pip and apt on this machine. Leaves: one small archive that `with-machine` unpacks into memory
-while a RUN lasts, so that no layer has it. Every file in it carries a mark, by which `leaks` would find it in an image.
-What is handed in is a choice of settings, not the files as they are: apt's hooks, local folders and the like would mean
-nothing elsewhere.
+It is a small archive with settings of pip and apt. `with-machine` unpacks it into memory during a RUN instruction, so
+that it is not part of any layer. Every file in it contains a mark, for which `leaks` searches the image. Only settings
+for package sources are copied: others, such as apt's hooks and local folders, do not apply to a container.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from typing import Final
 
 from images.builder.errors import BuildError
 
-ROOM: Final = "/run/machine"
-"""Where the archive is unpacked in a build."""
+SECRET_FOLDER: Final = "/run/machine"
+"""Folder into which a build unpacks the archive."""
 
 PIP_SETTINGS: Final = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries")
-"""Settings of pip that a build takes over; `cert` besides, whose file is handed in."""
+"""Settings of pip that are copied. In addition, the file that `cert` names is copied."""
 
 _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _CERTIFICATE_VARIABLES: Final = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -36,22 +35,22 @@ _APT_KEPT: Final = re.compile(r"Acquire::(?!IndexTargets|Languages|GzipIndexes|C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What this machine has set."""
+    """The settings of this machine."""
 
     pip: Mapping[str, str]
     apt: tuple[str, ...]
     """Lines of apt's configuration."""
     sources: Mapping[str, bytes]
-    """Files of /etc/apt that name package sources, by their name below it, with the keys and passwords of those."""
+    """Contents of the files with package sources, keys and passwords, by their path below /etc/apt."""
     environment: Mapping[str, str]
     codename: str
-    """Of the Debian release that these package sources are for; empty when it is none."""
+    """Code name of the release to which the package sources belong; empty if it has none."""
     certificates: bytes
-    """The certificates that this machine trusts; empty when it trusts only the usual ones."""
+    """The certificates that this machine trusts; empty if it trusts only the default ones."""
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """The settings that `pip config list` tells, one value each: the environment wins over files."""
+    """Return the settings in the output of `pip config list`. Environment variables take precedence over files."""
     found: dict[str, tuple[int, str]] = {}
     ranks = {"global": 0, "install": 1, ":env:": 2}
     for line in listed.splitlines():
@@ -65,32 +64,32 @@ def pip_settings(listed: str) -> dict[str, str]:
 
 
 def apt_settings(dumped: str) -> tuple[str, ...]:
-    """The lines of `apt-config dump` that say how to reach package sources: proxies, time-outs, certificates."""
+    """Return the lines of `apt-config dump` about access to package sources: proxies, timeouts, certificates."""
     return tuple(line for line in dumped.splitlines() if _APT_KEPT.match(line) and not line.endswith('"";'))
 
 
 def codename(os_release: str) -> str:
-    """VERSION_CODENAME of /etc/os-release."""
+    """Return VERSION_CODENAME from the text of /etc/os-release; empty if it is missing."""
     match = re.search(r"^VERSION_CODENAME=\"?([a-z]+)", os_release, re.MULTILINE)
     return match.group(1) if match else ""
 
 
 def secret_files(machine: Machine, mark: str) -> dict[str, bytes]:
-    """The files of the archive, each with the mark in it."""
+    """Return the contents of the files in the archive, by name. Each contains the mark."""
     comment = f"# {mark}\n"
     environment = {"MACHINE_CODENAME": machine.codename, **machine.environment}
-    environment |= {"PIP_CONFIG_FILE": f"{ROOM}/pip.conf", "APT_CONFIG": f"{ROOM}/apt.conf"}
+    environment |= {"PIP_CONFIG_FILE": f"{SECRET_FOLDER}/pip.conf", "APT_CONFIG": f"{SECRET_FOLDER}/apt.conf"}
     pip = {key: value for key, value in machine.pip.items() if key != "cert"}
     apt = list(machine.apt)
     files: dict[str, bytes] = {}
     if machine.certificates:
-        path = f"{ROOM}/certificates.pem"
+        path = f"{SECRET_FOLDER}/certificates.pem"
         files["certificates.pem"] = comment.encode() + machine.certificates
         pip["cert"] = path
         environment["SSL_CERT_FILE"] = path
         apt.append(f'Acquire::https::CAInfo "{path}";')
     if machine.sources:
-        apt.append(f'Dir::Etc "{ROOM}/apt";')
+        apt.append(f'Dir::Etc "{SECRET_FOLDER}/apt";')
         files |= {f"apt/{name}": data for name, data in machine.sources.items()}
     settings = "".join(f"{key} = {value}\n" for key, value in sorted(pip.items()))
     files["pip.conf"] = f"{comment}[global]\n{settings}".encode()
@@ -101,7 +100,7 @@ def secret_files(machine: Machine, mark: str) -> dict[str, bytes]:
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """The files as a compressed tar."""
+    """Return the files as a compressed tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, data in sorted(files.items()):
@@ -113,10 +112,10 @@ def archive(files: Mapping[str, bytes]) -> bytes:
 
 
 def this_machine() -> Machine:
-    """Ask pip, apt and the environment."""
-    pip = pip_settings(_told([sys.executable, "-m", "pip", "config", "list"]))
+    """Read the settings from pip, apt and environment variables. Raises `BuildError` if that fails."""
+    pip = pip_settings(_output_of([sys.executable, "-m", "pip", "config", "list"]))
     release = Path("/etc/os-release")
-    apt = _told(["apt-config", "dump"]) if Path("/usr/bin/apt-config").exists() else ""
+    apt = _output_of(["apt-config", "dump"]) if Path("/usr/bin/apt-config").exists() else ""
     return Machine(
         pip=pip,
         apt=apt_settings(apt),
@@ -136,12 +135,13 @@ def _certificates(pip: Mapping[str, str]) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise BuildError(
-            f"The certificates {path} that pip is told to use cannot be read: {error.strerror}."
+            f"The file {path}, which a setting of pip or an environment variable names, cannot be read: "
+            f"{error.strerror}."
         ) from error
 
 
 def _apt_files(folder: Path) -> dict[str, bytes]:
-    """Sources, their keys and their passwords, as far as they are there."""
+    """Return the existing files with package sources, keys and passwords."""
     patterns = ("sources.list", "sources.list.d/*.list", "sources.list.d/*.sources", "trusted.gpg", "trusted.gpg.d/*")
     found = _matching(folder, (*patterns, "auth.conf", "auth.conf.d/*.conf"))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
@@ -151,7 +151,7 @@ def _matching(folder: Path, patterns: Iterable[str]) -> list[Path]:
     return sorted(path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
 
 
-def _told(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise BuildError(f"`{shlex.join(command)}` failed: {answer.stderr.strip()}")

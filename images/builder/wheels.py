@@ -1,7 +1,7 @@
-"""The wheels that image builds are handed: the project's own, and PySpark's.
+"""Builds the wheels for images: the project's wheel, and that of PySpark.
 
-PySpark comes from the index as half a gigabyte of source; made a wheel once, it serves two images and all later builds.
-Both are pure Python, so that the Python of this machine need not be that of the images.
+The package index only has a source distribution of PySpark, of half a gigabyte. Its wheel is built once, and serves two
+images and all later builds. Both wheels are pure Python, so they do not depend on the Python version of this machine.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Final
 from images.builder.errors import BuildError
 
 EPOCH: Final = "1704067200"
-"""The time that all files of the wheel carry, so that equal sources make equal bytes."""
+"""Modification time of all files in the wheels, so that builds are reproducible."""
 
 
 def spark_version(constraints: str) -> str:
-    """The version of PySpark in the text of constraints.txt."""
+    """Return the version of PySpark from the text of constraints.txt. Raises `BuildError` if it is missing."""
     match = re.search(r"^pyspark==(\S+)$", constraints, re.MULTILINE)
     if match is None:
-        raise BuildError("constraints.txt says no version of pyspark.")
+        raise BuildError("constraints.txt has no line pyspark==VERSION.")
     return match.group(1)
 
 
 def requirements(pyproject: str, extras: Iterable[str]) -> list[str]:
-    """What the project needs with these extras, from the text of pyproject.toml."""
+    """Return the requirements of the project with these extras, from the text of pyproject.toml."""
     project = tomllib.loads(pyproject)["project"]
     optional = [line for extra in extras for line in project["optional-dependencies"][extra]]
     return sorted({*project["dependencies"], *optional})
 
 
 def project_wheel(root: Path, folder: Path, log: Path) -> None:
-    """Make the project's wheel, the only one in `folder` then."""
+    """Build the project's wheel. Other content of `folder` is deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     _pip_wheel(["--no-deps", str(root)], folder, log)
 
 
 def spark_wheel(version: str, folder: Path, log: Path) -> None:
-    """Make or fetch PySpark's wheel of this version, unless it is there."""
+    """Build or download PySpark's wheel of this version, unless `folder` has it."""
     if not list(folder.glob(f"pyspark-{version}-*.whl")):
         shutil.rmtree(folder, ignore_errors=True)
         _pip_wheel(["--no-deps", f"pyspark=={version}"], folder, log)
@@ -64,4 +64,4 @@ def _pip_wheel(arguments: list[str], folder: Path, log: Path) -> None:
         )
     if made.returncode:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-10:]
-        raise BuildError(f"pip made no wheel; the end of its log {log}:\n  " + "\n  ".join(lines))
+        raise BuildError(f"pip could not build a wheel; the end of its log {log}:\n  " + "\n  ".join(lines))

@@ -1,7 +1,7 @@
-"""compile_zips.py FOLDER: puts byte code into the archives of Python modules that Spark sets before all other paths.
+"""compile_zips.py FOLDER: adds byte code to the zip files of Python modules in a folder.
 
-Spark's workers import PySpark from `python/lib/pyspark.zip`, which holds sources only: each worker of each task would
-compile them anew. Runs in the image's build stage, with the Python that the image has.
+Spark's Python workers import PySpark from `python/lib/pyspark.zip`, which only has sources, so every worker would
+compile them again. This script runs in the build stage, with the Python version of the image.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 
 
 def compile_zip(archive: Path) -> int:
-    """Write the archive anew, with a `.pyc` beside each module; how many there are."""
+    """Replace the archive with one that has a `.pyc` file next to each module. Return the number of modules."""
     with tempfile.TemporaryDirectory() as folder:
-        room = Path(folder)
+        root = Path(folder)
         with zipfile.ZipFile(archive) as given:
-            given.extractall(room, [name for name in given.namelist() if "tests" not in name.split("/")])
-        sources = sorted(room.rglob("*.py"))
+            given.extractall(root, [name for name in given.namelist() if "tests" not in name.split("/")])
+        sources = sorted(root.rglob("*.py"))
         for source in sources:
-            # Not looked at again: times within an archive are too coarse to compare.
+            # Python does not compare byte code with sources: times in a zip file are too coarse for that.
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             py_compile.compile(
                 str(source),
                 cfile=f"{source}c",
-                dfile=str(source.relative_to(room)),
+                dfile=str(source.relative_to(root)),
                 invalidation_mode=mode,
                 doraise=True,
             )
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
-            for path in sorted(room.rglob("*")):
-                made.write(path, path.relative_to(room))
+            for path in sorted(root.rglob("*")):
+                made.write(path, path.relative_to(root))
     return len(sources)
 
 

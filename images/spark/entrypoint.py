@@ -1,9 +1,8 @@
-"""Becomes what Spark on Kubernetes asks an image for: `driver`, `executor`, or `submit`; anything else runs as it is.
+"""The entry point of the Spark image. It replaces itself with the program for `driver`, `executor` or `submit`.
 
-Enters: arguments and environment, as Spark's Kubernetes scheduler sets them in the pods that it makes. Leaves: another
-program in this process's place. The interface is Spark's: its driver pods get `driver` and the options of spark-submit,
-its executor pods get `executor` and the variables below. A user id without a name, as some clusters assign one, gets
-a name: Java's login fails without.
+Other arguments are executed as a command. Spark's Kubernetes scheduler defines this interface: driver pods get `driver`
+and the options of spark-submit, executor pods get `executor` and the environment variables below. If the user id has no
+name, as in some clusters, it gets one, because Java's login needs a name.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ EXECUTOR_OPTIONS = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-"""Options of the executor's main class, and the variable that has each."""
+"""Options of the executor's main class, and the environment variables with their values."""
 
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 NAME_WRAPPER = "libnss_wrapper.so"
 
 
 def command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The program to become. `SystemExit` with a sentence when a variable is missing."""
+    """Return the command to execute. Raises `SystemExit`, with a message, if arguments or a variable are missing."""
     home = environment.get("SPARK_HOME", "/opt/spark")
     if not arguments:
-        raise SystemExit("Say what to run: driver, executor, submit, or a program with its arguments.")
+        raise SystemExit("An argument is missing: driver, executor, submit, or a command with its arguments.")
     first, rest = arguments[0], list(arguments[1:])
     if first == "submit":
         return [f"{home}/bin/spark-submit", *rest]
@@ -57,7 +56,7 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[st
 
 
 def executor(home: str, environment: Mapping[str, str]) -> list[str]:
-    """Java with the executor's main class."""
+    """Return the Java command of an executor."""
     java_home = environment.get("JAVA_HOME")
     memory = needed(environment, "SPARK_EXECUTOR_MEMORY")
     parts = (environment.get("SPARK_CONF_DIR", f"{home}/conf"), environment.get("SPARK_CLASSPATH"), f"{home}/jars/*")
@@ -75,21 +74,21 @@ def executor(home: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def java_options(environment: Mapping[str, str]) -> list[str]:
-    """The values of SPARK_JAVA_OPT_0, _1, ... in the order of their numbers."""
+    """Return the values of SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1, ... in the order of their numbers."""
     found = ((_JAVA_OPTION.fullmatch(name), value) for name, value in environment.items())
     return [value for _, value in sorted((int(match.group(1)), value) for match, value in found if match)]
 
 
 def needed(environment: Mapping[str, str], name: str) -> str:
-    """A variable's value; `SystemExit` when it is not set."""
+    """Return the value of a variable. Raises `SystemExit` if it is not set."""
     value = environment.get(name)
     if not value:
-        raise SystemExit(f"{name} is not set: Spark's Kubernetes scheduler sets it in the pods that it makes.")
+        raise SystemExit(f"{name} is not set: Spark's Kubernetes scheduler sets it in the pods that it creates.")
     return value
 
 
 def named(environment: Mapping[str, str], uid: int, gid: int) -> dict[str, str]:
-    """The environment in which a user id without a name has one: `spark`; unchanged when it has."""
+    """Return the environment, changed such that a user id without a name has the name `spark`."""
     try:
         pwd.getpwuid(uid)
     except KeyError:
@@ -104,11 +103,13 @@ def named(environment: Mapping[str, str], uid: int, gid: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Become it."""
+    """Replace this process with the program."""
     environment = named(os.environ, os.getuid(), os.getgid())
     program = command(sys.argv[1:], environment)
     if shutil.which(program[0]) is None:
-        raise SystemExit(f"{program[0]} is no program of this image: driver, executor and submit are its own words.")
+        raise SystemExit(
+            f"{program[0]} is not installed in this image. Use driver, executor, submit, or another program."
+        )
     os.execvpe(program[0], program, environment)
 
 

@@ -1,6 +1,6 @@
-"""take_jars.py WHEELS TARGET: the jars of a ZooKeeper server out of PySpark's wheel, about thirty of 270.
+"""take_jars.py WHEELS TARGET: extracts the jars of a ZooKeeper server from PySpark's wheel, about 30 of 270.
 
-Runs in the image's build stage, in the environment with the project's wheel, which says which jars those are.
+It runs in the build stage. The list of the jars comes from the project's wheel, which must be installed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 from odradek_operator.ensemble.java import CLASS_PATH
 
 OTHER_SYSTEMS = ("*-osx-*", "*-windows-*", "*-kqueue*", "netty-codec-http*", "netty-handler-proxy*", "netty-*-dns-*")
-"""Netty's libraries for other systems than Linux, and protocols that ZooKeeper does not speak."""
+"""Jars of Netty that are not needed: for other systems than Linux, and for protocols that ZooKeeper does not use."""
 
 
 def wanted(name: str) -> bool:
-    """Whether a file of the wheel is a jar of the class path."""
+    """Whether a file of the wheel is a jar for the class path."""
     path = PurePosixPath(name)
     if path.parent.as_posix() != "pyspark/jars" or any(fnmatch(path.name, pattern) for pattern in OTHER_SYSTEMS):
         return False
@@ -25,10 +25,10 @@ def wanted(name: str) -> bool:
 
 
 def main(wheels: str, target: str) -> None:
-    """Write the jars to `target`; without any, end with a sentence."""
+    """Write the jars to `target`. Raises `SystemExit`, with a message, if there are none."""
     found = sorted(Path(wheels).glob("pyspark-*.whl"))
     if not found:
-        raise SystemExit(f"There is no wheel of PySpark in {wheels}.")
+        raise SystemExit(f"{wheels} has no wheel of PySpark.")
     folder = Path(target)
     folder.mkdir(parents=True)
     with zipfile.ZipFile(found[-1]) as wheel:
@@ -36,7 +36,7 @@ def main(wheels: str, target: str) -> None:
         for name in names:
             (folder / PurePosixPath(name).name).write_bytes(wheel.read(name))
     if not any(PurePosixPath(name).name.startswith("zookeeper-") for name in names):
-        raise SystemExit(f"{found[-1].name} has no jar of ZooKeeper.")
+        raise SystemExit(f"{found[-1].name} has no jars of ZooKeeper.")
 
 
 if __name__ == "__main__":

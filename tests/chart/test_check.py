@@ -72,15 +72,15 @@ def test_the_operator_stands_by_for_another_release(check: Any, capsys: pytest.C
     with serving(answers) as url:
         assert check.main([url, url], 0) == 1
     said = capsys.readouterr().err
-    assert "is ready but serves nothing (503 standby:" in said
+    assert "is ready but serves no namespace (503 standby:" in said
     assert "served by odradek-system/odradek-operator-0" in said
-    assert "give each its own watchNamespaces" in said
+    assert "set different watchNamespaces" in said
 
 
 def test_definitions_are_missing(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(WELL) as url:
         assert check.main([url, url], 0) == 1
-    assert "are the definitions installed?" in capsys.readouterr().err
+    assert "check that the resource definitions are installed" in capsys.readouterr().err
 
 
 def test_a_definition_is_older_than_the_chart(check: Any, capsys: pytest.CaptureFixture[str]) -> None:

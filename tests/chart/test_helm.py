@@ -108,9 +108,9 @@ def test_old_kubernetes_gets_no_admission_policies(environment: dict[str, str]) 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ("replicas=2,leaderElection=false", "replicas above 1 need leaderElection"),
+        ("replicas=2,leaderElection=false", "replicas above 1 require leaderElection"),
         ("monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.disabled={Nonsense}", "no alert Nonsense"),
-        ("serviceAccount.create=false", "serviceAccount.name is needed"),
+        ("serviceAccount.create=false", "serviceAccount.name is required"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
         ("logLevel=loud", "logLevel"),
         ("watchNamespaces={Orders}", "watchNamespaces"),

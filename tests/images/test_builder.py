@@ -254,7 +254,7 @@ def test_a_run_builds_and_the_next_one_has_nothing_to_do(project: Path, engine: 
     assert not list((project.parent / "work/folders").iterdir())
     (again,) = Job(asked(project), unneeded, told.append).run()
     assert again.was_fresh
-    assert told[-1] == "broker: nothing has changed, the archive stays"
+    assert told[-1] == "broker: unchanged, so the archive is kept"
 
 
 def test_a_second_run_waits_for_the_first(project: Path, engine: Engine) -> None:
@@ -265,7 +265,7 @@ def test_a_second_run_waits_for_the_first(project: Path, engine: Engine) -> None
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = pool.submit(Job(asked(project), lambda: engine, told.append).run)
         wait_until(lambda: bool(told), what="the notice")
-        assert told == ["another build runs here: waiting for its end ..."]
+        assert told == ["waiting for another build in the same folder ..."]
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert not running.result(60)[0].was_fresh
 
@@ -285,7 +285,7 @@ def test_another_base_or_force_builds_anew(project: Path, engine: Engine) -> Non
 
 def test_an_image_with_the_machines_settings_does_not_stay(project: Path, engine: Engine) -> None:
     (project / "images/broker/Dockerfile").write_text("FROM x\n# LEAK\n")
-    with pytest.raises(BuildError, match=r"holds package settings of this machine.*layer/store"):
+    with pytest.raises(BuildError, match=r"contains package settings of this machine.*layer/store"):
         Job(asked(project), lambda: engine, [].append).run()
     assert not list((project.parent / "out").iterdir())
 
@@ -308,7 +308,7 @@ def test_an_engine_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(BuildError, match="install one of them"):
         find_engine()
-    with pytest.raises(BuildError, match="podman cannot be used here"):
+    with pytest.raises(BuildError, match="podman does not work"):
         find_engine("podman")
 
 

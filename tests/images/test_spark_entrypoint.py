@@ -91,7 +91,7 @@ def test_a_user_without_a_name_gets_one(entrypoint: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [([], "Say what to run"), (["drvier"], "drvier is no program of this image")]
+    ("arguments", "said"), [([], "An argument is missing"), (["drvier"], "drvier is not installed in this image")]
 )
 def test_nonsense_is_told(arguments: list[str], said: str) -> None:
     answer = subprocess.run([sys.executable, PATH, *arguments], capture_output=True, text=True, check=False)

@@ -3,7 +3,7 @@
 {{- default (printf "%s-operator" .Release.Name) .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of objects that belong to no namespace: two releases of one name may live in different ones. */}}
+{{/* The name of cluster-scoped objects. It contains the namespace, because two releases may have the same name. */}}
 {{- define "odradek.clusterName" -}}
 {{- printf "%s-%s" (include "odradek.fullname" .) .Release.Namespace -}}
 {{- end -}}
@@ -12,7 +12,7 @@
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "odradek.fullname" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- required "serviceAccount.name is needed when serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 
@@ -20,7 +20,7 @@
 {{- default (printf "%s/operator:%s" .Values.image.prefix (default .Chart.AppVersion .Values.image.version)) .Values.image.operator -}}
 {{- end -}}
 
-{{/* What the operator's pods are found by; never changes in the life of a Deployment. */}}
+{{/* The labels that select the operator's pods. They must never change: the selector of a Deployment is immutable. */}}
 {{- define "odradek.selector" -}}
 app.kubernetes.io/name: odradek
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -41,7 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* The first lines of an object of the release's namespace. Called with (list context name). */}}
+{{/* The metadata of an object in the release's namespace. The argument is (list context name). */}}
 {{- define "odradek.metadata" -}}
 name: {{ index . 1 }}
 namespace: {{ (index . 0).Release.Namespace }}
@@ -49,7 +49,7 @@ labels:
   {{- include "odradek.labels" (index . 0) | nindent 2 }}
 {{- end -}}
 
-{{/* The same for an object that belongs to no namespace. */}}
+{{/* The metadata of a cluster-scoped object. The argument is (list context name). */}}
 {{- define "odradek.clusterMetadata" -}}
 name: {{ index . 1 }}
 labels:
@@ -57,11 +57,11 @@ labels:
 {{- end -}}
 
 {{/*
-What the operator does within a namespace. Objects are applied server-side, which takes create and patch. It reads no
-Secrets and runs nothing in pods.
+The rules of the operator's role in a namespace. Server-side apply needs create and patch. The operator does not read
+Secrets and does not execute commands in pods.
 */}}
 {{- define "odradek.rules" -}}
-# The resources themselves: finalizers and the mark of a paused one, their statuses, and owner references to them.
+# Finalizers and annotations of the resources, their statuses, and owner references to them.
 - apiGroups: [odradek.dev]
   resources: [clusters, topics]
   verbs: [get, list, watch, patch, update]
@@ -71,7 +71,7 @@ Secrets and runs nothing in pods.
 - apiGroups: [odradek.dev]
   resources: [clusters/finalizers, topics/finalizers]
   verbs: [update]
-# What a cluster consists of.
+# The objects of a cluster.
 - apiGroups: [apps]
   resources: [statefulsets, deployments]
   verbs: [get, list, watch, create, patch, update, delete]
@@ -84,7 +84,8 @@ Secrets and runs nothing in pods.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, update, delete]
-# Rolling restarts and lost nodes delete pods; a claim is grown, or given up with its node. Both are made by others.
+# The operator deletes pods to restart them or after the loss of a node. It resizes claims, and deletes those of a lost
+# node. StatefulSets create both.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
@@ -97,20 +98,20 @@ Secrets and runs nothing in pods.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
-# Broker pods get a role of their own: reading Services and Pods of their namespace. Kubernetes lets nobody give more
-# than he has, and there is no `escalate` here.
+# The operator creates a role for each cluster, with which broker pods read their Services. Without the verb
+# `escalate`, it cannot grant rights that it does not have.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, update, delete]
 - apiGroups: ["", events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-# Why a StatefulSet cannot create its pods, such as a quota, stands in Events only.
+# Only Events contain the reason why a StatefulSet cannot create its pods, such as a quota.
 - apiGroups: [""]
   resources: [events]
   verbs: [list]
-# The Lease of the namespace: whoever holds it serves the namespace. An operator of all namespaces also holds one in the
-# namespace default. Other Leases cannot be touched.
+# The operator that holds the Lease of a namespace serves the namespace. An operator that serves all namespaces also
+# holds a Lease in the namespace default. The operator cannot access other existing Leases.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]
@@ -126,9 +127,9 @@ Secrets and runs nothing in pods.
 {{- end -}}
 
 {{/*
-Not empty where this release brings the ClusterRole odradek-node-reader: there is none yet, or it is this release's. One
-that an earlier or another release has left, or that was applied without Helm, stays as it is: Helm refuses to take over
-what another release made.
+Not empty if this release installs the ClusterRole odradek-node-reader: it does not exist yet, or belongs to this
+release. If another release or a manifest created it, this release does not change it: Helm refuses to install an object
+that it does not own.
 */}}
 {{- define "odradek.ownsNodeReader" -}}
 {{- $found := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "odradek-node-reader" -}}
@@ -140,12 +141,12 @@ yes
 {{- end -}}
 
 {{/*
-Fails while a resource definition is being deleted: Helm would update it, and it would still be gone soon after, together
-with every resource. The definition waits for resources with finalizers.
+Fails while a resource definition is being deleted. Helm would update it, but Kubernetes would still delete it, with all
+resources, as soon as no resource with a finalizer is left.
 */}}
 {{- define "odradek.refuseLeaving" -}}
 {{- $found := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" . -}}
 {{- if dig "metadata" "deletionTimestamp" "" ($found | default dict) -}}
-{{- printf "CustomResourceDefinition %s is being deleted. Installed now, it would be gone again soon. It waits for resources with finalizers: list them with `kubectl get %s --all-namespaces`. To delete them without their topics, see section 11 of docs/kubernetes.md. Install again when `kubectl get crd %s` finds nothing." . . . | fail -}}
+{{- printf "CustomResourceDefinition %s is being deleted, and would disappear even if this release updated it. Its deletion waits for resources with finalizers: list them with `kubectl get %s --all-namespaces`. To delete them without their topics, see section 11 of docs/kubernetes.md. Install again when `kubectl get crd %s` finds nothing." . . . | fail -}}
 {{- end -}}
 {{- end -}}

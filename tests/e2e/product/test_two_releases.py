@@ -72,7 +72,7 @@ def test_a_second_release_in_the_same_namespace_stands_by_and_helm_test_says_so(
         beside.test()
 
     said = beside.kubectl.logs(check_of(beside))
-    assert "is ready but serves nothing" in said
+    assert "is ready but serves no namespace" in said
     assert "served by odradek-system/odradek-operator-" in said
     assert f"serving all namespaces: {demo.kubectl.namespace}" in state(operator_release)
     holders = leases(kubernetes.kubectl)
