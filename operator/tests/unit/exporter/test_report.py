@@ -99,7 +99,10 @@ def test_what_was_encoded_is_decoded(report: Report) -> None:
         ("[]", "the top level .* is not an object"),
         ("{}", "the top level .* has no key topics of type object"),
         ('{"topics": {"t": 3}}', "topic t .* is not an object"),
-        ('{"topics": {"t": {"partitions": true, "sizeBytes": 1, "groups": []}}}', "topic t .* no key partitions of type integer"),
+        (
+            '{"topics": {"t": {"partitions": true, "sizeBytes": 1, "groups": []}}}',
+            "topic t .* no key partitions of type integer",
+        ),
         ('{"topics": {"t": {"partitions": 1, "sizeBytes": "1", "groups": []}}}', "topic t .* no key sizeBytes"),
         ('{"topics": {"t": {"partitions": 1, "groups": []}}}', "topic t .* no key sizeBytes"),
         ('{"topics": {"t": {"partitions": 1, "sizeBytes": null, "groups": [{"group": "g"}]}}}', "no key lagRecords"),
