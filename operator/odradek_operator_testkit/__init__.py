@@ -1,1 +1,1 @@
-"""Kit of the operator's tests: a Kubernetes API server in memory, and a cluster around the operator."""
+"""Test kit of the operator: an in-memory Kubernetes API server, and a simulation of a cluster around the operator."""

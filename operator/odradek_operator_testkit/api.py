@@ -1,8 +1,7 @@
-"""The Kubernetes API over a `Store`, without a transport: what is asked, and what is answered.
+"""The requests and responses of the Kubernetes API over a `Store`, without a transport.
 
-Enters: `Asked`: method, path, query and body. Leaves: a status and a document, and changes of the store; a watch is
-answered by `server`. Keeps a log of writes. Called by `server` for HTTP and by `client` within a process. `faults` are
-of the server, whatever the transport.
+A request is an `Asked`: method, path, query and body. The response is a status and a document. `server` serves requests
+over HTTP, including watches, and `client` within the process. All writes are logged. `faults` apply to both transports.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ class Asked:
 
     @property
     def is_write(self) -> bool:
-        """Whether it may change anything."""
+        """Whether the request is a write."""
         return self.method != "GET"
 
     @property
     def is_watch(self) -> bool:
-        """Whether it is answered by a stream."""
+        """Whether the request is a watch, whose response is a stream."""
         return self.method == "GET" and self.query.get("watch") in ("true", "1")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back at once."""
+    """The response to a request that is not a watch."""
 
     status: int
     document: Object
@@ -62,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path means."""
+    """The parsed path of a request."""
 
     resource: Resource
     namespace: str | None
@@ -70,45 +69,45 @@ class Place:
     sub: str | None
 
     def key(self, name: str) -> Key:
-        """Of the object of this name."""
+        """Return the key of the object with this name."""
         namespace = self.namespace or ("default" if self.resource.namespaced else "")
         return Key(resource=self.resource, namespace=namespace, name=name)
 
 
 @dataclass(slots=True)
 class Faults:
-    """How the server misbehaves. Changed by tests at any time."""
+    """The faults of the server. Tests change them at any time."""
 
     refuses: bool = False
-    """No connection is accepted, and none answered."""
+    """Whether the server accepts no connections and answers no requests."""
     status: int = 0
-    """Every request is answered with this, and nothing is done; 0 for none."""
+    """Status with which all requests are rejected; 0 for none."""
     delay_seconds: float = 0.0
-    """Before every answer."""
+    """Delay before each response."""
     loses_answers: bool = False
-    """What is asked is done, and the connection is cut before the answer."""
+    """Whether requests are executed, but the connection is closed before the response."""
     concerns: Callable[[Asked], bool] = field(default=lambda asked: True)
-    """The requests that meet `status`, `delay_seconds` and `loses_answers`."""
+    """Selects the requests to which `status`, `delay_seconds` and `loses_answers` apply."""
 
 
 class KubernetesApi:
-    """One API server."""
+    """An API server."""
 
     def __init__(self, store: Store | None = None) -> None:
-        """Empty, unless a store is given."""
+        """Create a server with an empty store, unless one is given."""
         self.store: Final = store or Store()
         self.faults: Final = Faults()
         self.writes: Final[list[Asked]] = []
-        """Every write that was carried out, also those that changed nothing."""
+        """All writes that were executed, including those without a change."""
         self.reads: Final[list[Asked]] = []
         """Every request that only reads, watches included."""
         self.before_write: Callable[[Asked], None] = lambda asked: None
-        """Called before each write is carried out; what it raises, the caller gets."""
+        """Called before each write. Its exceptions are raised to the caller of the request."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._page_numbers = count(1)
 
     def answer(self, asked: Asked) -> Answer:
-        """Carry a request out, and answer it. Not for watches."""
+        """Execute a request that is not a watch, and return the response."""
         try:
             if self.faults.status and self.faults.concerns(asked):
                 status = HTTPStatus(self.faults.status)
@@ -133,7 +132,7 @@ class KubernetesApi:
         return [place.resource.plural for place in places if place.name is None]
 
     def place(self, path: str) -> Place:
-        """What a path means. Raises `ApiError` 404."""
+        """Parse a path. Raises `ApiError` 404 if the resource is not served."""
         found = _PATH.fullmatch(path)
         if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
@@ -160,7 +159,7 @@ class KubernetesApi:
         return self._page(place, token, asked)
 
     def _page(self, place: Place, token: str, asked: Asked) -> Object:
-        """The next of the pages of a list: all show the moment of the first one."""
+        """Return the next page of a list. All pages show the state at the time of the first one."""
         if token not in self._pages:
             raise ApiError(HTTPStatus.GONE, "Expired", "The provided continue parameter is too old")
         version, items = self._pages.pop(token)
@@ -213,7 +212,7 @@ class KubernetesApi:
         return Answer(HTTPStatus.CREATED if is_new else HTTPStatus.OK, body)
 
     def _key(self, asked: Asked, place: Place) -> Key:
-        """Of the object in the body, which must be of the path's kind and namespace."""
+        """Return the key of the object in the body. Its kind and namespace must be those of the path."""
         body = asked.body
         if not isinstance(body, dict) or not (body.get("metadata") or {}).get("name"):
             raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", "metadata.name: Required value")
@@ -228,7 +227,7 @@ class KubernetesApi:
     # For tests
 
     def put(self, body: Object) -> Object:
-        """Make an object, with its status, as whoever else works on the API server would."""
+        """Create an object with its status, as another client would."""
         key = key_of(body)
         made = self.store.create(key, json.loads(json.dumps(body)))
         if "status" in body and key.resource.has_status:
@@ -237,7 +236,7 @@ class KubernetesApi:
 
 
 def selection(asked: Asked, resource: Resource) -> Callable[[Object | None], bool]:
-    """Whether an object is among those asked for by labels and fields. Raises `ApiError` for a wrong selector."""
+    """Whether an object matches the label and field selectors. Raises `ApiError` for an invalid selector."""
     selectable = _EVENT_FIELDS if resource.kind == Kind.EVENT.word else _FIELDS
     try:
         matches = matcher(asked.query.get("labelSelector", ""))

@@ -1,7 +1,7 @@
-"""A `KubernetesClient` over the API server in memory, without threads and sockets: for tests in virtual time.
+"""A `KubernetesClient` of the in-memory API server, without threads and sockets, for tests in virtual time.
 
-Enters: a `KubernetesApi`. Leaves: the product's own client, of which only the last step, the request itself, is
-replaced. The contract suite of the API server runs over this one, too.
+It is the client of the product, except that requests are passed to a `KubernetesApi` instead of a socket. The contract
+tests of the API server also use it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from odradek_operator_testkit.api import Asked, KubernetesApi
 
 @dataclass(slots=True)
 class Line:
-    """How the connection of one client misbehaves. Changed by tests at any time."""
+    """The faults of the connection of one client. Tests change them at any time."""
 
     cut: bool = False
-    """Nothing reaches the server, and no answer comes."""
+    """Whether requests do not reach the server, and no responses arrive."""
     delay_seconds: float = 0.0
-    """After which a write reaches the server, whether somebody still waits for it or not."""
+    """Delay after which a write reaches the server, even if its caller was cancelled."""
 
 
 class MemoryClient(KubernetesClient):
@@ -36,7 +36,7 @@ class MemoryClient(KubernetesClient):
         self._limit(writes_per_second, timeout_seconds)
         self.line = Line()
         self.landed: list[tuple[float, Asked]] = []
-        """The writes of this client, and of its fenced copies, that the server has carried out, and when."""
+        """The executed writes of this client and its fenced copies, with their times."""
         self._under_way: set[asyncio.Task[Object]] = set()
 
     async def _exchange(self, call: Call) -> Object:
@@ -45,7 +45,7 @@ class MemoryClient(KubernetesClient):
             raise KubernetesError(str(call), 0, "no answer: the line is cut")
         if call.method == "GET" or not self.line.delay_seconds:
             return await self._carried_out(call)
-        # A request that was sent goes on when its caller is cancelled, as in a thread.
+        # A request that was sent is executed even if its caller is cancelled, as in a thread.
         task = asyncio.create_task(self._delayed(call))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -67,7 +67,7 @@ class MemoryClient(KubernetesClient):
         )
         faults = self.api.faults
         concerned = faults.concerns(asked)
-        # As over a network, nothing is answered without a turn of the loop, before the server hears of it and after.
+        # As over a network, the event loop runs other tasks before and after the server handles a request.
         delay = faults.delay_seconds if concerned else 0.0
         await asyncio.sleep(min(delay, call.seconds))
         if faults.refuses or delay >= call.seconds:
@@ -84,4 +84,4 @@ class MemoryClient(KubernetesClient):
         return value
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""

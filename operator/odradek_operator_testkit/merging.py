@@ -1,8 +1,8 @@
-"""Two ways in which a patch becomes part of an object: merge patches (RFC 7386) and server-side apply. Pure.
+"""Merge patches (RFC 7386) and server-side apply. Pure.
 
-Of server-side apply: values that the applied configuration names are set, those that the same manager applied before
-and names no longer are removed, all others stay; lists of things that have a key are merged by it. Conflicts between
-managers are found in mappings only. Left out: the fields' owners in `metadata.managedFields`.
+Server-side apply sets the fields of the applied configuration. It removes fields that the same manager applied before
+and no longer specifies. Lists whose entries have keys are merged by key. Conflicts between managers are only detected
+in mappings. `metadata.managedFields` is not implemented.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "imagePullSecrets": ("name",),
     "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
 }
-"""Lists by the name of their field, and what tells their entries apart. Other lists are one value each."""
+"""The keys that identify the entries of a list, by the name of the list's field. Other lists are atomic."""
 _SETS: Final = frozenset({"finalizers"})
 _METADATA_LISTS: Final = frozenset({"ownerReferences", "finalizers"})
 
 
 def merge(value: Json, patch: Json) -> Json:
-    """A merge patch laid over a value."""
+    """Return a value with a merge patch applied."""
     if not isinstance(patch, Mapping):
         return patch
     merged = dict(value) if isinstance(value, Mapping) else {}
@@ -51,17 +51,17 @@ def merge(value: Json, patch: Json) -> Json:
 
 
 def apply(live: Json, config: Json, before: Json, others: Sequence[Json], *, custom: bool) -> Json:
-    """An applied configuration laid over an object.
+    """Return an object with a configuration applied.
 
-    `before` is what the same manager applied last, `others` what other managers did. In a `custom` object, lists but
-    those of the metadata are one value each.
+    `before`: the previous configuration of the same manager. `others`: those of other managers. In a `custom` object,
+    all lists except those in the metadata are atomic.
     """
     at = _At("", custom)
     return _lay_over(_retract(live, before, config, others, at), config, at)
 
 
 def conflict(live: Json, config: Json, before: Json, path: str = "") -> str | None:
-    """The first field that the configuration sets to another value than somebody else has set; None where none is."""
+    """Return the first field that another manager has set to a different value; None if there is none."""
     if not (isinstance(live, Mapping) and isinstance(config, Mapping)):
         return path if isinstance(live, str | int) and live not in (config, before) else None
     known = before if isinstance(before, Mapping) else {}
@@ -72,7 +72,7 @@ def conflict(live: Json, config: Json, before: Json, path: str = "") -> str | No
 
 
 def agreeing(config: Json, live: Json) -> Json:
-    """Of a configuration, what the object still shows: what somebody else has changed since is theirs now."""
+    """Return the part of a configuration that the object still has. Fields that others changed since belong to them."""
     kept = _agreeing(config, live, _At("", custom=False))
     return {} if kept is _MISSING else kept
 
@@ -92,7 +92,7 @@ def _agreeing(config: Json, live: Json, at: _At) -> Json | _Missing:
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A place in an object."""
+    """A position in an object."""
 
     name: str
     """Of the field."""
@@ -102,7 +102,7 @@ class _At:
         return _At(name, self.custom)
 
     def key_fields(self, items: Json) -> tuple[str, ...]:
-        """What tells the entries of a list apart; empty for a list that is one value."""
+        """Return the keys that identify the entries of a list; empty for an atomic list."""
         if not isinstance(items, list) or not items or not all(isinstance(item, Mapping) for item in items):
             return ()
         if self.custom and self.name not in _METADATA_LISTS:
@@ -114,7 +114,7 @@ class _At:
         return _KEYS.get(self.name, ())
 
     def keyed(self, items: Json) -> dict[tuple[Json, ...], Json] | None:
-        """The entries of a list by their keys; None for a list that is one value."""
+        """Return the entries of a list by their keys; None for an atomic list."""
         fields = self.key_fields(items)
         return {tuple(item.get(field, "") for field in fields): item for item in items} if fields else None
 
@@ -137,7 +137,7 @@ def _lay_over(live: Json, config: Json, at: _At) -> Json:
 
 
 def _retract(live: Json, before: Json, after: Json, others: Sequence[Json], at: _At) -> Json:
-    """Without what `before` names and `after` does not."""
+    """Return the value without the fields that `before` has and `after` does not."""
     if isinstance(live, Mapping) and isinstance(before, Mapping):
         rest = dict(live)
         for key in before.keys() & live.keys():
@@ -153,7 +153,7 @@ def _retract(live: Json, before: Json, after: Json, others: Sequence[Json], at: 
 
 
 def _retract_items(live: Json, before: Json, after: Json, others: Sequence[Json], at: _At) -> Json:
-    """The same for lists whose entries have keys; other values stay as they are."""
+    """Do the same for a list whose entries have keys. Other values are returned unchanged."""
     olds, present = at.keyed(before), at.keyed(live)
     if olds is None or present is None:
         return live
@@ -167,7 +167,7 @@ def _retract_items(live: Json, before: Json, after: Json, others: Sequence[Json]
         elif key in olds:
             rest = _subtract(item, olds[key], there, at.field(""))
         if rest is not _MISSING:
-            # Its key stays as long as anything of it does.
+            # The key of an entry is kept while the entry has other fields.
             kept.append({name: item[name] for name in at.key_fields(live) if name in item} | rest)
     return kept
 

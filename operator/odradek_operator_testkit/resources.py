@@ -1,6 +1,6 @@
-"""Which resources the API server in memory serves, and how each behaves. Pure.
+"""The resources that the in-memory API server serves, and their properties. Pure.
 
-Enters: the operator's own table of kinds. Leaves: `Resource`s, found by path, and the documents of discovery.
+The `Resource`s come from the operator's table of kinds. They are found by path, and discovery lists them.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.POD_MONITOR, Kind.PRO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """A kind of objects, as discovery tells of it."""
+    """A resource type, as in discovery."""
 
     api_version: str
     kind: str
     plural: str
     namespaced: bool
     has_status: bool = False
-    """Whether its status is a sub-resource of its own."""
+    """Whether the status is a subresource."""
     has_generation: bool = False
     is_custom: bool = False
-    """Of a CustomResourceDefinition: items of lists bear their kind, and lists in it are merged as one value."""
+    """Whether it is a custom resource: items of list responses have a kind, and lists in objects are atomic."""
 
 
 def _of(kind: Kind) -> Resource:
@@ -83,7 +83,7 @@ BY_PLURAL: Final = {(one.api_version, one.plural): one for one in RESOURCES}
 
 
 def discovery(path: str) -> Object | None:
-    """The answer to a path of discovery; None where it is none, or of a group that is not served."""
+    """Return the response to a discovery path; None for another path, or if the group is not served."""
     if path == "/version":
         return {"major": "1", "minor": "33", "gitVersion": "v1.33.0+memory"}
     if path == "/api":

@@ -1,4 +1,4 @@
-"""What the API server refuses to change in an object: the rules that the operator must know of. Pure."""
+"""The changes that the API server rejects, as far as they matter to the operator. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _CHANGEABLE: Final = frozenset(
         "minReadySeconds",
     }
 )
-"""Of a StatefulSet's specification; the rest is fixed when it is made."""
+"""Mutable fields in the specification of a StatefulSet."""
 
 
 def check_update(resource: Resource, before: Object, after: Object) -> str:
-    """Why a change is refused, in a sentence; empty where it is not."""
+    """Return why a change is rejected; empty if it is accepted."""
     added = set(_finalizers(after)) - set(_finalizers(before))
     if added and "deletionTimestamp" in before["metadata"]:
         return "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted"

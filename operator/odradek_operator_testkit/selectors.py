@@ -1,4 +1,4 @@
-"""Label and field selectors, as text and as a test of labels or objects. Pure."""
+"""Parses label and field selectors, and matches labels and objects. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _PRESENT: Final = re.compile(r"(?P<absent>!?)(?P<key>[^\s=!()]+)")
 
 
 def matcher(selector: str) -> Callable[[Labels], bool]:
-    """Whether labels fit. Raises `ValueError` for a selector that cannot be read."""
+    """Whether labels match a selector. Raises `ValueError` for an invalid selector."""
     terms = [_term(term.strip()) for term in _TERM.findall(selector) if term.strip()]
     return lambda labels: all(term(labels) for term in terms)
 
 
 def field_matcher(selector: str, selectable: frozenset[str]) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether an object fits; a field selector knows `=` and `!=`. Raises `ValueError` for another one."""
+    """Whether an object matches a field selector with `=` and `!=`. Raises `ValueError` for another operator."""
     wanted = []
     for term in filter(None, selector.split(",")):
         found = _EQUAL.fullmatch(term)

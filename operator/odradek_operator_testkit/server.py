@@ -1,7 +1,7 @@
-"""The API server in memory over real HTTP on the loopback interface, with watches.
+"""The in-memory API server over HTTP on the loopback interface, with watches.
 
-Enters: a `KubernetesApi`. Leaves: a URL and a kubeconfig that any Kubernetes client takes. For tests that must see
-sockets and streams: kopf's watches, the client's threads, connections that are refused or cut.
+It serves a `KubernetesApi` at a URL, and has a kubeconfig for any Kubernetes client. It is for tests that need sockets
+and streams: watches of kopf, threads of the client, and connections that are refused or closed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from odradek_operator_testkit.store import ApiError, Change
 
 HOST: Final = "127.0.0.1"
 WATCH_SECONDS: Final = 300.0
-"""A watch ends by itself after this time, unless it asked for another."""
+"""Default time after which a watch ends."""
 
 
 class ApiServer:
-    """Serves one API. Use `serving`, or `up` and `down`."""
+    """An HTTP server of one API. Use `serving`, or `up` and `down`."""
 
     def __init__(self, api: KubernetesApi | None = None) -> None:
-        """Nothing listens before `up`."""
+        """Create a server, which listens after `up`."""
         self.api: Final = api or KubernetesApi()
         self.watches = 0
         """That are open now."""
@@ -41,11 +41,11 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is, or was before it went down."""
+        """The URL of the server, also after `down`."""
         return f"http://{HOST}:{self._port}"
 
     def kubeconfig(self) -> str:
-        """The text of a kubeconfig for this server."""
+        """Return the text of a kubeconfig for this server."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -57,7 +57,7 @@ class ApiServer:
         return json.dumps(document)
 
     async def up(self) -> None:
-        """Listen; after `down` on the same port."""
+        """Start to listen. After `down`, the port is the same as before."""
         application = web.Application(client_max_size=64 << 20)
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
@@ -68,14 +68,14 @@ class ApiServer:
         self._port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
 
     async def down(self) -> None:
-        """Refuse connections, and cut those that are open, watches too. Idempotent."""
+        """Stop listening, and close all connections, including watches. Idempotent."""
         self.cut()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
 
     def cut(self) -> None:
-        """Cut every connection that is under way."""
+        """Close every open connection."""
         for transport in list(self._open):
             transport.abort()
 
@@ -146,13 +146,13 @@ class ApiServer:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """What a watch is about."""
+    """The selection of a watch."""
 
     place: Place
     chosen: Callable[[Object | None], bool]
 
     def events(self, change: Change) -> Iterator[tuple[str, Object]]:
-        """What it is told of a change: an object that is chosen no longer is as good as gone."""
+        """Return the event for a change. An object that no longer matches the selection counts as deleted."""
         key = change.key
         if key.resource is not self.place.resource or self.place.namespace not in (None, key.namespace):
             return
@@ -188,7 +188,7 @@ def _cut(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(api: KubernetesApi | None = None) -> AsyncIterator[ApiServer]:
-    """A server that listens inside the block."""
+    """Run a server inside the block."""
     server = ApiServer(api)
     await server.up()
     try:

@@ -1,10 +1,10 @@
-"""The objects of the API server in memory: versions, generations, finalizers, deletion, and what watches are told.
+"""The objects of the in-memory API server: versions, generations, finalizers, deletion, and events for watches.
 
-Enters: verbs with objects. Leaves: objects, or an `ApiError` with the status that a real server gives. Invariant: every
-change has a version of its own, higher than all before; a write that changes nothing has none.
+Operations return objects, or raise an `ApiError` with the status of a real API server. Invariant: every change has a
+new version, which is higher than all others. A write without a change has none.
 
-Left out: admission and defaults, schemas, field owners. What no controller does here does nobody: a test plays them,
-save the garbage collector, which is part of every deletion.
+Admission, defaults, schemas and field owners are not implemented. There are no controllers: tests do their work, except
+for the garbage collector, which is part of every deletion.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ HISTORY: Final = 20_000
 
 
 class ApiError(Exception):
-    """A refusal, with the status code, the reason in one word, and a sentence."""
+    """A rejected request, with status code, reason and message."""
 
     def __init__(self, status: HTTPStatus, reason: str, message: str) -> None:
-        """As in a `Status` object."""
+        """Reason as in a `Status` object."""
         super().__init__(message)
         self.status, self.reason, self.message = status, reason, message
 
     def document(self) -> Object:
-        """The `Status` object."""
+        """Return the `Status` object."""
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -51,73 +51,73 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """Where an object is. `namespace` is empty for one that belongs to none."""
+    """Resource, namespace and name of an object. `namespace` is empty for a cluster-scoped object."""
 
     resource: Resource
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """As the server names it in its refusals."""
+        """Return the name as in messages of the API server."""
         return f'{self.resource.plural} "{self.name}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What became of an object, for watches."""
+    """A change of an object, for watches."""
 
     version: int
     key: Key
     before: Object | None
     after: Object | None
-    """None: it is gone, and `before` bears the version of its end."""
+    """The object after the change. None if it was deleted; then `before` has the version of the deletion."""
 
 
 class Store:
-    """All objects. For one thread."""
+    """All objects of an API server. Not thread-safe."""
 
     def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """`now` stamps what is made and deleted."""
+        """`now` returns the time for timestamps of creation and deletion."""
         self.version = FIRST_VERSION
         self.changes: deque[Change] = deque(maxlen=HISTORY)
         self.forgotten = FIRST_VERSION
-        """Changes up to this version cannot be told any more."""
+        """Changes up to this version are no longer available to watches."""
         self.heard: list[Callable[[], None]] = []
         """Called after every change."""
         self._now = now
         self._objects: dict[Key, Object] = {}
         self._applied: dict[Key, dict[str, Object]] = {}
-        """What each field manager applied last, without what others have changed since."""
+        """The last configuration of each field manager, without fields that others changed since."""
         self._uids = count(1)
 
     # Reads
 
     def find(self, key: Key) -> Object | None:
-        """A copy of an object; None where there is none."""
+        """Return a copy of an object; None if it does not exist."""
         found = self._objects.get(key)
         return None if found is None else copy.deepcopy(found)
 
     def get(self, key: Key) -> Object:
-        """A copy of an object. Raises `ApiError` 404."""
+        """Return a copy of an object. Raises `ApiError` 404."""
         found = self.find(key)
         if found is None:
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", f"{key} not found")
         return found
 
     def all(self, resource: Resource, namespace: str | None) -> list[Object]:
-        """Copies of all objects of a kind, in one or in all namespaces, by namespace and name."""
+        """Return copies of all objects of a kind, in one or all namespaces, sorted by namespace and name."""
         keys = [key for key in self._objects if key.resource is resource and namespace in (None, key.namespace)]
         return [copy.deepcopy(self._objects[key]) for key in sorted(keys, key=lambda each: (each.namespace, each.name))]
 
     def forget_history(self) -> None:
-        """As after a compaction: watches can begin with the present version only."""
+        """Forget old changes, like a compaction of etcd. Watches can then only start at the current version."""
         self.changes.clear()
         self.forgotten = self.version
 
     # Writes
 
     def create(self, key: Key, body: Object) -> Object:
-        """Make an object. Raises `ApiError` 409 where it is there."""
+        """Create an object. Raises `ApiError` 409 if it exists."""
         if key in self._objects:
             raise ApiError(HTTPStatus.CONFLICT, "AlreadyExists", f"{key} already exists")
         new = copy.deepcopy(body)
@@ -143,7 +143,7 @@ class Store:
         return self._update(key, present, body, status_only=status_only)
 
     def merge(self, key: Key, patch: Object, *, status_only: bool = False) -> Object:
-        """Lay a merge patch over an object; a `resourceVersion` in it must be the present one."""
+        """Apply a merge patch to an object. A `resourceVersion` in the patch must be the current one."""
         present = self.get(key)
         wanted = (patch.get("metadata") or {}).get("resourceVersion")
         if wanted and wanted != present["metadata"]["resourceVersion"]:
@@ -151,10 +151,10 @@ class Store:
         return self._update(key, present, merging.merge(present, patch), status_only=status_only)
 
     def apply(self, key: Key, config: Object, manager: str, *, force: bool = True, status_only: bool = False) -> Object:
-        """Server-side apply; makes the object where it is missing.
+        """Apply a configuration with server-side apply. Creates the object if it does not exist.
 
-        Raises `ApiError` 409 for a `uid` of another object, and without `force` for a field that somebody else has set
-        to another value.
+        Raises `ApiError` 409 for a `uid` of another object, and, without `force`, for a field that another manager has
+        set to a different value.
         """
         if config["metadata"].get("managedFields"):
             raise _bad("metadata.managedFields must be nil")
@@ -174,9 +174,9 @@ class Store:
         return answer
 
     def delete(self, key: Key, options: Mapping[str, Any]) -> Object:
-        """Delete an object, or mark it where finalizers or a kubelet have to let go of it first.
+        """Delete an object, or mark it for deletion if it has finalizers or a grace period.
 
-        Raises `ApiError` 404, and 409 where it is another one than the preconditions ask for.
+        Raises `ApiError` 404, and 409 if a precondition fails.
         """
         present = self.get(key)
         metadata = present["metadata"]
@@ -199,7 +199,7 @@ class Store:
     # Inside
 
     def _update(self, key: Key, present: Object, wanted: Object, *, status_only: bool) -> Object:
-        """Make of an object what is wanted, as far as this path may."""
+        """Store the new state of an object, as far as the path, object or status, can change it."""
         old, new = present["metadata"], copy.deepcopy(wanted)
         if wanted.get("kind", key.resource.kind) != key.resource.kind or wanted["metadata"].get("name") != key.name:
             raise _bad("the name or kind of the object does not match the one of the URL")
@@ -274,7 +274,8 @@ class Store:
             self._put(key, body)
 
     def _grace(self, body: Object, options: Mapping[str, Any]) -> int:
-        """Seconds that a pod on a node is given; it stays until its kubelet, or whoever plays it, gives none."""
+        """Return the grace period of a deletion in seconds. A pod on a node exists until it is deleted with a period of
+        0."""
         if body["kind"] != "Pod" or "nodeName" not in (body.get("spec") or {}):
             return 0
         asked = options.get("gracePeriodSeconds")
@@ -294,12 +295,12 @@ _SERVERS_OWN: Final = (
     "namespace",
     "managedFields",
 )
-"""Fields of the metadata that nobody else can write."""
+"""Fields of the metadata that only the API server writes."""
 _RESOURCES_BY_KIND: Final = {(one.api_version, one.kind): one for one in RESOURCES}
 
 
 def key_of(body: Mapping[str, Any]) -> Key:
-    """Where an object with kind and metadata is. Raises `KeyError` for a kind that is not served."""
+    """Return the key of an object. Raises `KeyError` for a kind that is not served."""
     metadata = body["metadata"]
     resource = _RESOURCES_BY_KIND[body["apiVersion"], body["kind"]]
     namespace = metadata.get("namespace") or ("default" if resource.namespaced else "")

@@ -1,8 +1,8 @@
-"""What an operator finds around it, in virtual time: an API server and ZooKeeper in memory, and everybody else's work.
+"""A simulation of everything around an operator, in virtual time, with in-memory API server and ZooKeeper.
 
-`World` plays the controllers of Kubernetes, the kubelets, the brokers and their controller, a step every half second.
-An `Operator` is what a process of the operator runs, without lease and sockets: the manager with its loops, told of
-changes as kopf would tell it. Several may live one after the other in one world.
+`World` simulates the controllers of Kubernetes, the kubelets, and the brokers with their controller, in steps of half a
+second. An `Operator` is one process of the operator without sockets: the manager with its loops, which gets changes as
+from kopf. Several operators can run one after the other in one world.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NODES = 6
 
 
 async def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Return when it holds."""
+    """Wait until a condition is true."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, f"never: {what}"
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], object], what: str, seconds: float = PAT
 
 
 def cluster_body(name: str = "demo", *, namespace: str = NAMESPACE, **spec: Any) -> Object:
-    """A Cluster that uses another's ensemble, so that ZooKeeper is there from the start."""
+    """Return a Cluster that uses an existing ensemble, so that ZooKeeper is available from the start."""
     return {
         "apiVersion": "odradek.dev/v1",
         "kind": "Cluster",
@@ -86,13 +86,13 @@ def topic_body(name: str, cluster: str = "demo", **spec: Any) -> Object:
 
 
 def condition(body: Object | None) -> tuple[str, str]:
-    """Status and reason of the `Ready` condition; two empty texts where there is none."""
+    """Return status and reason of the `Ready` condition; two empty strings if there is none."""
     conditions = ((body or {}).get("status") or {}).get("conditions") or []
     return next(((one["status"], one["reason"]) for one in conditions if one["type"] == "Ready"), ("", ""))
 
 
 def is_ready(body: Object | None) -> bool:
-    """Whether a resource says so of its present specification."""
+    """Whether the condition `Ready` of a resource is true for its current specification."""
     current = (
         body is not None and (body.get("status") or {}).get("observedGeneration") == body["metadata"]["generation"]
     )
@@ -100,16 +100,16 @@ def is_ready(body: Object | None) -> bool:
 
 
 class World:
-    """Everything that is not the operator."""
+    """The simulation of everything except the operator."""
 
     def __init__(self) -> None:
-        """A controller of epoch 1, and nothing else."""
+        """Create a world that only has a controller with epoch 1."""
         self.api = KubernetesApi()
         self.tree = MemoryTree()
         self.deleted_pods: list[str] = []
         """Names, in the order in which somebody asked for their deletion."""
         self.makes_pods = True
-        """Whether Kubernetes creates pods that are missing."""
+        """Whether Kubernetes creates missing pods."""
         for number in range(NODES):
             self.api.put(
                 {
@@ -122,7 +122,7 @@ class World:
         self._zk = MemoryZk(self.tree)
         self._brokers: dict[int, MemoryZk] = {}
 
-    # What people do
+    # Actions of users
 
     def find(self, kind: Kind, name: str) -> Object | None:
         """An object in the namespace of these tests, or in none."""
@@ -136,7 +136,7 @@ class World:
         return found
 
     def change(self, kind: Kind, name: str, patch: Object) -> None:
-        """Merge a patch, as a person."""
+        """Apply a merge patch, as a user does."""
         self.api.store.merge(_key(Reference(kind=kind, namespace=NAMESPACE, name=name)), patch)
 
     def delete(self, kind: Kind, name: str) -> None:
@@ -148,35 +148,35 @@ class World:
         return set(self.tree.children(layout.TOPICS)) if layout.TOPICS in self.tree.nodes else set()
 
     def replicas(self, topic: str) -> set[int]:
-        """The brokers that hold any of a topic."""
+        """Return the brokers that have replicas of a topic."""
         assignment = TopicAssignment.decode(topic, self.tree.node(layout.topic_path(topic)).data)
         return {broker for part in assignment.partitions.values() for broker in part.replicas}
 
     async def set_cluster_id(self, cluster_id: str) -> None:
-        """As if another ensemble answered."""
+        """Change the cluster id, as if another ensemble answered."""
         await self._zk.set(layout.CLUSTER_ID, ClusterId(cluster_id=cluster_id).encode())
 
     async def start_foreign_broker(self, broker: int) -> MemoryZk:
-        """Register a broker that is not the cluster's; closing the session ends it."""
+        """Register a broker of another cluster. It disappears when the returned session is closed."""
         session = MemoryZk(self.tree)
         registration = BrokerRegistration(broker_id=broker, endpoints=(Endpoint("PLAIN", f"kafka-{broker}", 9092),))
         await session.create(registration.path, registration.encode(), ephemeral=True)
         return session
 
     async def create_foreign_topic(self, topic: str, *replicas: int) -> None:
-        """Make a topic of one partition on brokers that may be down."""
+        """Create a topic with one partition, on brokers that may be down."""
         assignment = TopicAssignment(topic=topic, partitions={0: ReplicaAssignment(replicas=replicas)})
         await self._zk.create(assignment.path, assignment.encode())
 
     def ready(self, kind: Kind, *names_of: str) -> bool:
-        """Whether all of these say so."""
+        """Whether all of these resources are ready."""
         return all(is_ready(self.find(kind, name)) for name in names_of)
 
-    # What others do
+    # Actions of other components
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
-        """Everybody else works inside the block."""
+        """Run the simulation inside the block."""
         for path in layout.PERSISTENT_PATHS:
             await self._zk.ensure_path(path)
         await self._zk.create(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(1))
@@ -206,7 +206,7 @@ class World:
         return self.api.store.all(_key(Reference(kind=kind, namespace=NAMESPACE, name="")).resource, None)
 
     def _stateful_sets(self) -> None:
-        """Make pods and claims that are missing, adopt those that nobody owns, and say what was seen."""
+        """Create missing pods and claims, adopt those without an owner, and set the observed generation."""
         for body in self._all(Kind.STATEFUL_SET):
             name, spec = body["metadata"]["name"], body["spec"]
             start = spec.get("ordinals", {}).get("start", 0)
@@ -233,7 +233,7 @@ class World:
             self.api.put({**body, "spec": copy.deepcopy(template["spec"]), "status": {"phase": "Bound"}})
 
     def _kubelets(self) -> None:
-        """Start pods, and end those that shall go."""
+        """Start pods, and end those that are being deleted."""
         for body in self._all(Kind.POD):
             if "deletionTimestamp" in body["metadata"]:
                 self.deleted_pods.append(body["metadata"]["name"])
@@ -244,7 +244,7 @@ class World:
                 self.api.store.merge(key_of(body), {"status": status}, status_only=True)
 
     async def _register(self) -> None:
-        """A broker is registered while its pod runs; the first of them is the controller."""
+        """Register the brokers whose pods run. The first of them is the controller."""
         running = {
             names.ordinal(body["metadata"]["name"])
             for body in self._all(Kind.POD)
@@ -263,7 +263,7 @@ class World:
             await self._brokers[first].create(layout.CONTROLLER, data, ephemeral=True)
 
     async def _control(self) -> None:
-        """Move replicas, elect leaders, and delete topics that are marked."""
+        """Move replicas, elect leaders, and delete topics that are marked for deletion."""
         await self._reassign()
         for name in await self._zk.children(layout.TOPICS):
             topic = TopicAssignment.decode(name, (await self._zk.get(layout.topic_path(name)))[0])
@@ -305,11 +305,11 @@ class World:
 
 
 class Killed(BaseException):
-    """The operator's process ended here."""
+    """The simulated operator process was killed."""
 
 
 class CountedZk(MemoryZk):
-    """A session whose transactions somebody hears of before they are carried out."""
+    """A session that calls a function before each transaction."""
 
     def __init__(self, tree: MemoryTree, before: Callable[[], None]) -> None:
         super().__init__(tree)
@@ -321,18 +321,18 @@ class CountedZk(MemoryZk):
 
 
 class Operator:
-    """One process of the operator."""
+    """A simulated process of the operator."""
 
     def __init__(
         self, world: World, *, namespaces: tuple[str, ...] = (), lives: int | None = None, leases: str = ""
     ) -> None:
-        """It is killed before its write number `lives`, to Kubernetes or to ZooKeeper, counted from 0; None: never.
+        """Create an operator. It is killed before the write with number `lives`, counted from 0; None: never.
 
-        With `leases` it takes Leases, under this name.
+        Writes to Kubernetes and ZooKeeper count. With `leases`, the operator acquires Leases under this name.
         """
         self.world = world
         self.zookeeper_trouble: ZkError | None = None
-        """What opening a session fails with, and every operation of those that are open."""
+        """Error with which the opening of sessions, and all operations of open sessions, fail."""
         self.killed = asyncio.Event()
         self.deaf = False
         """Whether it gets no watch events."""
@@ -372,7 +372,7 @@ class Operator:
         return self._sessions[-1]
 
     async def lose_zookeeper(self, trouble: ZkError) -> None:
-        """Sessions end, and none is opened until `zookeeper_trouble` is None."""
+        """End all sessions. No new one is opened until `zookeeper_trouble` is None."""
         self.zookeeper_trouble = trouble
         for session in self._sessions:
             await session.close()
@@ -384,7 +384,7 @@ class Operator:
         self._written += 1
 
     def _hear(self) -> None:
-        """As kopf's handlers do, a turn of the loop later."""
+        """Handle a change like kopf's handlers, in a later iteration of the event loop."""
         change = self.world.api.store.changes[-1]
         if not self.deaf and change.key.resource.kind not in self.deaf_to:
             asyncio.get_running_loop().call_later(self.lag_seconds, self._told, change)
@@ -404,7 +404,7 @@ class Operator:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[Operator]:
-        """At work inside the block, or until it is killed."""
+        """Run the operator inside the block, or until it is killed."""
         store, writes = self.world.api.store, self.world.api.before_write
 
         def before(asked: Asked) -> None:
@@ -427,7 +427,7 @@ class Operator:
 
 
 def scenario(steps: Callable[[World, Operator], Awaitable[None]], **options: Any) -> Callable[[], Awaitable[None]]:
-    """A whole run: the world lives, an operator works, and `steps` happen."""
+    """Run `steps` in a world with a running operator."""
 
     async def run() -> None:
         world = World()

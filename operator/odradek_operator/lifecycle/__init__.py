@@ -1,1 +1,1 @@
-"""Decisions over time: which pod restarts, which replicas move, which claim is given up. All pure."""
+"""Decisions over time: which pods restart, which replicas move, which lost disks are released. All modules are pure."""

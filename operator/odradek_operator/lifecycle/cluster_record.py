@@ -3,8 +3,8 @@
 `kube/cluster/cluster_view` and the loop of a cluster pass the data of the record's ConfigMap and the state in
 Kubernetes, and get a `Record`, the cluster with its actual ensemble, and descriptions of mismatches.
 
-A deleted StatefulSet no longer tells its size, and a Cluster that is created again may specify another one. Without the
-record, brokers would be removed without draining, and empty members of a larger ensemble could outvote the old ones.
+The size of a deleted StatefulSet is not known any more, and a Cluster that is created again may specify another size.
+Without the record, brokers could be removed without draining, and empty members could outvote those with data.
 The record is written before a StatefulSet grows and after it has shrunk. After a crash in between it is too large,
 which is harmless: the brokers in question are empty, and the StatefulSet shrinks again.
 
@@ -189,7 +189,7 @@ def _ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
 
 
 def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waiting | None:
-    """Return what is refused if ZooKeeper has another cluster id than the record, or none."""
+    """Return the refusal if the cluster id in ZooKeeper differs from the record, or is missing; None if they match."""
     if record.cluster_id in (None, found):
         return None
     has = "has no cluster id" if found is None else f"has cluster id {found}"
@@ -202,7 +202,7 @@ def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waitin
 
 
 def _members_shown(cluster: Cluster, claims: Iterable[Claim]) -> int:
-    """Return the number of members that the claims of the ensemble belong to."""
+    """Return the number of members by the highest ordinal number among the ensemble's claims; 0 without claims."""
     form = re.compile(re.escape(f"{ZOOKEEPER_CLAIM}-{names.zookeeper(cluster.name)}-") + "(0|[1-9][0-9]*)")
     found = [form.fullmatch(claim.name) for claim in claims if not claim.terminating]
     return max((int(match.group(1)) + 1 for match in found if match is not None), default=0)

@@ -1,11 +1,11 @@
 """Decides which brokers change their listeners while they run, and which have to restart for it. Pure.
 
-A broker opens and closes listeners by its dynamic settings in `/config/brokers/ID`. It cannot change the address of a
-listener, nor replace its first one, which the brokers use among themselves: both take a restart.
+A broker opens and closes listeners by its dynamic settings in `/config/brokers/ID`. A change of a listener's address,
+or of the first listener, which brokers use among themselves, requires a restart.
 
-Settings of listeners in ZooKeeper override the file of the broker. They are marked, so that those of other tools are
-recognised: without the mark they stay, unless the resource itself changes the listeners. A process that was started
-with the current listeners in its file needs no settings, so marked ones are removed.
+Settings of listeners in ZooKeeper override the broker's file. The operator marks its own, to distinguish them from
+those of other tools, which are kept unless the resource changes the listeners. If a broker was started with the current
+listeners in its file, it needs no settings in ZooKeeper, and marked ones are removed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class BrokerListeners:
 
     broker: int
     started: Mapping[str, str]
-    """Those in the file with which its process was started."""
+    """The settings in the file with which its process was started."""
     wanted: Mapping[str, str]
 
 
 def needs_restart(one: BrokerListeners, snapshot: Snapshot) -> bool:
-    """Whether the broker gets the wanted listeners only by a restart."""
+    """Whether the broker must restart to get the wanted listeners."""
     values = _values(snapshot, one.broker)
     if one.wanted == one.started and MARK not in values:
         return False
@@ -49,7 +49,7 @@ def decide(brokers: Iterable[BrokerListeners], snapshot: Snapshot) -> tuple[SetB
 
 
 def removed(broker: int, snapshot: Snapshot) -> SetBrokerListeners | None:
-    """Return the step before a start of the broker, whose file has its listeners; None if nothing is marked."""
+    """Return the step that removes marked settings before a broker starts with its file; None if there are none."""
     values = _values(snapshot, broker)
     if MARK not in values:
         return None

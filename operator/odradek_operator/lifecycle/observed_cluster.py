@@ -21,8 +21,8 @@ _REFUSAL: Final = re.compile(
     r"create (?:Pod|Claim) (?P<name>\S+) (?:in|for Pod (?P<of>\S+) in) StatefulSet \S+ failed error: (?P<why>.*)",
     re.DOTALL,
 )
-_ON_ITS_WAY: Final = ("ContainerCreating", "PodInitializing")
-_LONGEST_SENTENCE: Final = 400
+_STARTING: Final = ("ContainerCreating", "PodInitializing")
+_MAX_MESSAGE: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Claim:
     lost: bool
     """Whether the phase is `Lost`: the volume no longer exists."""
     terminating: bool
-    """Also if it belongs to a deleted StatefulSet, with which Kubernetes deletes it."""
+    """Whether it is being deleted, or will be because its owner, a StatefulSet, was deleted."""
     reach: frozenset[str] | None = None
     """The nodes whose labels match the volume's affinity; None for all nodes."""
 
@@ -96,7 +96,7 @@ class Set:
     spread: bool = False
     """Whether its template requires that pods spread over nodes."""
     first_ordinal: int = 0
-    """Tag of the image in its template."""
+    """Ordinal number of the first pod, `spec.ordinals.start`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
 
 
 def _tag(image: str) -> str:
-    """`1.2` of `registry:5000/broker:1.2@sha256:...`."""
+    """Return the tag of an image, such as `1.2` for `registry:5000/broker:1.2@sha256:...`; empty if it has none."""
     name = image.partition("@")[0].rpartition("/")[2]
     return name.partition(":")[2]
 
@@ -285,7 +285,9 @@ def observe(
     parsed_sets = [parse_set(one) for one in own_sets]
     set_uids = {text(one, "metadata", "uid") for one in own_sets}
     found = [
-        _unless_doomed(parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes), claim, set_uids)
+        _with_termination(
+            parse_claim(claim, by_name.get(text(claim, "spec", "volumeName")), all_nodes), claim, set_uids
+        )
         for claim in _of(cluster_name, claims)
     ]
     own_pods = list(_of(cluster_name, pods))
@@ -301,7 +303,7 @@ def observe(
     )
 
 
-def _unless_doomed(claim: Claim, body: Object, set_uids: Collection[str]) -> Claim:
+def _with_termination(claim: Claim, body: Object, set_uids: Collection[str]) -> Claim:
     owners = [text(one, "uid") for one in items(body, "metadata", "ownerReferences") if one.get("kind") == _SET]
     return replace(claim, terminating=True) if owners and set(owners).isdisjoint(set_uids) else claim
 
@@ -347,7 +349,7 @@ def _container_trouble(status: Object) -> str:
     name, waiting = text(status, "name"), mapping(status, "state", "waiting")
     ended = mapping(status, "state", "terminated")
     before = mapping(status, "lastState", "terminated")
-    if waiting and text(waiting, "reason") not in _ON_ITS_WAY:
+    if waiting and text(waiting, "reason") not in _STARTING:
         reason = text(waiting, "reason") or "Waiting"
         detail = _how_it_ended(before) if before else text(waiting, "message")
         return _sentence(f"container {name} waits ({reason})", detail)
@@ -370,7 +372,7 @@ def _how_it_ended(ended: Object) -> str:
 def _sentence(what: str, detail: str) -> str:
     """Return one line that ends with one full stop."""
     line = " ".join(f"{what}: {detail}".split()) if detail else what
-    if len(line) > _LONGEST_SENTENCE:
-        line = line[:_LONGEST_SENTENCE] + "…"
+    if len(line) > _MAX_MESSAGE:
+        line = line[:_MAX_MESSAGE] + "…"
     line = line.rstrip(". ")
     return f"{line[0].upper()}{line[1:]}."

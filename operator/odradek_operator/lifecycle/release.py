@@ -39,21 +39,21 @@ from odradek_operator.topics.zookeeper_state import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What differs between brokers and members of the ensemble."""
+    """The differences between brokers and members of the ensemble."""
 
     component: Component
     noun: str
     pods: Mapping[int, Pod]
     pod: Callable[[int], str]
-    """Names of pods."""
+    """Returns the name of a pod."""
     claims: Callable[[int], list[str]]
-    """Names of claims."""
+    """Returns the names of the claims of a pod."""
     patience: int
-    """`releaseLostAfterSeconds`."""
+    """`releaseLostAfterSeconds` of the resource."""
     alive: Callable[[int], str]
-    """How it is still alive, for the end of a message; empty if it is not."""
+    """Return why a broker or member is still alive, for the end of a message; empty if it is not alive."""
     needed: Callable[[int], Waiting | None]
-    """Why its disk may still be needed; None if it is not."""
+    """Returns why a disk may still be needed; None if it is not."""
     elsewhere: str
     """Why its disk is not needed, for the reason of the step."""
 
@@ -194,9 +194,9 @@ def _needed_member(size: int, quorum: Quorum, member: int) -> Waiting | None:
 
 
 def _stranded(kind: _Kind, state: KubernetesState, number: int, *, now: float) -> Iterable[Waiting]:
-    """About a pod that no node runs any more though its disk could be used elsewhere.
+    """Yield a message about a pod on an unreachable node whose disk other nodes could use.
 
-    Whether the node is off, nobody here can know, and two processes on one disk would ruin it.
+    The operator cannot know whether the node is switched off, and two processes on one disk would destroy its data.
     """
     pod = kind.pods.get(number)
     node = None if pod is None or pod.node is None else state.nodes.get(pod.node)

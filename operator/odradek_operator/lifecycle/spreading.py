@@ -5,7 +5,7 @@ a constraint that no longer applies, and messages about nodes that run several p
 
 The scheduler spreads pods evenly over nodes (`objects/podspec`), whatever the number of nodes. But it ignores volumes:
 a pod whose disk is on a node with another pod would be unschedulable while a third node is empty. In that case the
-constraint is left out. It is not part of the restart hash: it affects pods that are being scheduled, not running ones.
+constraint is omitted. It is not part of the restart hash: it affects pods that are being scheduled, not running ones.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class RecordBrokers:
     record_version: int | None
     """None: there is no record yet."""
     config_version: int | None
-    """Of `/config/brokers/<default>`, from which this was decided; None: there is none."""
+    """Version of `/config/brokers/<default>` on which the decision is based; None if it does not exist."""
     reason: str
 
 
@@ -126,15 +126,15 @@ class Waiting:
     """Something that cannot be done yet, and why."""
 
     what: str
-    """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor`, `release`; `sizes` where the resource
-    contradicts what is recorded; `broker-ids` where ids are somebody else's; `claims` and `apply` where Kubernetes
-    refuses something. Stable, for conditions."""
+    """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor` or `release`; `sizes` if the resource
+    contradicts the record; `broker-ids` if other brokers use the ids; `claims` and `apply` if Kubernetes rejects a
+    change. These values are stable, because conditions use them."""
     reason: str
     """Reason of a condition, in CamelCase."""
     sentence: str
     """Message with a full stop. The same state always gives the same message, so that it is reported once."""
     needs_person: bool = False
-    """Whether a person has to act."""
+    """Whether a user has to act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

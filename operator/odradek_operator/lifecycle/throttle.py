@@ -4,8 +4,8 @@
 
 The rates are in `/config/brokers/<default>`, where one write reaches all brokers and where Kafka's tools never write
 them, together with a mark, which brokers ignore. Only rates with the mark are removed, so the throttles of other tools
-are left alone. The value of the mark also says whether balancing is in progress, which continues beyond the point at
-which it would start (`balance`). So the operator does not have to store anything else.
+are left alone. The value of the mark also records whether balancing is in progress: once started, it continues even
+if it would not start again (`balance`). So the operator does not have to store anything else.
 """
 
 from __future__ import annotations
