@@ -7,15 +7,12 @@ import json
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from odradek.testing.free_ports import free_ports
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
@@ -25,95 +22,9 @@ from odradek_operator.embedded.progress import ProgressKind
 from odradek_operator.topics.zookeeper_reader import read_snapshot
 from odradek_operator.topics.zookeeper_state import Snapshot
 
+from .up_process import CLUSTER, Up, is_ready, lives, rows, topic
+
 pytestmark = [pytest.mark.java, pytest.mark.slow]
-
-DEADLINE_SECONDS = 120.0
-CLUSTER = "{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: demo}, spec: {brokers: {replicas: 2}}}\n"
-
-
-def topic(partitions: int, deletion: str = "Delete") -> str:
-    spec = f"{{cluster: demo, partitions: {partitions}, replicas: 2, deletion: {deletion}}}"
-    return f"---\n{{apiVersion: odradek.dev/v1, kind: Topic, metadata: {{name: orders}}, spec: {spec}}}\n"
-
-
-class Up:
-    """`odradek up --output json` as a child of the test."""
-
-    def __init__(self, folder: Path, *more: str) -> None:
-        zookeeper, base, metrics, monitoring = self.ports = _rows()
-        places = ["-f", str(folder / "manifests"), "--data-dir", str(folder / "data"), "--output", "json"]
-        ports = ["--zookeeper-port", str(zookeeper), "--base-port", str(base), "--metrics-base-port", str(metrics)]
-        ports += ["--monitoring-port", str(monitoring)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.cli.main", "up", *places, *ports, *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.events: list[dict[str, Any]] = []
-
-    def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Read events up to the first that is wanted."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            event = json.loads(line)
-            self.events.append(event)
-            if wanted(event):
-                return dict(event)
-        assert self.process.stderr is not None
-        raise AssertionError(f"it never came; after {self.events}: {self.process.stderr.read()}")
-
-    def end(self) -> tuple[int, str]:
-        """Wait for its end: exit code and standard error."""
-        _, errors = self.process.communicate(timeout=DEADLINE_SECONDS)
-        return self.process.returncode, errors
-
-
-def _rows() -> tuple[int, int, int, int]:
-    """Four free bases with two free ports after each."""
-    found: list[int] = []
-    while len(found) < 4:
-        (port,) = free_ports(1)
-        if all(abs(port - other) > 3 for other in found) and _free(port + 1) and _free(port + 2):
-            found.append(port)
-    return found[0], found[1], found[2], found[3]
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests" / "cluster.yaml").write_text(CLUSTER + topic(2))
-    return tmp_path
-
-
-@pytest.fixture
-def up(folder: Path) -> Iterator[Callable[..., Up]]:
-    running: list[Up] = []
-
-    def start(*more: str) -> Up:
-        running.append(Up(folder, *more))
-        return running[-1]
-
-    yield start
-    for one in running:
-        one.process.kill()
-        one.process.communicate()
-
-
-def is_ready(event: dict[str, Any]) -> bool:
-    return bool(event["event"] == "ready")
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def scraped(prometheus: Path) -> list[str]:
@@ -195,7 +106,7 @@ def test_two_cannot_share_a_data_folder(up: Callable[..., Up]) -> None:
 def test_a_port_in_use_is_told_before_anything_starts(up: Callable[..., Up]) -> None:
     with socket.socket() as taken:
         # Below the ports of outgoing connections: one of these may have the next port, which broker 1 needs.
-        port = _rows()[1]
+        port = rows()[1]
         taken.bind(("127.0.0.1", port))
         taken.listen()
         one = up("--base-port", str(port))
