@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run_on
 
 
-def test_a_call_comes_once_and_never_early(run: Run) -> None:
+def test_a_timer_fires_once_and_never_early(run: Run) -> None:
     async def main(clock: Clock) -> None:
         calls: list[float] = []
         done = asyncio.Event()
@@ -55,7 +55,7 @@ def test_a_call_comes_once_and_never_early(run: Run) -> None:
     run(main)
 
 
-def test_a_cancelled_call_never_comes(run: Run) -> None:
+def test_a_cancelled_timer_never_fires(run: Run) -> None:
     async def main(clock: Clock) -> None:
         calls: list[str] = []
         done = asyncio.Event()

@@ -68,7 +68,7 @@ def test_a_write_in_the_middle_replaces(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize(("size", "content"), [(2, b"01"), (4, b"0123"), (6, b"0123\0\0")])
-def test_truncate_cuts_and_lengthens(disk: Disk, size: int, content: bytes) -> None:
+def test_truncate_shortens_and_extends(disk: Disk, size: int, content: bytes) -> None:
     file = disk.files.open(f"{disk.root}/a", create=True)
     file.pwritev((b"0123",), 0)
     file.truncate(size)
@@ -77,7 +77,7 @@ def test_truncate_cuts_and_lengthens(disk: Disk, size: int, content: bytes) -> N
     file.close()
 
 
-def test_a_file_that_is_not_there_is_told_apart(disk: Disk) -> None:
+def test_a_missing_file_is_distinguished_from_other_errors(disk: Disk) -> None:
     missing = f"{disk.root}/none"
     attempts: list[Callable[[], object]] = [
         lambda: disk.files.open(missing),
@@ -125,7 +125,7 @@ def test_a_read_only_file_refuses_writes(disk: Disk) -> None:
     file.close()
 
 
-def test_a_closed_file_is_of_no_use_and_closes_twice(disk: Disk) -> None:
+def test_a_closed_file_is_unusable_and_can_be_closed_twice(disk: Disk) -> None:
     file = disk.files.open(f"{disk.root}/a", create=True)
     file.close()
     file.close()
@@ -141,7 +141,7 @@ def test_atomic_write_replaces_and_leaves_nothing_beside(disk: Disk) -> None:
     assert disk.files.list(disk.root) == ["a"]
 
 
-def test_rename_goes_over_a_file_and_open_files_follow(disk: Disk) -> None:
+def test_rename_replaces_a_file_and_open_files_follow(disk: Disk) -> None:
     file = disk.files.open(f"{disk.root}/a", create=True)
     file.pwritev((b"moved",), 0)
     disk.files.write_atomically(f"{disk.root}/b", b"old")
@@ -169,7 +169,7 @@ def test_directories_are_made_listed_moved_and_removed(disk: Disk) -> None:
     assert disk.files.list(disk.root) == []
 
 
-def test_a_file_that_was_removed_can_still_be_read_by_who_has_it_open(disk: Disk) -> None:
+def test_a_removed_file_can_still_be_read_while_it_is_open(disk: Disk) -> None:
     file = disk.files.open(f"{disk.root}/a", create=True)
     file.pwritev((b"here",), 0)
     disk.files.remove(f"{disk.root}/a")
@@ -192,7 +192,7 @@ def test_free_space_is_within_the_total(disk: Disk) -> None:
     assert 0 <= free_bytes <= total_bytes
 
 
-def test_allocating_lengthens_with_zeros_and_never_cuts(disk: Disk) -> None:
+def test_allocate_extends_with_zeros_and_never_truncates(disk: Disk) -> None:
     file = disk.files.open(f"{disk.root}/a", create=True)
     file.pwritev((b"01",), 0)
     file.allocate(6)

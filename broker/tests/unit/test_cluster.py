@@ -69,7 +69,7 @@ def test_leader_endpoint() -> None:
     assert image.leader_endpoint(TopicPartition("b", 0), "PLAINTEXT") is None
 
 
-def test_a_leader_knows_the_ids_that_only_leader_and_isr_has_told() -> None:
+def test_a_leader_knows_topic_ids_from_leader_and_isr() -> None:
     first = ClusterImage().with_announced({ONE: "a", ZERO_UUID: "none"})
     assert (first.topic_name(ONE), first.topic_name(ZERO_UUID), first.topics) == ("a", None, {})
     assert first.with_announced({ONE: "a"}).topic_name(ONE) == "a"

@@ -37,7 +37,7 @@ def test_garbage_is_corrupt(codec: Codec, garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_cut_short_is_corrupt(codec: Codec) -> None:
+def test_truncated_data_is_corrupt(codec: Codec) -> None:
     with pytest.raises(CorruptMessageError):
         decompress(codec, compress(codec, TEXT)[:-5], limit=1 << 20)
 
@@ -90,7 +90,7 @@ def test_xerial_streams_may_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\x00", b"\x00\x00\x00\x09abc", b"\xff\xff\xff\xff", XERIAL_HEAD[:10]])
-def test_xerial_blocks_that_lie_are_corrupt(tail: bytes) -> None:
+def test_inconsistent_xerial_blocks_are_corrupt(tail: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         decompress(Codec.SNAPPY, compress(Codec.SNAPPY, b"fine") + tail, limit=1 << 20)
 

@@ -72,7 +72,7 @@ async def test_a_topic_made_by_its_znode_gets_leaders_and_everybody_learns_of_it
     assert (counts.active_controllers, counts.topics, counts.partitions, counts.offline_partitions) == (1, 1, 2, 0)
 
 
-async def test_a_peer_of_2_7_is_told_in_its_versions(cluster: Cluster) -> None:
+async def test_requests_to_a_broker_of_2_7_have_its_versions(cluster: Cluster) -> None:
     await cluster.start_brokers(1)
     cluster.brokers[1].versions = {ApiKey.LEADER_AND_ISR: 4, ApiKey.UPDATE_METADATA: 6, ApiKey.STOP_REPLICA: 3}
     await cluster.start_controller(1)
@@ -90,7 +90,7 @@ async def test_a_topic_of_an_old_tool_gets_an_id(cluster: Cluster) -> None:
     assert topic.topic_id is not None and topic.topic_id.version == 4
 
 
-async def test_a_dead_broker_loses_its_partitions_and_gets_them_back_when_asked(cluster: Cluster) -> None:
+async def test_a_dead_broker_loses_its_leadership_and_regains_it_by_a_preferred_election(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [2, 3], 1: [3, 2]})
     await cluster.until(lambda: knows(cluster.brokers[1], T1, leader=3))
@@ -142,7 +142,7 @@ async def test_an_unclean_election_happens_only_where_the_topic_allows_it(cluste
     assert runtime.counts().unclean_elections == 1
 
 
-async def test_a_broker_restarted_between_two_looks_is_told_everything_anew(cluster: Cluster, told: Any) -> None:
+async def test_a_broker_that_restarted_unnoticed_gets_the_whole_state_again(cluster: Cluster, told: Any) -> None:
     await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2]})
     await cluster.until(lambda: T0 in cluster.brokers[2].replicas)
@@ -195,7 +195,7 @@ async def test_a_marked_topic_is_deleted_everywhere(cluster: Cluster, told: Any)
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3))
 
 
-async def test_a_dead_replica_holds_up_the_deletion_until_it_is_back(cluster: Cluster) -> None:
+async def test_a_dead_replica_delays_the_deletion_until_it_returns(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1))
@@ -256,7 +256,7 @@ async def test_another_broker_takes_over_with_the_next_epoch(cluster: Cluster) -
     assert (await cluster.state(T0)).leader_epoch == 0
 
 
-async def test_a_controller_that_died_during_a_failure_leaves_it_to_the_next(cluster: Cluster) -> None:
+async def test_the_next_controller_handles_the_failure_of_a_directory(cluster: Cluster) -> None:
     await cluster.start_brokers(1, 2)
     first, _ = await cluster.start_controller(1)
     await cluster.make_topic("t", {0: [2, 1], 1: [1, 2]})
@@ -270,7 +270,7 @@ async def test_a_controller_that_died_during_a_failure_leaves_it_to_the_next(clu
     await cluster.until(lambda: knows(cluster.brokers[1], TopicPartition("u", 0), leader=1))
 
 
-async def test_a_fenced_controller_writes_nothing_and_stands_again(cluster: Cluster) -> None:
+async def test_a_fenced_controller_writes_nothing_and_takes_part_in_the_next_election(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     epoch = runtime.epoch
     await cluster.zk.set(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(epoch + 10))
@@ -381,7 +381,7 @@ async def test_leaders_change_their_in_sync_sets_under_the_rules_of_the_protocol
     assert (await alter(cluster, runtime, 1, T0, isr=(1,), is_old=True))["isr"] == (1,)
 
 
-async def test_an_isr_written_by_somebody_else_is_a_conflict_that_is_learnt(cluster: Cluster) -> None:
+async def test_an_isr_that_another_writer_changed_is_a_conflict_and_is_read_again(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2, 3]})
     await cluster.until(lambda: knows(cluster.brokers[3], T0, leader=1))
@@ -394,7 +394,7 @@ async def test_an_isr_written_by_somebody_else_is_a_conflict_that_is_learnt(clus
     assert (await alter(cluster, runtime, 1, T0, isr=(1,)))["error_code"] == 0
 
 
-async def test_a_broker_that_stops_in_order_hands_over_first(cluster: Cluster) -> None:
+async def test_a_broker_that_stops_cleanly_moves_its_leadership_first(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [2, 3], 1: [3, 2]})
     await cluster.make_topic("single", {0: [2]})
@@ -415,7 +415,7 @@ async def test_a_broker_that_stops_in_order_hands_over_first(cluster: Cluster) -
     await cluster.until(lambda: knows(cluster.brokers[1], single, leader=-1))
 
 
-async def test_brokers_are_given_producer_ids_that_nobody_else_has(cluster: Cluster) -> None:
+async def test_brokers_get_unique_producer_ids(cluster: Cluster) -> None:
     runtime = await three_brokers(cluster)
     assert await runtime.allocate_producer_ids(2, cluster.brokers[2].epoch) == (0, 1000)
     assert await runtime.allocate_producer_ids(3, cluster.brokers[3].epoch) == (1000, 1000)
@@ -435,7 +435,7 @@ async def test_brokers_are_given_producer_ids_that_nobody_else_has(cluster: Clus
     assert found[0] == b"no block"
 
 
-async def test_who_is_not_controller_says_so(cluster: Cluster) -> None:
+async def test_other_brokers_answer_not_controller(cluster: Cluster) -> None:
     await cluster.start_brokers(1)
     await cluster.start_controller(1)
     other, _ = await cluster.start_controller(2)

@@ -101,7 +101,7 @@ async def test_a_partition_moves_when_its_new_replicas_have_caught_up(cluster: C
     assert cluster.brokers[3].replicas[T0].leader_epoch == 2
 
 
-async def test_wishes_that_are_refused_are_refused_one_by_one(cluster: Cluster) -> None:
+async def test_requests_are_refused_individually(cluster: Cluster) -> None:
     runtime = await started(cluster, 1, 2)
     await cluster.make_topic("t", {0: [1], 1: [1]})
     await cluster.until(lambda: knows(cluster.brokers[1], T1, leader=1))
@@ -116,7 +116,7 @@ async def test_wishes_that_are_refused_are_refused_one_by_one(cluster: Cluster) 
             await asked
 
 
-async def test_a_cancel_goes_back_and_removes_what_was_added(cluster: Cluster) -> None:
+async def test_a_cancellation_removes_the_added_replicas(cluster: Cluster) -> None:
     runtime = await started(cluster, 1, 2, 3)
     await cluster.make_topic("t", {0: [1, 2]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1))
@@ -141,7 +141,7 @@ async def test_a_new_controller_finishes_what_the_old_one_began(cluster: Cluster
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=3, isr=(3,), replicas=(3,)))
 
 
-async def test_a_broker_that_comes_back_goes_on_catching_up(cluster: Cluster) -> None:
+async def test_a_restarted_broker_continues_to_catch_up(cluster: Cluster) -> None:
     runtime = await started(cluster, 1, 2, 3)
     await cluster.make_topic("t", {0: [1]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1))
@@ -220,7 +220,7 @@ async def test_a_topic_is_deleted_after_its_reassignment(cluster: Cluster) -> No
     assert cluster.brokers[2].deleted == [T0]
 
 
-async def test_a_new_controller_remembers_that_a_topic_goes_after_its_reassignment(cluster: Cluster) -> None:
+async def test_a_new_controller_deletes_a_topic_after_its_reassignment(cluster: Cluster) -> None:
     first = await started(cluster, 1, 2)
     await cluster.make_topic("t", {0: [1]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1))
@@ -260,7 +260,7 @@ async def test_an_unclean_election_on_request(cluster: Cluster) -> None:
     assert getattr(outcomes[T0], "code", None) == 84
 
 
-async def test_nobody_can_be_elected_without_a_live_replica(cluster: Cluster) -> None:
+async def test_no_leader_is_elected_without_a_live_replica(cluster: Cluster) -> None:
     runtime = await started(cluster, 1, 2)
     await cluster.make_topic("t", {0: [2]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=2))

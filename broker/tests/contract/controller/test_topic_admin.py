@@ -74,7 +74,7 @@ async def test_a_topic_does_not_grow_while_it_is_reassigned(cluster: Any) -> Non
         await create_partitions(cluster.zk, "t", {1: [1]})
 
 
-async def test_a_configuration_that_was_left_over_is_replaced(cluster: Any) -> None:
+async def test_a_leftover_configuration_is_replaced(cluster: Any) -> None:
     await cluster.zk.create(layout.config_path("topics", "t"), b'{"version":1,"config":{"x":"old"}}')
     await create_topic(cluster.zk, "t", {0: [1]}, configs={"x": "new"}, topic_id=uuid4())
     assert b"new" in (await cluster.zk.get(layout.config_path("topics", "t")))[0]

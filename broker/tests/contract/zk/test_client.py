@@ -107,14 +107,14 @@ class TestZnodes:
         assert await client.exists("/a") is None
         assert await client.get_or_none("/a") is None
 
-    async def test_any_version_is_accepted_when_none_is_asked_for(self, client: ZkClient) -> None:
+    async def test_any_version_is_accepted_without_a_condition(self, client: ZkClient) -> None:
         await client.create("/a", b"0")
         await client.set("/a", b"1")
         assert (await client.set("/a", b"2", ANY_VERSION)).version == 2
         await client.delete("/a")
         assert (await client.create("/a", b"again")).stat.version == 0
 
-    async def test_a_stat_tells_who_changed_what_and_when(self, client: ZkClient) -> None:
+    async def test_a_stat_has_versions_times_and_owner(self, client: ZkClient) -> None:
         created = (await client.create("/a", b"one")).stat
         assert created.czxid == created.mzxid == created.pzxid
         assert created.ctime_ms == created.mtime_ms
@@ -139,7 +139,7 @@ class TestZnodes:
         assert (await client.get("/none"))[0] == b""
         assert (await stat_of(client, "/none")).data_length == 0
 
-    async def test_parents_are_made_only_when_told(self, client: ZkClient) -> None:
+    async def test_parents_are_created_only_on_request(self, client: ZkClient) -> None:
         with pytest.raises(NoNode):
             await client.create("/p/q/r", b"x")
         assert (await client.create("/p/q/r", b"x", make_parents=True)).path == "/p/q/r"
@@ -273,7 +273,7 @@ class TestSequentialAndEphemeral:
         assert (await client.create("/deep/", b"x", sequential=True, make_parents=True)).path == "/deep/0000000000"
         assert (await client.create("/", sequential=True)).path == "/0000000004"
 
-    async def test_a_number_that_is_taken_is_refused_under_the_path_asked_for(self, client: ZkClient) -> None:
+    async def test_an_existing_sequential_name_is_reported_with_the_requested_path(self, client: ZkClient) -> None:
         await client.create("/n_0000000001")
         with pytest.raises(NodeExists) as caught:
             await client.create("/n_", sequential=True)
@@ -424,7 +424,7 @@ class TestWatches:
         await signal.reaches(1)
         assert signal.count == 1
 
-    async def test_what_failed_or_was_only_checked_is_not_told(
+    async def test_failed_operations_and_checks_notify_no_watch(
         self, client: ZkClient, other: ZkClient, signal_of: SignalOf
     ) -> None:
         await client.create("/w")
@@ -440,7 +440,7 @@ class TestWatches:
         await data.settle()
         assert (data.count, children.count) == (0, 0)
 
-    async def test_a_transaction_is_told_once_to_each_in_the_order_of_its_operations(
+    async def test_a_transaction_notifies_each_watch_once_in_the_order_of_its_operations(
         self, client: ZkClient, other: ZkClient, signal_of: SignalOf
     ) -> None:
         await client.create("/b")
@@ -455,7 +455,7 @@ class TestWatches:
         await signal_of(client).settle()
         assert told == ["p's children", "n", "b"]
 
-    async def test_watches_of_a_session_hear_of_its_own_write_before_its_answer(self, client: ZkClient) -> None:
+    async def test_a_session_is_notified_of_its_own_write_before_the_answer(self, client: ZkClient) -> None:
         told: list[str] = []
         client.watch_data("/w", lambda: told.append("watch"))
         before = await client.create("/w")
@@ -475,7 +475,7 @@ class TestWatches:
         await signal.settle()
         assert signal.count == 0
 
-    async def test_a_callback_that_fails_harms_neither_the_write_nor_the_others(
+    async def test_a_failing_callback_affects_neither_the_write_nor_other_callbacks(
         self, client: ZkClient, signal_of: SignalOf
     ) -> None:
         signal = signal_of(client)

@@ -106,7 +106,7 @@ async def test_a_path_that_could_leave_the_chroot_is_refused_and_nothing_else_fa
     assert await client.get_or_none("/b") is None
 
 
-async def test_a_bound_on_what_is_in_flight_changes_no_answer(connect_string: str) -> None:
+async def test_a_limit_of_requests_in_flight_changes_no_answer(connect_string: str) -> None:
     client = KazooZkClient(ZkSettings(connect=connect_string, max_in_flight=3))
     await client.start()
     try:
@@ -133,7 +133,7 @@ async def test_empty_znodes_have_no_data_as_kafka_expects_of_them(client: KazooZ
     assert (await client.get("/empty"))[0] == b""
 
 
-async def test_an_expired_session_is_told_and_replaced(
+async def test_an_expired_session_is_reported_and_replaced(
     client: KazooZkClient, connect_string: str, signal_of: SignalOf
 ) -> None:
     events = Events(client)
@@ -177,7 +177,9 @@ async def test_a_connect_string_without_servers_is_refused(connect: str) -> None
         KazooZkClient(ZkSettings(connect=connect))
 
 
-async def test_no_server_is_told_within_the_connection_timeout(unused_tcp_port_factory: Callable[[], int]) -> None:
+async def test_an_unreachable_ensemble_is_reported_within_the_connection_timeout(
+    unused_tcp_port_factory: Callable[[], int],
+) -> None:
     port = unused_tcp_port_factory()
     client = KazooZkClient(ZkSettings(connect=f"127.0.0.1:{port}", connection_timeout_ms=200))
     with pytest.raises(ConnectionLost, match=f"127.0.0.1:{port}"):

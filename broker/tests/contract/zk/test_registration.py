@@ -94,7 +94,7 @@ async def test_a_broker_registers_with_its_epoch_and_updates_without_a_new_one(
     assert (stat.czxid, stat.ephemeral_owner) == (epoch, zk.session_id)
 
 
-async def test_a_second_broker_of_the_same_id_is_told(connect: Connect, clock: LateClock) -> None:
+async def test_a_second_broker_with_the_same_id_is_refused(connect: Connect, clock: LateClock) -> None:
     first, second = await connect(), await connect()
     await prepare(first)
     await BrokerRegistrar(first, clock, wait_ms=0).register(registration())
@@ -132,7 +132,7 @@ async def test_a_znode_of_an_own_former_session_is_replaced(connect: Connect, cl
     assert await registrar.register(registration(port=9093)) > old
 
 
-async def test_config_changes_are_told_once_in_order_and_only_new_ones(connect: Connect, clock: LateClock) -> None:
+async def test_config_changes_are_notified_once_in_order_and_only_new_ones(connect: Connect, clock: LateClock) -> None:
     zk, writer = await connect(), await connect()
     await prepare(zk)
     await announce_config_change(writer, "topics/before")
@@ -158,7 +158,7 @@ async def test_config_changes_are_told_once_in_order_and_only_new_ones(connect: 
     await listener.close()
 
 
-async def test_old_notices_are_cleared_away(connect: Connect, clock: LateClock) -> None:
+async def test_old_notifications_are_removed(connect: Connect, clock: LateClock) -> None:
     zk = await connect()
     await prepare(zk)
     await announce_config_change(zk, "topics/old")

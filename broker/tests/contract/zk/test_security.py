@@ -184,7 +184,7 @@ def drop_connection(client: KazooZkClient) -> None:
 
 class TestTls:
     @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
-    async def test_a_client_works_as_without(self, secured: Secured, connect: Connect, protocol: str) -> None:
+    async def test_a_client_works_as_without_tls(self, secured: Secured, connect: Connect, protocol: str) -> None:
         client = await connect(secured.by_tls(protocols=(protocol,)))
         assert client._kazoo is not None
         assert client._kazoo._connection._socket.version() == protocol
@@ -217,7 +217,7 @@ class TestTls:
         assert "certificate was rejected" in str(error)
         assert "zookeeper.ssl.truststore.location" in str(error)
 
-    async def test_the_name_must_be_right_unless_it_is_not_asked_for(self, secured: Secured, connect: Connect) -> None:
+    async def test_the_host_name_is_checked_unless_disabled(self, secured: Secured, connect: Connect) -> None:
         error = await refused(replace(secured.by_tls("127.0.0.1"), connection_timeout_ms=PATIENCE_MS))
         assert "127.0.0.1" in str(error)
         assert "zookeeper.ssl.endpoint.identification.algorithm" in str(error)
@@ -225,16 +225,16 @@ class TestTls:
         assert await client.children("/") == []
 
     @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
-    async def test_a_demanded_client_certificate_is_told(self, secured: Secured, protocol: str) -> None:
+    async def test_a_missing_client_certificate_is_reported(self, secured: Secured, protocol: str) -> None:
         settings = secured.by_tls(keystore_location=None, protocols=(protocol,))
         error = await refused(replace(settings, connection_timeout_ms=PATIENCE_MS))
         assert "zookeeper.ssl.keystore.location" in str(error)
 
-    async def test_a_port_without_tls_is_told(self, secured: Secured) -> None:
+    async def test_a_port_without_tls_is_reported(self, secured: Secured) -> None:
         settings = replace(secured.by_tls(), connect=secured.server.connect, connection_timeout_ms=PATIENCE_MS)
         assert "check that this is its port for TLS" in str(await refused(settings))
 
-    async def test_a_wrong_key_password_ends_the_start_at_once(self, secured: Secured) -> None:
+    async def test_a_wrong_key_password_fails_the_start_at_once(self, secured: Secured) -> None:
         client = KazooZkClient(secured.by_tls(keystore_password=None))
         with pytest.raises(ConfigError, match=r"zookeeper\.ssl\.keystore\.location=.*zookeeper\.ssl\.keystore\.pass"):
             await client.start()
@@ -294,7 +294,7 @@ class TestSasl:
         await client.create("/second", ephemeral=True)
         assert await acl_of(client, "/second") == mine
 
-    async def test_a_wrong_password_ends_the_start_at_once(self, secured: Secured) -> None:
+    async def test_a_wrong_password_fails_the_start_at_once(self, secured: Secured) -> None:
         error = await refused(secured.plain(sasl=("kafka", "wrong")))
         assert isinstance(error, AuthenticationFailed)
         assert "zookeeper.sasl.jaas.config" in str(error)
@@ -304,7 +304,7 @@ class TestSasl:
         assert isinstance(error, AuthenticationFailed)
         assert "SASL" in str(error)
 
-    async def test_a_refusal_later_is_outlived(self, secured: Secured, connect: Connect) -> None:
+    async def test_a_later_refusal_is_retried(self, secured: Secured, connect: Connect) -> None:
         client = await connect(secured.plain(sasl=USER))
         events = Events(client)
         kazoo = client._kazoo

@@ -47,7 +47,7 @@ def encoded(record: Record) -> tuple[bytes, bytes | None]:
     return encode_group_key(key), value
 
 
-def test_every_record_comes_out_as_it_went_in() -> None:
+def test_records_are_not_changed_by_a_round_trip() -> None:
     found = records()
     assert len(found) == 16
     assert [encoded(record) for record in found] == [(record.key, record.value) for record in found]

@@ -102,7 +102,7 @@ def test_the_same_records_are_read(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), STOPPED)
-def test_the_same_records_are_read_when_the_mark_of_the_clean_stop_is_lost(kind: str, name: str) -> None:
+def test_the_same_records_are_read_without_the_clean_shutdown_file(kind: str, name: str) -> None:
     log, _ = opened(kind, name, clean=False)
     assert records_of(log) == recorded(kind)[name]["records"]
 
@@ -114,7 +114,7 @@ def test_the_same_records_are_read_when_every_index_is_lost(kind: str, name: str
 
 
 @pytest.mark.parametrize(("kind", "name"), STOPPED)
-def test_indexes_are_taken_as_they_are(kind: str, name: str) -> None:
+def test_indexes_are_used_unchanged(kind: str, name: str) -> None:
     log, files = opened(kind, name)
     for segment in log.segments[:-1]:
         assert segment.indexes_written, f"{segment} was scanned and its indexes were rebuilt"

@@ -97,7 +97,7 @@ def test_small_files_are_kafkas_byte_for_byte() -> None:
     assert checkpoints.encode_partition_metadata(checkpoints.decode_partition_metadata(metadata, "x")) == metadata
 
 
-def test_the_snapshot_says_what_kafkas_says() -> None:
+def test_the_snapshot_has_the_content_of_kafkas() -> None:
     """The bytes are not equal, because Kafka writes producers in the order of a hash map and stores no earlier
     batches. For a producer whose last batch was a marker both store the data batch before it."""
     log, files = opened("killed", clean=False)

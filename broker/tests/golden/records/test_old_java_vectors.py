@@ -83,7 +83,7 @@ def test_java_sets_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_java_sets_are_written_alike(name: str) -> None:
+def test_java_sets_are_encoded_to_the_same_bytes(name: str) -> None:
     raw = bytes.fromhex(load(name)["bytes"])
     header = read_entry(raw)
     messages = [record[:4] for record in decode(raw)]

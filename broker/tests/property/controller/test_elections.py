@@ -55,7 +55,7 @@ def test_an_unclean_leader_only_when_there_is_no_clean_one(case: tuple[list[int]
 
 
 @given(partitions(), st.sets(brokers, max_size=3))
-def test_nobody_who_stops_leads_or_stays_in_sync(
+def test_a_stopping_broker_is_neither_leader_nor_in_sync(
     case: tuple[list[int], list[int], set[int]], shutting_down: set[int]
 ) -> None:
     assignment, isr, live = case

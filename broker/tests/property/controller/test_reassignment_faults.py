@@ -511,7 +511,7 @@ async def play(script: list[tuple[Any, ...]], last: dict[TopicPartition, tuple[i
 @example(ONLY_THE_ADDED_ONE_IN_SYNC, {U0: (3,)})
 @example(REPLACED_WITH_ONE_IN_SYNC, {})
 @example(IN_SYNC_WHEN_THE_CONTROLLER_DIES, {})
-def test_no_fault_loses_a_record_and_every_wish_arrives(
+def test_no_fault_loses_a_record_and_every_reassignment_completes(
     script: list[tuple[Any, ...]], last: dict[TopicPartition, tuple[int, ...]]
 ) -> None:
     run_virtual(play(script, last))

@@ -297,7 +297,7 @@ rounds = st.tuples(
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(800, 2500), st.sampled_from([0, 300]), st.booleans(), st.lists(rounds, min_size=1, max_size=4))
-def test_a_log_tells_what_a_dict_of_it_tells(
+def test_a_compacted_log_matches_a_dict(
     segment_bytes: int,
     interval: int,
     append_time: bool,

@@ -132,7 +132,7 @@ def test_every_truncation_is_refused(judge: Any, row: Api) -> None:
 
 
 @rows
-def test_a_false_count_costs_no_memory(judge: Any, row: Api) -> None:
+def test_a_wrong_count_allocates_no_memory(judge: Any, row: Api) -> None:
     rng = random.Random(2)
     for direction, version, schema in judge.schemas(row):
         message = judge.message(schema, rng)

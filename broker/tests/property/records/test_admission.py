@@ -176,7 +176,7 @@ def alike(draw: st.DrawFn) -> list:
 
 @settings(max_examples=200, deadline=None)
 @given(alike(), st.data())
-def test_the_looks_agree_on_records_that_are_alike(content: list, data: st.DataObject) -> None:
+def test_both_checks_agree_on_similar_records(content: list, data: st.DataObject) -> None:
     raw = produced(2, Codec.NONE, content, headers=False)
     count, section = len(content), bytearray(raw[batch.HEADER_SIZE :])
     assert survey(section, count).number == count
@@ -199,7 +199,7 @@ def test_the_looks_agree_on_records_that_are_alike(content: list, data: st.DataO
 
 @settings(max_examples=300, deadline=None)
 @given(contents, contents, st.booleans(), st.data())
-def test_a_record_that_looks_plain_is_sound(
+def test_a_record_that_passes_the_quick_check_is_valid(
     key: bytes | None, value: bytes | None, headers: bool, data: st.DataObject
 ) -> None:
     raw = produced(2, Codec.NONE, [(NOW_MS, key, value)], headers=headers)
@@ -244,7 +244,7 @@ def outcome(raw: bytes, rules: AppendRules) -> tuple[object, ...]:
     st.sampled_from(TimestampType),
     st.sampled_from([-1, 0, 7]),
 )
-def test_a_usual_batch_is_told_what_any_other_is(
+def test_the_fast_check_agrees_with_the_full_check(
     content: list,
     headers: bool,
     damage: tuple[int, bytes] | None,

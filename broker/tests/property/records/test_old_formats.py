@@ -114,7 +114,7 @@ def test_down_keeps_what_an_old_format_can_hold(raw: bytes, magic: int, skipped:
 
 @unhurried
 @given(st.lists(st.one_of(sets(), batches()), max_size=4), st.data())
-def test_columns_say_what_records_say(parts: list[bytes], data: st.DataObject) -> None:
+def test_columns_agree_with_records(parts: list[bytes], data: st.DataObject) -> None:
     raw = b"".join(parts)
     records = decode(raw)
     start = data.draw(st.sampled_from([0, *(record.offset for record in records)]))

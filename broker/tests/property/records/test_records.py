@@ -82,7 +82,7 @@ def by_column(decoded: columns.Columns) -> list[Record]:
 
 @unhurried
 @given(record_sets(), st.data())
-def test_columns_say_what_records_say(raw: bytes, data: st.DataObject) -> None:
+def test_columns_agree_with_records(raw: bytes, data: st.DataObject) -> None:
     records = by_record(raw)
     unpacked = list(columns.unpack(raw, limit=LIMIT))
     assert by_column(columns.decode(unpacked, with_headers=True)) == records

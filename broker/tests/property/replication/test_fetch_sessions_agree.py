@@ -113,7 +113,9 @@ class Pair:
 
 
 @given(steps=STEPS, slots=st.sampled_from([1, 0]))
-def test_the_leader_reads_what_the_follower_wants_and_tells_everybody(steps: list[tuple[str, int]], slots: int) -> None:
+def test_the_leader_reads_the_followers_partitions_and_sends_offsets_to_all(
+    steps: list[tuple[str, int]], slots: int
+) -> None:
     """A response counts only for the `Followed` of its request: a newer one has not received offsets yet."""
     pair = Pair(slots)
     followed = pair.followed

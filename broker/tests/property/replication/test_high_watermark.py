@@ -51,7 +51,9 @@ def reign(epoch: int, isr: tuple[int, ...], partition_epoch: int) -> LeaderAndIs
 
 
 @given(steps=STEPS)
-def test_the_mark_never_falls_and_never_passes_a_member_of_the_maximal_set(steps: list[tuple[str, int, int]]) -> None:
+def test_the_high_watermark_never_falls_and_never_passes_a_member_of_the_maximal_isr(
+    steps: list[tuple[str, int, int]],
+) -> None:
     log = Log()
     partition = Partition(TopicPartition("t", 0), log, local_id=1, lag_max_ms=1000.0)
     partition.become_leader(reign(1, REPLICAS, 1), now_ms=0.0)

@@ -244,7 +244,7 @@ def test_an_idle_session_reads_nothing(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-def test_a_log_start_that_moved_is_told_though_nobody_announced_it(tmp_path: Path) -> None:
+def test_a_changed_log_start_is_returned_although_it_wakes_no_entry(tmp_path: Path) -> None:
     async def main() -> None:
         clock = VirtualClock()
         cluster = MemoryCluster(tmp_path, clock)

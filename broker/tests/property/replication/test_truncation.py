@@ -129,6 +129,6 @@ LED_WITHOUT_A_RECORD: Final = [("append", 3), ("elect silently", 2), ("elect", 1
 @settings(max_examples=30, deadline=None)
 @example(steps=LED_WITHOUT_A_RECORD, count=2, version=17)
 @given(steps=STEPS, count=st.sampled_from([2, 3]), version=st.sampled_from([17, 12, 11]))
-def test_followers_are_cut_exactly_where_they_part(steps: list[tuple[str, int]], count: int, version: int) -> None:
+def test_followers_truncate_exactly_where_they_diverge(steps: list[tuple[str, int]], count: int, version: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run_virtual(play(steps, count, version, Path(directory)))

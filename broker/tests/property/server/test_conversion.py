@@ -46,7 +46,7 @@ def written(parts: list[tuple[int, list[bytes], Codec]]) -> bytes:
 
 
 @given(logs, st.integers(0, 1), st.integers(0, 300))
-def test_newer_entries_are_found_and_gone_after_a_conversion(
+def test_newer_formats_are_detected_and_removed_by_a_conversion(
     parts: list[tuple[int, list[bytes], Codec]], magic: int, cut: int
 ) -> None:
     data = written(parts)
@@ -63,6 +63,6 @@ def test_newer_entries_are_found_and_gone_after_a_conversion(
 
 
 @given(st.binary(max_size=200), st.integers(0, 1))
-def test_any_bytes_are_looked_at_without_harm(data: bytes, magic: int) -> None:
+def test_the_quick_check_handles_any_bytes(data: bytes, magic: int) -> None:
     assert holds_newer(data, magic) in (True, False)
     assert not holds_newer(data[:16], magic)

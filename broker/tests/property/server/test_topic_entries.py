@@ -45,7 +45,7 @@ steps = st.lists(st.tuples(brokers, partitions, st.sampled_from(FORMS), st.boole
 
 
 @given(steps)
-def test_a_kept_answer_is_the_one_that_would_be_made_now(
+def test_a_cached_entry_equals_a_new_one(
     history: list[
         tuple[list[AnnouncedBroker], list[tuple[TopicPartition, UUID, PartitionMetadata]], TopicEntryForm, bool]
     ],

@@ -74,7 +74,9 @@ def test_states(partition: TopicPartition, state: PartitionState) -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()), st.sets(partitions, max_size=5), ids, st.integers(0, 2**62))
-def test_the_rest(config: dict[str, str], wanted: set[TopicPartition], broker: int, first: int) -> None:
+def test_the_last_stage_is_reported(
+    config: dict[str, str], wanted: set[TopicPartition], broker: int, first: int
+) -> None:
     assert layout.decode_config("/c", layout.encode_config(config)) == config
     assert layout.decode_partitions("/p", layout.encode_partitions(wanted)) == wanted
     targets = dict.fromkeys(wanted, (broker,))
@@ -99,7 +101,7 @@ hostile = st.binary(max_size=40) | st.dictionaries(st.sampled_from(KEYS), json_v
 
 
 @given(hostile)
-def test_hostile_content_is_only_complained_about(data: bytes) -> None:
+def test_invalid_content_only_causes_warnings(data: bytes) -> None:
     for decode in (
         layout.ClusterId.decode,
         lambda data: BrokerRegistration.decode(1, data),

@@ -39,7 +39,7 @@ def _digest(*parts: bytes) -> bytes:
 
 
 @given(NAMES, st.text(st.characters(codec="utf-8"), max_size=20), NAMES, st.from_regex(r"\A[!#-\[\]-~]{1,20}\Z"))
-def test_a_server_that_knows_the_password_is_satisfied(user: str, password: str, realm: str, nonce: str) -> None:
+def test_a_server_with_the_password_accepts_the_response(user: str, password: str, realm: str, nonce: str) -> None:
     login = DigestLogin(user, password, "mine")
     response = login.respond(f'realm="{_escaped(realm)}",nonce="{nonce}",charset=utf-8,algorithm=md5-sess'.encode())
     text = response.decode()

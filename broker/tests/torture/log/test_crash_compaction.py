@@ -220,7 +220,7 @@ def test_what_was_synced_survives_every_crash(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_recovery_that_is_cut_can_be_run_again(seed: int) -> None:
+def test_an_interrupted_recovery_can_be_repeated(seed: int) -> None:
     """Test every third crash of the run, and each crash during its recovery."""
     for operations in range(seed % 3, LENGTH, 3):
         cut = 0

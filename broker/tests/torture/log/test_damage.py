@@ -213,7 +213,7 @@ def test_a_damaged_file_never_gives_wrong_records(kind: str, damage: Callable[[b
             assert kind == "partition.metadata"
 
 
-def test_verify_tells_of_a_flipped_bit(tmp_path: Path) -> None:
+def test_verify_reports_a_flipped_bit(tmp_path: Path) -> None:
     """Damage in a sealed, flushed segment, which no start checks."""
     for path, content in WRITTEN.content(LOG).items():
         (tmp_path / "t-0").mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ from odradek_testkit.torture.killing import KillLoop
 KILLS = 5
 
 
-def test_a_killed_process_leaves_all_that_it_told_of(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_all_acknowledged_records(tmp_path: Path) -> None:
     loop = KillLoop(str(tmp_path), Random(4))
     for _ in range(KILLS):
         loop.once()

@@ -118,7 +118,7 @@ def test_replicas_to_throttle_are_partitions_with_brokers(value: str) -> None:
         TopicConfig.of(parse(), {"follower.replication.throttled.replicas": value})
 
 
-def test_dynamic_settings_go_over_those_of_the_file() -> None:
+def test_dynamic_settings_override_those_of_the_file() -> None:
     static = parse(log_retention_hours="2", message_max_bytes="1000")
     changed = static.with_dynamic({"log.retention.ms": "5", "min.insync.replicas": "2"})
     assert (changed.retention_ms, changed.min_insync_replicas, changed.message_max_bytes) == (5, 2, 1000)

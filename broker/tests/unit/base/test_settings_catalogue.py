@@ -99,7 +99,7 @@ def test_every_default_reads_back(setting: Setting) -> None:
         ("zookeeper.metadata.migration.enable", "true", "ZooKeeper"),
     ],
 )
-def test_what_must_not_be_missed_without_notice_keeps_the_broker_from_starting(key: str, value: str, hint: str) -> None:
+def test_settings_that_must_not_be_ignored_prevent_the_start(key: str, value: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.parse({**NEEDED, key: value})
     assert f"{key}={value} is not supported: " in str(caught.value)
@@ -119,7 +119,7 @@ def test_what_must_not_be_missed_without_notice_keeps_the_broker_from_starting(k
         ("zookeeper.metadata.migration.enable", "false"),
     ],
 )
-def test_their_defaults_have_no_effect_and_are_accepted(key: str, value: str) -> None:
+def test_defaults_of_rejected_settings_are_accepted(key: str, value: str) -> None:
     _, warnings = BrokerConfig.parse({**NEEDED, key: value})
     assert [warning.partition(" ")[0] for warning in warnings] == [key]
 

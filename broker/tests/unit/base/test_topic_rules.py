@@ -36,7 +36,7 @@ def test_names_that_are_one_metric() -> None:
     assert colliding_topic("a.b", ["a.b", "ab"]) is None
 
 
-def test_without_racks_leaders_go_round_and_followers_shift() -> None:
+def test_without_racks_leaders_are_round_robin_and_followers_shifted() -> None:
     brokers = dict.fromkeys(range(5))
     assert assign_replicas(brokers, 10, 3, start_index=0, shift=0) == {
         0: [0, 1, 2],
@@ -52,7 +52,7 @@ def test_without_racks_leaders_go_round_and_followers_shift() -> None:
     }
 
 
-def test_with_racks_every_partition_is_spread_over_them() -> None:
+def test_with_racks_every_partition_is_spread_over_the_racks() -> None:
     # The example in Kafka's documentation of the algorithm.
     racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
     assert rack_alternated(racks) == [0, 3, 1, 5, 4, 2]
@@ -67,7 +67,7 @@ def test_with_racks_every_partition_is_spread_over_them() -> None:
     }
 
 
-def test_growth_goes_on_where_the_topic_stopped() -> None:
+def test_new_partitions_continue_the_assignment() -> None:
     brokers = dict.fromkeys(range(3))
     whole = assign_replicas(brokers, 6, 2, start_index=1, shift=1)
     grown = assign_replicas(brokers, 2, 2, start_index=1, shift=1, existing={n: whole[n] for n in range(4)})

@@ -56,7 +56,7 @@ async def test_a_process_is_used_again(workers: ProcessWorkers) -> None:
     assert workers.running == 1
 
 
-async def test_room_for_more_processes() -> None:
+async def test_the_number_of_processes_can_be_raised() -> None:
     workers = ProcessWorkers(1)
     try:
         workers.grow(3)
@@ -95,7 +95,7 @@ async def test_what_can_not_be_pickled_there_is_an_error_here(workers: ProcessWo
     assert await workers.run(operator.add, 1, 1) == 2
 
 
-async def test_a_dead_process_is_told_counted_and_replaced(workers: ProcessWorkers) -> None:
+async def test_a_dead_process_is_reported_counted_and_replaced(workers: ProcessWorkers) -> None:
     first = await workers.run(os.getpid)
     with pytest.raises(WorkerDiedError):
         await workers.run(os._exit, 3)
@@ -122,7 +122,7 @@ async def test_an_idle_process_ends() -> None:
     assert workers.deaths == 0
 
 
-async def test_a_cancelled_call_lets_the_function_end_unheard(workers: ProcessWorkers, tmp_path: Path) -> None:
+async def test_a_cancelled_call_lets_the_function_end_without_a_result(workers: ProcessWorkers, tmp_path: Path) -> None:
     process = await workers.run(os.getpid)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -158,7 +158,7 @@ async def test_signals_of_the_group_are_not_for_the_worker(workers: ProcessWorke
     assert await workers.run(os.getpid) == process
 
 
-async def test_workers_are_nice_when_told_so() -> None:
+async def test_workers_have_the_requested_niceness() -> None:
     workers = ProcessWorkers(1, niceness=7)
     assert await workers.run(os.getpriority, os.PRIO_PROCESS, 0) == min(os.getpriority(os.PRIO_PROCESS, 0) + 7, 19)
     await workers.close()

@@ -38,7 +38,7 @@ def produced(magic: int, codec: Codec, count: int = 3) -> memoryview:
 @pytest.mark.parametrize("kept", [0, 1, 2])
 @pytest.mark.parametrize("came", [0, 1, 2])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_offsets_go_on_whatever_comes(came: int, kept: int, codec: Codec) -> None:
+def test_offsets_continue_over_all_formats(came: int, kept: int, codec: Codec) -> None:
     log = open_log(MemoryFiles(), ManualClock(), config=config(kept))
     log.append_as_leader(produced(2, Codec.NONE, 2), leader_epoch=4)
     info = log.append_as_leader(produced(came, codec), leader_epoch=4, any_format=True)
@@ -59,7 +59,7 @@ def test_offsets_go_on_whatever_comes(came: int, kept: int, codec: Codec) -> Non
 
 
 @pytest.mark.parametrize(("kept", "time"), [(0, -1), (1, TIME_MS), (2, TIME_MS)])
-def test_log_append_time_is_told_and_kept(kept: int, time: int) -> None:
+def test_log_append_time_is_returned_and_stored(kept: int, time: int) -> None:
     clock = ManualClock()
     log = open_log(MemoryFiles(), clock, config=config(kept, message_timestamp_type="LogAppendTime"))
     info = log.append_as_leader(produced(1, Codec.GZIP), leader_epoch=4, any_format=True)

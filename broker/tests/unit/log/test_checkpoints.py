@@ -38,17 +38,17 @@ def test_an_epoch_checkpoint_is_kafkas() -> None:
         b"\xff\n0\n",
     ],
 )
-def test_a_malformed_checkpoint_is_told_whole(content: bytes) -> None:
+def test_a_malformed_checkpoint_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedCheckpointError, match="/d/checkpoint"):
         checkpoints.decode_offsets(content, "/d/checkpoint")
 
 
-def test_a_file_that_kafka_has_made_and_not_written_to_has_no_entries() -> None:
+def test_an_empty_file_of_kafka_has_no_entries() -> None:
     assert checkpoints.decode_offsets(b"", "x") == {}
     assert checkpoints.decode_epochs(b"", "x") == []
 
 
-def test_a_malformed_epoch_line_is_told() -> None:
+def test_a_malformed_epoch_line_is_refused() -> None:
     with pytest.raises(MalformedCheckpointError, match="1 2 3"):
         checkpoints.decode_epochs(b"0\n1\n1 2 3\n", "x")
 
@@ -71,7 +71,7 @@ def test_meta_properties_of_this_broker_are_accepted() -> None:
         (b"version=1\nnode.id=2\ncluster.id=5ZT0HXTvQUmXCYpMDCWYqw\n", "version 1"),
     ],
 )
-def test_meta_properties_of_another_are_refused_in_a_sentence(content: bytes, sentence: str) -> None:
+def test_meta_properties_of_another_broker_are_refused(content: bytes, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         MetaProperties.check(content, "/data/meta.properties", OURS)
 
@@ -86,6 +86,6 @@ def test_partition_metadata_is_kafkas() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"version: 1\ntopic_id: c8gkMQTYTGmqnZwbJNvjrg\n", b"version: 0\ntopic_id: c8\n"]
 )
-def test_malformed_partition_metadata_is_told(content: bytes) -> None:
+def test_malformed_partition_metadata_is_refused(content: bytes) -> None:
     with pytest.raises(MalformedCheckpointError):
         checkpoints.decode_partition_metadata(content, "x")

@@ -140,7 +140,7 @@ def test_a_stop_waits_for_what_threads_have_begun(files: MemoryFiles, clean: boo
     run(main())
 
 
-def test_the_clean_mark_needs_a_clean_stop(files: MemoryFiles) -> None:
+def test_only_a_clean_stop_writes_the_clean_shutdown_file(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await Broker(files).start()
         await logs.close(clean=False)
@@ -168,7 +168,7 @@ def test_topic_ids_tell_topics_of_one_name_apart(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_later(files: MemoryFiles) -> None:
+def test_a_log_is_deleted_at_once_and_its_files_later(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await Broker(files).start()
         log = make(logs, A0)
@@ -203,7 +203,7 @@ def test_what_was_deleted_before_a_stop_is_removed_at_the_start(files: MemoryFil
     run(main())
 
 
-def test_another_brokers_directory_is_refused_and_all_locks_are_given_back(files: MemoryFiles) -> None:
+def test_the_directory_of_another_broker_is_refused_and_all_locks_are_released(files: MemoryFiles) -> None:
     async def main() -> None:
         files.make_directories("/disk2")
         files.write_atomically("/disk2/meta.properties", b"version=0\nbroker.id=9\n")
@@ -279,7 +279,7 @@ def test_a_start_without_a_working_directory_is_refused(files: MemoryFiles) -> N
     run(main())
 
 
-def test_a_start_goes_on_without_a_broken_directory(files: MemoryFiles) -> None:
+def test_a_start_continues_without_a_failed_directory(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await Broker(files).start()
         for partition in (A0, A1):
@@ -417,7 +417,7 @@ def test_a_checkpoint_that_comes_late_does_not_undo_one_that_was_written_at_once
     assert run_virtual(cut()).split()[-1] == b"4"
 
 
-def test_a_log_that_is_made_again_does_not_inherit_a_log_start(files: MemoryFiles) -> None:
+def test_a_recreated_log_does_not_inherit_a_log_start(files: MemoryFiles) -> None:
     """The durable records of the new log end below the log start of the deleted one, and must not be lost."""
 
     async def replace_log() -> MemoryFiles:

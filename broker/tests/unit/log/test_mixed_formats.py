@@ -97,7 +97,7 @@ def test_truncation_takes_a_wrapper_as_a_whole(
 
 
 @pytest.mark.parametrize("offset", [5, 6])
-def test_a_cut_into_a_wrapper_that_begins_below_its_segment(
+def test_truncation_within_a_wrapper_that_begins_below_its_segment(
     files: MemoryFiles, clock: ManualClock, offset: int
 ) -> None:
     """The log of a follower whose leader's log begins within a wrapper begins and ends at the same offsets."""
@@ -114,7 +114,7 @@ def test_a_cut_into_a_wrapper_that_begins_below_its_segment(
     assert (again.log_start_offset, again.log_end_offset, records(again)) == (3, 4, {3: b"new"})
 
 
-def test_a_wrapper_that_cannot_be_unpacked_is_cut_as_well(files: MemoryFiles, clock: ManualClock) -> None:
+def test_an_unreadable_wrapper_is_truncated_as_well(files: MemoryFiles, clock: ManualClock) -> None:
     log = mixed(files, clock)
     begin = log.active_segment.locate(3)
     assert begin is not None
@@ -192,7 +192,7 @@ def test_segments_without_times_are_trusted_after_a_clean_stop(files: MemoryFile
 
 
 @pytest.mark.parametrize("cut", [1, 10, 15, 16, 17, 25])
-def test_an_entry_that_a_fetch_cut_is_left_out(cut: int) -> None:
+def test_an_entry_that_a_fetch_truncated_is_ignored(cut: int) -> None:
     whole = bytes(old_set(b"a", magic=0)) + bytes(old_set(b"b", magic=1, base_offset=1))
     assert whole_batches(whole) == len(whole)
     assert whole_batches(whole + bytes(batch(b"c", base_offset=2))[:cut]) == len(whole)

@@ -118,7 +118,7 @@ def test_a_repeated_batch_gets_its_old_offsets_and_is_not_written(log: Partition
     assert [producer.last_sequence for producer in log.active_producers()] == [3]
 
 
-def test_a_failed_write_is_undone_and_the_log_goes_on(
+def test_a_failed_write_is_undone_and_the_log_continues(
     log: PartitionLog, files: MemoryFiles, host: RecordingHost
 ) -> None:
     append(log, b"kept")
@@ -175,7 +175,7 @@ def test_flush_by_messages(files: MemoryFiles, clock: ManualClock) -> None:
 # Append as follower
 
 
-def test_a_follower_keeps_offsets_and_epochs_and_leaves_a_cut_batch_out(log: PartitionLog) -> None:
+def test_a_follower_keeps_offsets_and_epochs_and_ignores_a_truncated_batch(log: PartitionLog) -> None:
     whole = bytes(batch(b"a", b"b", base_offset=0, leader_epoch=1)) + bytes(batch(b"c", base_offset=2, leader_epoch=4))
     info = log.append_as_follower(memoryview(whole + bytes(batch(b"d", base_offset=3))[:-1]))
     assert (info.first_offset, info.last_offset, info.leader_epoch, info.size_bytes) == (0, 2, 4, len(whole))
@@ -247,7 +247,7 @@ def test_a_read_stops_below_the_given_offset(files: MemoryFiles, clock: ManualCl
         assert log.read(12, max_bytes=ALL, max_offset=end).length == 0
 
 
-def test_a_batch_that_straddles_the_bound_is_left_out(log: PartitionLog) -> None:
+def test_a_batch_across_the_limit_is_omitted(log: PartitionLog) -> None:
     append(log, b"a")
     append(log, b"b", b"c")
     assert [offset for offset, _ in read_all(log, 0, 2)] == [0]
@@ -403,7 +403,7 @@ def test_truncation_drops_whole_batches(files: MemoryFiles, clock: ManualClock, 
     assert read_all(log)[-1] == (end, b"new")
 
 
-def test_truncation_lowers_the_recovery_point_and_asks_for_checkpoints(log: PartitionLog, host: RecordingHost) -> None:
+def test_truncation_lowers_the_recovery_point_and_requests_checkpoints(log: PartitionLog, host: RecordingHost) -> None:
     append(log, b"a")
     append(log, b"b")
     log.flush()
@@ -415,7 +415,7 @@ def test_truncation_lowers_the_recovery_point_and_asks_for_checkpoints(log: Part
     assert host.checkpoints == 1
 
 
-def test_truncation_takes_producers_back(files: MemoryFiles, clock: ManualClock) -> None:
+def test_truncation_restores_earlier_producer_state(files: MemoryFiles, clock: ManualClock) -> None:
     log = open_log(files, clock, config=small_segments(segment_bytes=250))
     for sequence in range(8):
         records = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
@@ -496,7 +496,7 @@ def test_old_segments_go_and_the_log_start_follows(files: MemoryFiles, clock: Ma
     assert not [name for name in files.list(DIRECTORY) if name.startswith("00000000000000000000")]
 
 
-def test_when_everything_is_old_the_log_rolls_and_goes_on(
+def test_when_all_records_are_expired_the_log_rolls_and_continues(
     files: MemoryFiles, clock: ManualClock, host: RecordingHost
 ) -> None:
     log = expiring(files, clock, host, retention_ms=1000)
@@ -536,7 +536,9 @@ def test_a_reader_keeps_a_removed_segments_bytes(files: MemoryFiles, clock: Manu
 # Flush and close
 
 
-def test_a_flush_that_was_overtaken_by_a_truncation_proves_nothing(log: PartitionLog, files: MemoryFiles) -> None:
+def test_a_flush_that_began_before_a_truncation_does_not_raise_the_recovery_point(
+    log: PartitionLog, files: MemoryFiles
+) -> None:
     append(log, b"a")
     append(log, b"b")
     ticket = log.begin_flush()
@@ -549,7 +551,7 @@ def test_a_flush_that_was_overtaken_by_a_truncation_proves_nothing(log: Partitio
     assert log.recovery_point == 0
 
 
-def test_a_flush_covers_what_was_there_when_it_began(log: PartitionLog, files: MemoryFiles) -> None:
+def test_a_flush_covers_the_batches_before_its_start(log: PartitionLog, files: MemoryFiles) -> None:
     append(log, b"a")
     ticket = log.begin_flush()
     assert ticket is not None

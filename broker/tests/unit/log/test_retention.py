@@ -25,7 +25,7 @@ def expired(
     return expired_segments(segments, rules, NOW_MS)
 
 
-def test_without_bounds_nothing_goes() -> None:
+def test_without_limits_nothing_is_removed() -> None:
     assert expired().total == 0
 
 
@@ -40,7 +40,7 @@ def test_a_young_segment_protects_older_looking_ones_behind_it() -> None:
 
 
 @pytest.mark.parametrize(("retention_bytes", "count"), [(300, 0), (201, 0), (200, 1), (101, 1), (100, 2), (0, 3)])
-def test_by_size_no_more_than_the_excess_goes(retention_bytes: int, count: int) -> None:
+def test_by_size_only_the_excess_is_removed(retention_bytes: int, count: int) -> None:
     assert expired(retention_bytes=retention_bytes) == Expired(0, count, 0)
 
 

@@ -35,7 +35,7 @@ def offsets(log: PartitionLog) -> list[int]:
 # Preallocation
 
 
-def test_a_segment_takes_its_room_at_once_and_gives_back_the_rest(files: MemoryFiles, clock: ManualClock) -> None:
+def test_a_segment_is_preallocated_and_trimmed_when_sealed(files: MemoryFiles, clock: ManualClock) -> None:
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 3)
     first, active = log.segments
@@ -49,7 +49,7 @@ def test_a_segment_takes_its_room_at_once_and_gives_back_the_rest(files: MemoryF
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_crash_leaves_zeros_that_are_cut(files: MemoryFiles, clock: ManualClock, clean: bool) -> None:
+def test_zeros_after_a_crash_are_truncated(files: MemoryFiles, clock: ManualClock, clean: bool) -> None:
     """As after a failed clean stop, which left the clean-shutdown file and incomplete indexes."""
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 3)
@@ -73,7 +73,7 @@ def test_zeros_behind_a_sealed_segment_take_nothing_after_it(files: MemoryFiles,
     assert files.size(path(0)) == size
 
 
-def test_the_cut_of_a_sealed_segment_is_durable_before_its_indexes_are_valid(
+def test_the_trim_of_a_sealed_segment_is_durable_before_its_indexes_are_valid(
     files: MemoryFiles, clock: ManualClock
 ) -> None:
     log = open_log(files, clock, config=PREALLOCATED)
@@ -100,7 +100,7 @@ def test_zeros_instead_of_batches_are_a_loss(files: MemoryFiles, clock: ManualCl
     assert not files.exists(path(2))
 
 
-def test_no_room_for_a_segment_refuses_the_append_alone(
+def test_a_full_disk_at_a_roll_refuses_only_the_append(
     files: MemoryFiles, clock: ManualClock, host: RecordingHost
 ) -> None:
     log = open_log(files, clock, host=host, config=PREALLOCATED)
@@ -114,7 +114,7 @@ def test_no_room_for_a_segment_refuses_the_append_alone(
     assert offsets(log) == [0, 1, 2]
 
 
-def test_truncation_and_failed_writes_give_up_the_room(files: MemoryFiles, clock: ManualClock) -> None:
+def test_truncation_and_failed_writes_drop_the_preallocated_space(files: MemoryFiles, clock: ManualClock) -> None:
     log = open_log(files, clock, config=PREALLOCATED)
     append(log, 2)
     log.truncate_to(1)
@@ -209,7 +209,7 @@ def test_an_empty_log_takes_a_batch_in_which_the_leaders_log_begins(files: Memor
 # Truncation above the end
 
 
-def test_an_epoch_without_a_record_goes_with_a_truncation_to_the_end(files: MemoryFiles, clock: ManualClock) -> None:
+def test_truncation_to_the_log_end_removes_an_epoch_without_records(files: MemoryFiles, clock: ManualClock) -> None:
     log = open_log(files, clock)
     append(log, 2)
     log.assign_epoch_start(7, 2)
@@ -220,9 +220,7 @@ def test_an_epoch_without_a_record_goes_with_a_truncation_to_the_end(files: Memo
 # Moves
 
 
-def test_a_copy_stands_in_for_the_log_that_it_was_made_from(
-    files: MemoryFiles, clock: ManualClock, host: RecordingHost
-) -> None:
+def test_a_copy_replaces_the_original_log(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:
     current = open_log(files, clock, host=host, config=small_segments(segment_bytes=150))
     for sequence in range(5):
         records = batch(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence, timestamp_ms=T0)
@@ -256,7 +254,7 @@ def test_a_copy_stands_in_for_the_log_that_it_was_made_from(
 # DirectorySpace
 
 
-def test_no_append_while_the_host_has_no_room(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:
+def test_no_append_while_the_disk_is_nearly_full(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:
     log = open_log(files, clock, host=host)
     host.refusal = KafkaStorageError("little is free")
     with pytest.raises(KafkaStorageError, match="little"):

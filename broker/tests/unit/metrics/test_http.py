@@ -101,7 +101,7 @@ async def test_probes(served: tuple[HttpServer, Probes]) -> None:
     assert await get(server, "/readyz?verbose") == (200, "ready\n")
 
 
-async def test_metrics_in_the_format_that_is_asked_for(served: tuple[HttpServer, Probes]) -> None:
+async def test_metrics_in_the_requested_format(served: tuple[HttpServer, Probes]) -> None:
     status, body = await get(served[0], "/metrics")
     assert status == 200
     assert "seen_total 1.0" in body
@@ -109,7 +109,7 @@ async def test_metrics_in_the_format_that_is_asked_for(served: tuple[HttpServer,
     assert (await get(served[0], "/metrics", Accept="application/openmetrics-text"))[1].endswith("# EOF\n")
 
 
-async def test_unknown_path_tells_the_known_ones(served: tuple[HttpServer, Probes]) -> None:
+async def test_an_unknown_path_lists_the_known_ones(served: tuple[HttpServer, Probes]) -> None:
     status, body = await get(served[0], "/")
     assert status == 404
     assert "/metrics, /never, /readyz" in body
@@ -121,7 +121,7 @@ async def test_an_answer_may_be_awaited(served: tuple[HttpServer, Probes]) -> No
     assert json.loads(body) == {"query": "a=1"}
 
 
-async def test_a_failing_answer_tells_nothing_of_itself(served: tuple[HttpServer, Probes]) -> None:
+async def test_an_internal_error_is_not_exposed(served: tuple[HttpServer, Probes]) -> None:
     status, body = await get(served[0], "/broken")
     assert status == 500
     assert "secret" not in body
@@ -132,16 +132,14 @@ async def test_head_has_no_body_and_other_methods_are_refused(served: tuple[Http
     assert (await get(served[0], "/metrics", "POST"))[0] == 405
 
 
-async def test_a_loop_that_does_not_answer_is_told(
-    served: tuple[HttpServer, Probes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_blocked_loop_is_reported(served: tuple[HttpServer, Probes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOP_ANSWER_SECONDS", 0.05)
     status, body = await get(served[0], "/never")
     assert status == 503
     assert "has not answered" in body
 
 
-async def test_endless_header_is_cut_off(served: tuple[HttpServer, Probes]) -> None:
+async def test_an_endless_header_is_refused(served: tuple[HttpServer, Probes]) -> None:
     answer = await raw(served[0], b"GET / HTTP/1.1\r\nX: " + b"y" * module.MAX_REQUEST_BYTES)
     assert answer.startswith(b"HTTP/1.1 431 ")
 
@@ -182,7 +180,7 @@ async def test_too_many_connections_are_closed_and_places_come_back(
             continue
 
 
-async def test_port_in_use_is_told(served: tuple[HttpServer, Probes]) -> None:
+async def test_a_port_in_use_is_reported(served: tuple[HttpServer, Probes]) -> None:
     second = make(served[1], served[0].port)
     with pytest.raises(ConfigError, match=r"metrics\.port"):
         second.start()
@@ -211,7 +209,7 @@ def test_requests_are_read(head: bytes, expected: tuple[str, HttpRequest]) -> No
         (b"DELETE / HTTP/1.1\r\n\r\n", 405),
     ],
 )
-def test_what_is_no_request_is_refused(head: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(head: bytes, status: int) -> None:
     with pytest.raises(module._BadRequestError) as caught:
         parse_request(head)
     assert caught.value.status == status

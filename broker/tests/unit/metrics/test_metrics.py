@@ -131,7 +131,7 @@ def test_a_summary_is_not_provided_as_a_gauge(collector: BrokerCollector) -> Non
         collector.provide_summary("kafka_server_replicamanager_leadercount", list)
 
 
-def test_every_series_says_what_it_means() -> None:
+def test_every_series_has_a_description() -> None:
     for series in SERIES.values():
         assert series.help.endswith(".")
         assert (series.kind is SeriesType.COUNTER) == series.name.endswith("_total")

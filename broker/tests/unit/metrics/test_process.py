@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from odradek.metrics.process import ProcessSeries
 
 
-def test_tells_memory_threads_and_collections_of_this_process() -> None:
+def test_reports_memory_threads_and_collections_of_this_process() -> None:
     hooks = len(gc.callbacks)
     series = ProcessSeries()
     registry = CollectorRegistry()

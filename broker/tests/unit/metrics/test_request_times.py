@@ -186,7 +186,7 @@ def test_an_answer_waits_for_those_before_it(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_peer_that_does_not_read_makes_for_a_long_sending(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_prolongs_the_send_time(tmp_path: Path) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         peer = server.connect()

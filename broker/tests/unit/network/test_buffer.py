@@ -79,7 +79,7 @@ def test_a_busy_connection_reads_more_at_once() -> None:
     assert INITIAL_BYTES < buffer.capacity <= BUSY_BYTES
 
 
-def test_much_memory_goes_at_once_and_little_when_it_was_not_needed_for_a_while() -> None:
+def test_large_buffers_are_freed_at_once_and_small_ones_when_unused() -> None:
     buffer = FrameBuffer(100 << 20)
     fill(buffer, framed(bytes(KEPT_BYTES + 1)))
     assert buffer.next_frame() is not None
@@ -93,7 +93,7 @@ def test_much_memory_goes_at_once_and_little_when_it_was_not_needed_for_a_while(
     assert buffer.capacity == INITIAL_BYTES
 
 
-def test_shrinking_spares_bytes_that_wait() -> None:
+def test_shrinking_keeps_buffered_bytes() -> None:
     buffer = FrameBuffer(100 << 20)
     fill(buffer, framed(bytes(30_000))[:20_000])
     buffer.shrink()

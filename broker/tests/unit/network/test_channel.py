@@ -76,7 +76,7 @@ def heartbeat_response(request: Request) -> None:
     request.respond([encode_response(request.api_key, request.api_version, request.correlation_id, {"error_code": 27})])
 
 
-async def test_ask_returns_the_entity(kit: Any) -> None:
+async def test_request_returns_the_message(kit: Any) -> None:
     async with broker(kit, heartbeat_response) as peer, opened(peer) as channel:
         message = {"group_id": "g", "generation_id": 1, "member_id": "m"}
         for version in range(5):
@@ -203,7 +203,7 @@ async def test_a_cancelled_call_leaves_the_channel_usable(kit: Any) -> None:
         assert channel.in_flight == 0
 
 
-async def test_a_call_cancelled_while_it_waits_takes_no_place(kit: Any) -> None:
+async def test_a_call_cancelled_while_it_waits_takes_no_slot(kit: Any) -> None:
     async with broker(kit) as peer, opened(peer, limits=ChannelLimits(max_in_flight=1)) as channel:
         first = asyncio.create_task(channel.call(sending(kit)))
         await peer.received(1)
@@ -221,7 +221,7 @@ async def test_a_call_cancelled_while_it_waits_takes_no_place(kit: Any) -> None:
         await third
 
 
-async def test_a_call_cancelled_while_the_peer_does_not_read_takes_no_place(kit: Any) -> None:
+async def test_a_call_cancelled_while_the_peer_does_not_read_takes_no_slot(kit: Any) -> None:
     async with broker(kit, respond) as peer, opened(peer, limits=ChannelLimits(max_in_flight=1)) as channel:
         channel.pause_writing()
         call = asyncio.create_task(channel.call(sending(kit)))
@@ -252,7 +252,7 @@ async def test_a_call_times_out_while_the_peer_does_not_read(kit: Any) -> None:
     ],
     ids=["another correlation id", "too short", "negative", "too long"],
 )
-async def test_what_is_no_response_ends_the_channel(kit: Any, sent: bytes) -> None:
+async def test_an_invalid_response_ends_the_channel(kit: Any, sent: bytes) -> None:
     async with broker(kit, lambda request: request.respond([sent])) as peer, opened(peer) as channel:
         with pytest.raises(NetworkError):
             await channel.call(sending(kit))
@@ -271,12 +271,12 @@ async def test_an_encoder_that_fails_sends_nothing(kit: Any) -> None:
         assert len(peer.requests) == 1
 
 
-async def test_nobody_listens(unused_tcp_port: int) -> None:
+async def test_a_refused_connection(unused_tcp_port: int) -> None:
     with pytest.raises(NetworkError, match=str(unused_tcp_port)):
         await Channel.open("127.0.0.1", unused_tcp_port)
 
 
-async def test_a_connection_that_is_not_accepted_in_time() -> None:
+async def test_connecting_times_out() -> None:
     with pytest.raises(NetworkError):
         await Channel.open("127.0.0.1", 1, timeouts=ChannelTimeouts(connect_ms=0))
 

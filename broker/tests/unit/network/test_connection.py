@@ -30,7 +30,7 @@ async def test_a_request_carries_its_header_and_body(kit: Any) -> None:
     assert request.position == 12
 
 
-async def test_the_frame_is_gone_when_the_handler_returns(kit: Any) -> None:
+async def test_the_frame_is_released_when_the_handler_returns(kit: Any) -> None:
     peer = kit.Peer()
     peer.send(kit.heartbeat(1))
 
@@ -66,7 +66,7 @@ class Answer(bytearray):
 
 
 @pytest.mark.parametrize("when", ["in turn", "behind another", "after the end", "before the end"])
-async def test_whoever_keeps_a_request_keeps_nothing_of_its_answer(kit: Any, when: str) -> None:
+async def test_a_kept_request_does_not_keep_its_response(kit: Any, when: str) -> None:
     peer = kit.Peer()
     peer.send(kit.produce(1) + kit.produce(2))
     first, request = peer.requests
@@ -235,7 +235,7 @@ async def test_a_peer_that_does_not_read_gets_no_more_work_done(kit: Any) -> Non
 
 
 @pytest.mark.parametrize("length", [0, -1, -(2**31), 1_001, 2**31 - 1])
-async def test_a_bad_length_ends_the_connection_unread(kit: Any, length: int) -> None:
+async def test_an_invalid_length_closes_the_connection_without_reading_the_frame(kit: Any, length: int) -> None:
     peer = kit.Peer(max_frame_bytes=1_000)
     peer.send(length.to_bytes(4, "big", signed=True))
 
@@ -295,7 +295,7 @@ async def test_answers_after_the_end_are_dropped(kit: Any) -> None:
     assert peer.connection._buffer.capacity == 0
 
 
-async def test_close_answers_what_is_pending_and_takes_no_more(kit: Any) -> None:
+async def test_close_answers_pending_requests_and_accepts_no_more(kit: Any) -> None:
     peer = kit.Peer()
     peer.send(kit.produce(1) + kit.produce(2))
     peer.connection.close()
@@ -329,7 +329,7 @@ async def test_idle_time_counts_from_the_last_byte_and_not_while_a_request_waits
     assert peer.connection.idle_ms(peer.clock.now_ms) == 30
 
 
-async def test_a_large_frame_is_taken_and_its_memory_given_back(kit: Any) -> None:
+async def test_a_large_frame_is_accepted_and_its_memory_released(kit: Any) -> None:
     peer = kit.Peer(lambda request: request.respond([b"x"]))
     small = peer.connection._buffer.capacity
     peer.send(kit.produce(1, 3 << 20), pieces=100)
@@ -341,7 +341,7 @@ async def test_a_large_frame_is_taken_and_its_memory_given_back(kit: Any) -> Non
     assert peer.connection._buffer.capacity == small <= 16 << 10
 
 
-async def test_a_claimed_size_costs_no_memory(kit: Any) -> None:
+async def test_a_declared_size_allocates_no_memory(kit: Any) -> None:
     peer = kit.Peer()
     peer.send((100 << 20).to_bytes(4, "big") + b"just a few bytes")
 

@@ -183,7 +183,7 @@ async def test_close_lets_answers_leave(kit: Any) -> None:
             await asyncio.open_connection("127.0.0.1", listener.port)
 
 
-async def test_close_does_not_wait_for_ever(kit: Any) -> None:
+async def test_close_has_a_time_limit(kit: Any) -> None:
     waiting: list[Request] = []
     async with listening(kit, waiting.append) as listener, connected(listener) as client:
         client.writer.write(kit.heartbeat(1))
@@ -209,7 +209,7 @@ async def test_a_cancelled_close_still_ends_the_connections(kit: Any) -> None:
         assert await client.is_ended()
 
 
-async def test_an_address_in_use_is_told_in_one_sentence(kit: Any) -> None:
+async def test_an_address_in_use_is_reported_in_one_sentence(kit: Any) -> None:
     async with listening(kit) as listener:
         second = Listener("INTERNAL", ("127.0.0.1", listener.port), echo, kit.ManualClock())
         with pytest.raises(ConfigError) as caught:

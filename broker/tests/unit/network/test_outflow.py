@@ -227,7 +227,7 @@ async def test_what_is_resident_needs_no_thread(file: File) -> None:
     pair.theirs.close()
 
 
-async def test_each_window_is_told_to_who_reads_ahead(file: File) -> None:
+async def test_each_window_is_reported_to_read_ahead(file: File) -> None:
     told: list[tuple[int, int]] = []
 
     class Ahead(ReadAhead):
@@ -272,7 +272,7 @@ async def test_release_at_every_stage_leaves_nothing(file: File, stage: str) -> 
     pair.theirs.close()
 
 
-async def test_a_peer_that_goes_away_ends_it_once(pair: Pair, file: File) -> None:
+async def test_a_lost_peer_ends_the_outflow_once(pair: Pair, file: File) -> None:
     pair.outflow.put([FileRegion(file, 0, 2_000_000)])
     pair.outflow.start()
     pair.theirs.close()
@@ -283,7 +283,7 @@ async def test_a_peer_that_goes_away_ends_it_once(pair: Pair, file: File) -> Non
 
 
 @pytest.mark.parametrize("left", [0, 10, 1_000_000])
-async def test_a_file_that_was_cut_ends_it(pair: Pair, file: File, left: int) -> None:
+async def test_a_truncated_file_ends_the_outflow(pair: Pair, file: File, left: int) -> None:
     failures: list[StorageError] = []
     pair.outflow.put([b"head", FileRegion(file, 5, 2_000_000, failures.append), b"tail"])
     pair.outflow.start()
@@ -296,7 +296,7 @@ async def test_a_file_that_was_cut_ends_it(pair: Pair, file: File, left: int) ->
     assert len(pair.received) < 2_000_004
 
 
-async def test_a_file_that_was_closed_ends_it(pair: Pair, file: File) -> None:
+async def test_a_closed_file_ends_the_outflow(pair: Pair, file: File) -> None:
     pair.outflow.put([FileRegion(file, 5, 2_000_000)])
     pair.outflow.start()
     file.close()
@@ -305,7 +305,7 @@ async def test_a_file_that_was_closed_ends_it(pair: Pair, file: File) -> None:
     assert "was closed" in pair.failed[0]
 
 
-async def test_a_file_that_is_closed_under_the_thread_blames_no_disk(file: File) -> None:
+async def test_a_file_that_is_closed_during_a_read_is_not_a_disk_failure(file: File) -> None:
     threads = Threads()
     failures: list[StorageError] = []
     pair = Pair(threads.access)
@@ -365,7 +365,7 @@ async def test_what_sendfile_does_not_take_is_read_in_a_thread(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("resident", [True, False])
-async def test_a_disk_that_fails_is_told_of_once(tmp_path: Path, resident: bool) -> None:
+async def test_a_disk_failure_is_reported_once(tmp_path: Path, resident: bool) -> None:
     def give(_length: int, _position: int) -> bytes:
         raise StorageError("the disk is gone")
 
@@ -480,7 +480,7 @@ async def test_a_connection_reads_ahead_over_its_answers(
         assert told == asked, "before the last bytes left"
 
 
-async def test_no_request_is_taken_while_an_answer_is_stuck(kit: Any, file: File) -> None:
+async def test_no_request_is_accepted_while_a_response_is_blocked(kit: Any, file: File) -> None:
     answers: list[list[Part]] = [[b"1", FileRegion(file, 0, 5_000_000)], [b"2"]]
     async with answering(kit, answers, write_high_water_bytes=100_000_000) as (listener, client):
         loop = asyncio.get_running_loop()
@@ -493,7 +493,7 @@ async def test_no_request_is_taken_while_an_answer_is_stuck(kit: Any, file: File
         assert await read_exactly(client, 5_000_002) == content(answers[0]) + b"2"
 
 
-async def test_a_client_that_sends_no_more_still_gets_what_is_under_way(kit: Any, file: File) -> None:
+async def test_a_client_that_closed_its_side_still_gets_pending_responses(kit: Any, file: File) -> None:
     answers: list[list[Part]] = [[b"1", FileRegion(file, 0, 5_000_000), b"2"]]
     async with answering(kit, answers) as (listener, client):
         loop = asyncio.get_running_loop()
@@ -506,7 +506,7 @@ async def test_a_client_that_sends_no_more_still_gets_what_is_under_way(kit: Any
         await turns(lambda: not listener.connections)
 
 
-async def test_close_sends_what_is_under_way(kit: Any, file: File) -> None:
+async def test_close_sends_pending_responses(kit: Any, file: File) -> None:
     answers: list[list[Part]] = [[b"1", FileRegion(file, 0, 5_000_000), b"2"]]
     async with answering(kit, answers) as (listener, client):
         loop = asyncio.get_running_loop()
@@ -557,7 +557,7 @@ async def test_without_a_socket_the_bytes_are_read(kit: Any, file: File) -> None
     assert peer.transport.written == content(answer)
 
 
-async def test_without_a_socket_a_file_that_was_cut_ends_the_connection(kit: Any, file: File) -> None:
+async def test_without_a_socket_a_truncated_file_ends_the_connection(kit: Any, file: File) -> None:
     peer = kit.Peer()
     peer.send(kit.produce(1))
     file.truncate(1_000)
@@ -566,7 +566,7 @@ async def test_without_a_socket_a_file_that_was_cut_ends_the_connection(kit: Any
     assert (bytes(peer.transport.written), peer.transport.aborted) == (b"", True)
 
 
-async def test_without_a_socket_a_failing_disk_is_told_of(kit: Any, file: File) -> None:
+async def test_without_a_socket_a_disk_failure_is_reported(kit: Any, file: File) -> None:
     failures: list[StorageError] = []
     peer = kit.Peer()
     peer.send(kit.produce(1))

@@ -30,7 +30,7 @@ def descriptor(file: File) -> int:
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, SIZE), (1, 1), (131_072, 131_073), (SIZE - 1, 1)])
-def test_what_was_brought_in_is_resident(file: File, start: int, length: int) -> None:
+def test_pages_that_were_read_are_resident(file: File, start: int, length: int) -> None:
     os.posix_fadvise(descriptor(file), 0, 0, os.POSIX_FADV_DONTNEED)
 
     assert bring_in(FileRegion(file, 0, SIZE), start, length) is None
@@ -45,7 +45,7 @@ def test_the_end_of_a_file_is_no_reason_to_wait(file: File) -> None:
     assert bring_in(FileRegion(file, 0, SIZE), 5, 1 << 20) is None
 
 
-def test_a_closed_file_cannot_be_brought_in(file: File) -> None:
+def test_a_closed_file_cannot_be_read_into_the_page_cache(file: File) -> None:
     file.close()
 
     with pytest.raises(StorageError):

@@ -65,7 +65,7 @@ async def read(ahead: ReadAhead, file: tuple[File, int], *pieces: tuple[int, int
     await asyncio.sleep(0)
 
 
-async def test_who_reads_on_is_read_ahead_for(tmp_path: Path, disk: Disk) -> None:
+async def test_a_sequential_reader_gets_read_ahead(tmp_path: Path, disk: Disk) -> None:
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, (0, 100))
     assert disk.asked == [], "one piece does not make a sequential reader"
@@ -73,7 +73,7 @@ async def test_who_reads_on_is_read_ahead_for(tmp_path: Path, disk: Disk) -> Non
     assert disk.asked == [(200, 1200)]
 
 
-async def test_the_disk_is_told_again_when_half_is_read(tmp_path: Path, disk: Disk) -> None:
+async def test_more_pages_are_requested_when_half_is_read(tmp_path: Path, disk: Disk) -> None:
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, *((at, 100) for at in range(0, 2000, 100)))
 
@@ -90,7 +90,7 @@ async def test_a_piece_that_overlaps_the_last_one_is_in_order(tmp_path: Path, di
     assert disk.asked == [(250, 1250)]
 
 
-async def test_a_piece_beyond_what_was_asked_for_leaves_no_gap(tmp_path: Path, disk: Disk) -> None:
+async def test_a_piece_beyond_the_requested_range_leaves_no_gap(tmp_path: Path, disk: Disk) -> None:
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, (0, 100), (100, 5000))
 
@@ -98,7 +98,7 @@ async def test_a_piece_beyond_what_was_asked_for_leaves_no_gap(tmp_path: Path, d
 
 
 @pytest.mark.parametrize("elsewhere", [50_000, 0])
-async def test_who_goes_elsewhere_begins_anew(tmp_path: Path, disk: Disk, elsewhere: int) -> None:
+async def test_a_reader_that_seeks_starts_again(tmp_path: Path, disk: Disk, elsewhere: int) -> None:
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, (20_000, 100), (20_100, 100), (elsewhere, 100))
     assert len(disk.asked) == 1
@@ -116,7 +116,7 @@ async def test_files_have_their_own_order(tmp_path: Path, disk: Disk) -> None:
     assert disk.asked == [(200, 1200), (7200, 8200)]
 
 
-async def test_what_is_in_memory_costs_no_thread(tmp_path: Path, disk: Disk) -> None:
+async def test_resident_pages_need_no_thread_of_the_outflow(tmp_path: Path, disk: Disk) -> None:
     disk.resident = True
     ahead, file = ReadAhead(disk.access()), opened(tmp_path)
     await read(ahead, file, *((at, 100) for at in range(0, 5000, 100)))
@@ -136,7 +136,7 @@ async def test_many_files_are_forgotten(tmp_path: Path, disk: Disk, monkeypatch:
 
 
 @pytest.mark.parametrize("error", [OSError("closed"), RuntimeError("cannot schedule new futures after shutdown")])
-async def test_a_disk_that_is_not_told_harms_nobody(
+async def test_failing_read_ahead_is_harmless(
     tmp_path: Path, disk: Disk, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(_job: Callable[[], Any]) -> None:
@@ -151,7 +151,7 @@ async def test_a_disk_that_is_not_told_harms_nobody(
     await read(ahead, file, (200, 100))
 
 
-async def test_a_job_that_is_cancelled_says_nothing(tmp_path: Path, disk: Disk) -> None:
+async def test_a_cancelled_read_ahead_logs_nothing(tmp_path: Path, disk: Disk) -> None:
     jobs: list[asyncio.Future[Any]] = []
 
     def wait(_job: Callable[[], Any]) -> Awaitable[Any]:

@@ -85,7 +85,7 @@ def test_the_header_of_a_body_in_pieces_is_that_of_a_whole_frame() -> None:
         assert encode_response_header(ApiKey.HEARTBEAT, version, 9, len(body)) + body == answer
 
 
-def test_controlled_shutdown_0_goes_without_a_client_id() -> None:
+def test_controlled_shutdown_0_has_no_client_id() -> None:
     frame = encode_request(ApiKey.CONTROLLED_SHUTDOWN, 0, 9, "me", {"broker_id": 3, "broker_epoch": 5})
 
     assert frame.hex() == "0000000c" + "00070000" + "00000009" + "00000003"
@@ -215,7 +215,7 @@ def test_bad_sections_of_tagged_fields(section: str) -> None:
         decode_response(ApiKey.API_VERSIONS, 3, frame[:-1] + bytes.fromhex(section))
 
 
-def test_a_known_tagged_field_must_be_as_long_as_it_says() -> None:
+def test_a_known_tagged_field_must_match_its_length() -> None:
     """finalized_features_epoch, tag 1, is eight bytes."""
     frame = encode_response(ApiKey.API_VERSIONS, 3, 1, {"error_code": 0, "api_keys": []})[4:-1]
     epoch = bytes(7) + b"\x05"
@@ -227,7 +227,7 @@ def test_a_known_tagged_field_must_be_as_long_as_it_says() -> None:
             decode_response(ApiKey.API_VERSIONS, 3, frame + wrong)
 
 
-def test_bytes_after_the_last_field_of_a_request_are_passed_over() -> None:
+def test_bytes_after_the_last_field_of_a_request_are_ignored() -> None:
     """librdkafka 2.16 asks for the metadata of all topics in this way."""
     frame = bytes.fromhex("0003 000c 00000003 0007 72646b61666b61 00 00 00 00 00 010000")
     header, position = decode_header(frame)

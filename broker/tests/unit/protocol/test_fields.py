@@ -63,7 +63,7 @@ class Sample:
     tagged: int = wire("int16", "2+", tag=0, tagged="2+", default=7)
 
 
-def test_a_field_that_the_version_lacks_is_left_out_and_has_its_default() -> None:
+def test_a_field_that_the_version_lacks_is_omitted_and_has_its_default() -> None:
     message = {"number": 5, "text": "t", "ids": [ZERO_UUID], "tagged": 8}
 
     assert [len(encode_struct(Sample, version, message)) for version in (0, 1, 2)] == [4, 4 + 3 + 20, 4 + 2 + 17 + 5]
@@ -75,7 +75,7 @@ def test_a_field_that_the_version_lacks_is_left_out_and_has_its_default() -> Non
     ]
 
 
-def test_what_a_message_lacks() -> None:
+def test_fields_that_a_message_lacks() -> None:
     assert decode_struct(Sample, 2, encode_struct(Sample, 2, {"number": 5})) == Sample(number=5)
     with pytest.raises(ValueError, match="Sample requires the field number"):
         encode_struct(Sample, 0, {})

@@ -122,7 +122,7 @@ def test_tagged_fields_of_newer_peers_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 12, 17])
-def test_bytes_after_the_last_field_of_a_request_are_passed_over(version: int) -> None:
+def test_bytes_after_the_last_field_of_a_request_are_ignored(version: int) -> None:
     request = FetchRequest(1, 1, 1 if version >= 3 else UNBOUNDED_BYTES, [])
     frame = encode_fetch_request(version, 1, None, request)[4:]
     _, position = decode_header(frame)
@@ -130,7 +130,7 @@ def test_bytes_after_the_last_field_of_a_request_are_passed_over(version: int) -
 
 
 @pytest.mark.parametrize("version", [0, 3, 9, 11])
-def test_bytes_after_the_last_field_of_a_produce_request_are_passed_over(version: int) -> None:
+def test_bytes_after_the_last_field_of_a_produce_request_are_ignored(version: int) -> None:
     frame, position = produce_frame(version, memoryview(b"records"))
     (entry,) = decode_produce(version, memoryview(frame + b"\x00\x00"), position).entries
     assert entry[1] is not None

@@ -29,7 +29,7 @@ from odradek.protocol.release_versions import has_alter_partition, has_topic_ids
         ("0.10.2", 3, 0, 1),
     ],
 )
-def test_what_followers_ask_of_leaders(setting: str, fetch: int, epochs: int, offsets: int) -> None:
+def test_requests_of_followers_have_the_right_versions(setting: str, fetch: int, epochs: int, offsets: int) -> None:
     apis = (ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.LIST_OFFSETS)
     assert tuple(highest_version(api_key, setting) for api_key in apis) == (fetch, epochs, offsets)
 
@@ -54,7 +54,7 @@ def test_what_followers_ask_of_leaders(setting: str, fetch: int, epochs: int, of
         ("0.9.0", 0, 1, 0),
     ],
 )
-def test_what_controllers_tell_brokers(setting: str, roles: int, metadata: int, stop: int) -> None:
+def test_requests_of_controllers_have_the_right_versions(setting: str, roles: int, metadata: int, stop: int) -> None:
     apis = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
     assert tuple(highest_version(api_key, setting) for api_key in apis) == (roles, metadata, stop)
     assert all(API_TABLE[api_key].serves(highest_version(api_key, setting)) for api_key in apis)

@@ -89,7 +89,7 @@ def records_of(raw: bytes | memoryview) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("validate_records", [True, False])
-def test_a_batch_in_the_topic_s_form_is_the_memory_that_came(codec: Codec, *, validate_records: bool) -> None:
+def test_a_batch_in_the_topics_form_is_not_copied(codec: Codec, *, validate_records: bool) -> None:
     raw = built(codec=codec, producer_id=4, producer_epoch=0, base_sequence=9)
     came = memoryview(raw)
     for asked in (None, codec):
@@ -122,7 +122,7 @@ def test_replication_rewrites_nothing() -> None:
     assert [header.last_offset for header in prepared.headers] == [6, 8]
 
 
-def test_a_piece_behind_the_last_whole_entry_is_not_kept() -> None:
+def test_a_partial_entry_at_the_end_is_dropped() -> None:
     for whole, behind in ((built(), built()[:40]), (message_set(), message_set()[:40])):
         for magic in (1, 2):
             prepared = admitted(whole + behind, magic=magic)
@@ -153,7 +153,7 @@ def test_what_was_passed_on_with_log_append_time_gets_its_own_times_back(magic: 
 # Newest timestamps
 
 
-def test_a_header_that_lies_about_its_newest_timestamp_is_put_right() -> None:
+def test_a_wrong_largest_timestamp_in_a_header_is_corrected() -> None:
     raw = refit(built(), max_timestamp=5)
     prepared = admitted(raw)
     (header,) = prepared.headers
@@ -161,12 +161,12 @@ def test_a_header_that_lies_about_its_newest_timestamp_is_put_right() -> None:
     assert bytes(prepared.records) == built()
 
 
-def test_nobody_looks_where_only_batches_are_validated() -> None:
+def test_records_are_not_checked_with_batch_validation() -> None:
     raw = refit(built(), max_timestamp=5)
     assert bytes(admitted(raw, validate_records=False).records) == raw
 
 
-def test_the_lie_does_not_matter_where_the_broker_sets_the_time() -> None:
+def test_a_wrong_timestamp_is_harmless_with_log_append_time() -> None:
     raw = refit(built(), max_timestamp=5)
     assert bytes(admitted(raw, timestamp_type=TimestampType.LOG_APPEND_TIME).records) == raw
 

@@ -65,12 +65,12 @@ def test_no_batch_is_no_row() -> None:
     assert decoded.headers is not None
 
 
-def test_a_cut_off_end_is_left_out() -> None:
+def test_a_truncated_end_is_ignored() -> None:
     assert offsets_of(INTERLEAVED[:-1]) == [0, 1, 2, 3, 4, 5, 7, 8]
     assert offsets_of(batch_at(0) + batch_at(2)[:-1]) == [0, 1]
 
 
-def test_a_false_crc_is_refused() -> None:
+def test_a_wrong_crc_is_refused() -> None:
     raw = batch_at(0)
     with pytest.raises(CorruptMessageError):
         offsets_of(raw[:-1] + b"\x01")
@@ -99,6 +99,6 @@ def test_old_formats_come_as_batches() -> None:
     assert len(unpacked) == 1
 
 
-def test_a_false_crc_of_an_old_message_is_refused() -> None:
+def test_a_wrong_crc_of_an_old_message_is_refused() -> None:
     with pytest.raises(CorruptMessageError):
         offsets_of(encode_set([(3, 1, None, b"v")], magic=1)[:-1] + b"w")

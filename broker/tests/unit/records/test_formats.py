@@ -70,13 +70,13 @@ def test_records_and_first_offsets_of_all_formats() -> None:
     assert records[0][2:4] == (None, None)
 
 
-def test_the_walk_ends_at_every_cut() -> None:
+def test_a_scan_ends_before_a_truncated_entry() -> None:
     ends = [position + header.size for position, header in iterate_entries(MIXED)]
     for cut in range(len(MIXED)):
         assert len(list(iterate_entries(MIXED[:cut]))) == sum(end <= cut for end in ends)
 
 
-def test_a_prefix_tells_size_offset_and_magic() -> None:
+def test_a_prefix_contains_size_offset_and_magic() -> None:
     for position, header in iterate_entries(MIXED):
         prefix = MIXED[position : position + ENTRY_PREFIX]
         assert int.from_bytes(prefix[:8], "big") == header.base_offset
@@ -116,7 +116,7 @@ def test_every_flipped_bit_behind_the_offset_is_found() -> None:
 
 
 @pytest.mark.parametrize("raw", [wrapper_at(2, 0), batch_at(9)], ids=["message", "batch"])
-def test_a_cut_entry_is_corrupt(raw: bytes) -> None:
+def test_a_truncated_entry_is_corrupt(raw: bytes) -> None:
     header = read_entry(raw)
     for attempt in (
         lambda: check_entry(raw[:-1], 0, header),

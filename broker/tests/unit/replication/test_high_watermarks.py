@@ -11,7 +11,7 @@ from odradek_testkit.replicas import MemoryCluster
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_marks_are_kept_until_their_log_gets_a_role(tmp_path: Path) -> None:
+def test_high_watermarks_are_kept_until_their_log_gets_a_role(tmp_path: Path) -> None:
     async def main() -> None:
         clock = VirtualClock()
         cluster = MemoryCluster(tmp_path, clock)
@@ -33,7 +33,7 @@ def test_marks_are_kept_until_their_log_gets_a_role(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-def test_a_mark_is_claimed_once(tmp_path: Path) -> None:
+def test_a_high_watermark_is_claimed_once(tmp_path: Path) -> None:
     async def main() -> None:
         cluster = MemoryCluster(tmp_path, VirtualClock())
         broker = await cluster.start_broker(1)

@@ -38,7 +38,7 @@ def test_one_change_at_a_time(state: InSyncSet, event: IsrEvent) -> None:
     ("event", "members"),
     [(IsrEvent.EXPAND, (1, 2)), (IsrEvent.EXPAND, (1, 3)), (IsrEvent.SHRINK, (1, 2)), (IsrEvent.SHRINK, (3,))],
 )
-def test_a_proposal_must_be_what_it_says(event: IsrEvent, members: tuple[int, ...]) -> None:
+def test_a_proposal_must_expand_or_shrink_the_set(event: IsrEvent, members: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="does not"):
         COMMITTED.step(event, members)
 

@@ -119,7 +119,7 @@ def test_a_follower_has_no_in_sync_set_and_no_followers() -> None:
         (2, 4, True, 74),
     ],
 )
-def test_who_may_ask_whom(role_leader: int, epoch: int, leader_only: bool, code: int) -> None:
+def test_checks_of_the_requesting_replica(role_leader: int, epoch: int, leader_only: bool, code: int) -> None:
     partition = Partition(TP, Log(), local_id=1, lag_max_ms=LAG_MS)
     if role_leader == 1:
         partition.become_leader(state(), now_ms=0.0)
@@ -138,7 +138,7 @@ def test_a_single_replica_commits_at_once() -> None:
     assert not partition.advance(0.0)
 
 
-def test_the_mark_is_the_smallest_end_of_the_in_sync_set() -> None:
+def test_the_high_watermark_is_the_smallest_log_end_of_the_isr() -> None:
     partition = leader(Log(log_end_offset=10))
     fetched(partition, 2, 9)
     assert not partition.advance(0.0)
@@ -150,14 +150,14 @@ def test_the_mark_is_the_smallest_end_of_the_in_sync_set() -> None:
     assert partition.high_watermark == 6
 
 
-def test_replicas_out_of_sync_do_not_hold_the_mark_back() -> None:
+def test_replicas_out_of_sync_do_not_delay_the_high_watermark() -> None:
     partition = leader(Log(log_end_offset=10), isr=(1, 2))
     fetched(partition, 2, 9)
     assert partition.advance(0.0)
     assert partition.high_watermark == 9
 
 
-def test_the_mark_waits_for_a_replica_that_has_caught_up_and_may_join() -> None:
+def test_the_high_watermark_waits_for_a_replica_that_may_join() -> None:
     log = Log(log_end_offset=10)
     partition = leader(log, isr=(1, 2))
     fetched(partition, 3, 10, now_ms=100.0)
@@ -169,7 +169,7 @@ def test_the_mark_waits_for_a_replica_that_has_caught_up_and_may_join() -> None:
     assert partition.high_watermark == 20
 
 
-def test_the_mark_does_not_wait_for_a_broker_that_is_gone() -> None:
+def test_the_high_watermark_does_not_wait_for_a_dead_broker() -> None:
     """The replica had caught up when it stopped, and will not fetch again."""
     log = Log(log_end_offset=10)
     alive = {2, 3}
@@ -203,7 +203,7 @@ def test_a_replica_that_was_refused_is_not_waited_for() -> None:
     assert partition.high_watermark == 20
 
 
-def test_a_replica_that_was_refused_is_proposed_again_after_ever_longer_rests() -> None:
+def test_a_refused_replica_is_proposed_again_after_increasing_delays() -> None:
     partition = Partition(TP, Log(log_end_offset=10), local_id=1, lag_max_ms=10 * BARRED_MS)
     partition.become_leader(state(isr=(1, 2)), 0.0)
     now_ms = 100.0
@@ -214,7 +214,7 @@ def test_a_replica_that_was_refused_is_proposed_again_after_ever_longer_rests() 
         now_ms += rest_ms
 
 
-def test_a_new_life_of_a_broker_forgets_the_refusal() -> None:
+def test_a_restarted_broker_may_be_proposed_again() -> None:
     partition = leader(Log(log_end_offset=10), isr=(1, 2))
     replica = refused(partition, 100.0)
     replica.live(7)
@@ -225,7 +225,7 @@ def test_a_new_life_of_a_broker_forgets_the_refusal() -> None:
         assert not partition.should_expand(fetched(partition, 3, 10, now_ms=130.0))
 
 
-def test_a_new_reign_forgets_who_was_refused() -> None:
+def test_refused_replicas_may_be_proposed_in_a_new_leader_epoch() -> None:
     partition = leader(Log(log_end_offset=10), isr=(1, 2))
     fetched(partition, 3, 10, now_ms=100.0)
     partition.refuse(partition.propose_expansion(3), INELIGIBLE_REPLICA)
@@ -233,7 +233,7 @@ def test_a_new_reign_forgets_who_was_refused() -> None:
     assert partition.should_expand(fetched(partition, 3, 10, now_ms=120.0))
 
 
-def test_a_pending_expansion_counts_for_the_mark() -> None:
+def test_the_high_watermark_waits_for_a_pending_expansion() -> None:
     log = Log(log_end_offset=10, high_watermark=8)
     partition = leader(log, isr=(1, 2))
     fetched(partition, 3, 10, now_ms=0.0)
@@ -244,7 +244,7 @@ def test_a_pending_expansion_counts_for_the_mark() -> None:
     assert partition.high_watermark == 10
 
 
-def test_a_pending_shrinking_does_not_free_the_mark() -> None:
+def test_a_pending_shrink_does_not_raise_the_high_watermark() -> None:
     partition = leader(Log(log_end_offset=10))
     fetched(partition, 2, 10)
     fetched(partition, 3, 4)
@@ -256,7 +256,7 @@ def test_a_pending_shrinking_does_not_free_the_mark() -> None:
     assert partition.high_watermark == 10
 
 
-def test_below_the_minimum_the_mark_stands_still() -> None:
+def test_below_the_minimum_the_high_watermark_does_not_rise() -> None:
     partition = leader(Log(config=topic_config(2)), isr=(1,))
     assert partition.is_under_min_isr
     assert not partition.advance(1e9)
@@ -274,7 +274,7 @@ def test_the_last_stable_offset(unstable: int | None, stable: int) -> None:
 
 
 @pytest.mark.parametrize(("told", "mark"), [(5, 5), (50, 10), (0, 2)])
-def test_a_followers_mark_stays_within_its_log(told: int, mark: int) -> None:
+def test_the_high_watermark_of_a_follower_stays_within_its_log(told: int, mark: int) -> None:
     partition = Partition(TP, Log(log_start_offset=2, high_watermark=3), local_id=1, lag_max_ms=LAG_MS)
     partition.become_follower(state(leader=2))
     assert partition.follow(told)
@@ -285,7 +285,7 @@ def test_a_followers_mark_stays_within_its_log(told: int, mark: int) -> None:
 # Acknowledgement
 
 
-def test_acknowledgement_waits_for_the_mark() -> None:
+def test_acknowledgement_waits_for_the_high_watermark() -> None:
     log = Log(high_watermark=4, config=topic_config(2))
     partition = leader(log)
     assert partition.acknowledged(5) is None
@@ -297,7 +297,7 @@ def test_acknowledgement_after_the_set_shrank_below_the_minimum() -> None:
     assert leader(log, isr=(1,)).acknowledged(4) == 20
 
 
-def test_nobody_acknowledges_for_another_leader() -> None:
+def test_only_the_leader_acknowledges() -> None:
     partition = leader(Log())
     partition.become_follower(state(leader=2, epoch=6))
     assert partition.acknowledged(0) == 6
@@ -342,7 +342,7 @@ def test_who_may_join() -> None:
     assert not partition.should_expand(fetched(partition, 3, 11))  # lacks committed records
 
 
-def test_an_expansion_is_proposed_once_and_taken() -> None:
+def test_an_expansion_is_proposed_once_and_committed() -> None:
     partition = leader(Log(), isr=(1, 2))
     replica = fetched(partition, 3, 10)
     proposal = partition.propose_expansion(3)
@@ -362,7 +362,7 @@ def test_answers_of_another_time_are_ignored(leader_epoch: int, partition_epoch:
     assert partition.in_sync.phase is Phase.EXPANDING
 
 
-def test_a_new_reign_overtakes_a_proposal() -> None:
+def test_a_new_leader_epoch_supersedes_a_proposal() -> None:
     partition = leader(Log(), isr=(1, 2))
     proposal = partition.propose_expansion(3)
     partition.become_leader(state(epoch=6, isr=(1, 2), partition_epoch=8), now_ms=0.0)
@@ -400,7 +400,7 @@ def test_refusals(code: int, refusal: FailedProposal, pending: bool) -> None:
         (EpochEnd(3, 7), EpochEnd(-1, -1), Truncation(7, True)),
     ],
 )
-def test_where_logs_part(told: EpochEnd, local: EpochEnd, expected: Truncation) -> None:
+def test_where_logs_diverge(told: EpochEnd, local: EpochEnd, expected: Truncation) -> None:
     assert truncation_target(told, local, log_end_offset=10, high_watermark=4) == expected
 
 

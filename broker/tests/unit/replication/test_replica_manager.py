@@ -235,7 +235,7 @@ def test_a_stranger_is_no_follower(play: Play) -> None:
     play(scenario)
 
 
-def test_a_diverging_history_is_told_at_once_and_does_not_count_as_progress(play: Play) -> None:
+def test_divergence_is_returned_at_once_and_does_not_count_as_progress(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, REPLICATED)
         append(broker.replicas, (TP, record_set(b"a", b"b")))
@@ -282,7 +282,7 @@ def test_a_fetch_of_a_sealed_segment_does_not_wait(play: Play, replica_id: int) 
     play(scenario, {"log.segment.bytes": "200"})
 
 
-def test_a_consumer_does_not_wait_for_more_than_the_broker_gives(play: Play) -> None:
+def test_the_minimum_of_a_fetch_is_limited_by_the_maximum(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         limit = broker.config.fetch_max_bytes
@@ -294,7 +294,7 @@ def test_a_consumer_does_not_wait_for_more_than_the_broker_gives(play: Play) -> 
     play(scenario, {"fetch.max.bytes": "1024"})
 
 
-def test_a_fetch_waits_no_longer_than_it_said(play: Play) -> None:
+def test_a_fetch_waits_at_most_for_its_wait_time(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         waiting = fetch(broker.replicas, want(0), max_wait_ms=500)
@@ -449,7 +449,7 @@ def test_in_sync_writes_are_repeated_reverted_or_left_pending(play: Play) -> Non
     play(scenario)
 
 
-def test_who_is_gone_is_not_proposed(play: Play) -> None:
+def test_a_dead_replica_is_not_proposed(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         def announce(*alive: int) -> None:
             brokers = [AnnouncedBroker(broker_id=each, endpoints=()) for each in alive]
@@ -469,7 +469,7 @@ def test_who_is_gone_is_not_proposed(play: Play) -> None:
     play(scenario)
 
 
-def test_a_lost_reign_ends_the_repetition(play: Play) -> None:
+def test_a_new_leader_epoch_ends_the_retries(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, replace(REPLICATED, isr=(1,)))
         broker.cluster.isr_refusals += [NetworkError("no controller")] * 100
@@ -484,7 +484,7 @@ def test_a_lost_reign_ends_the_repetition(play: Play) -> None:
     play(scenario)
 
 
-def test_a_duplicate_makes_the_mark_rise_that_stood_still(play: Play) -> None:
+def test_a_duplicate_raises_a_delayed_high_watermark(play: Play) -> None:
     """The high watermark waited for a follower that was about to join and died; the next retry notices that."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:

@@ -63,7 +63,7 @@ def test_listeners_hear_of_roles_once(play: Play) -> None:
     play(scenario)
 
 
-def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_outdated_requests_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "odradek.replication.roles")
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
@@ -85,7 +85,7 @@ def test_old_news_are_refused(play: Play, caplog: pytest.LogCaptureFixture) -> N
     play(scenario)
 
 
-def test_a_topics_id_is_taken_without_a_new_epoch(play: Play) -> None:
+def test_a_topic_id_is_adopted_without_a_new_leader_epoch(play: Play) -> None:
     """A cluster whose protocol is raised to 2.8 assigns topic ids without a new leader epoch."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:

@@ -37,7 +37,7 @@ def purgatory(clock: ManualClock) -> Purgatory[Waiting]:
     return Purgatory(clock, "test", purge_interval=10)
 
 
-def test_what_is_fulfilled_does_not_wait(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+def test_a_satisfied_operation_does_not_wait(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
     operation = Waiting(ready=True)
     assert purgatory.try_complete_else_watch(operation, ["a"])
     assert operation.events == ["tried", "completed"]
@@ -143,7 +143,7 @@ def test_expired_operations_are_swept_too(clock: ManualClock, purgatory: Purgato
     assert (purgatory.size, purgatory.watched) == (0, 0)
 
 
-def test_an_answer_may_park_a_new_operation_under_the_same_key(purgatory: Purgatory[Waiting]) -> None:
+def test_a_completion_may_add_a_new_operation_under_the_same_key(purgatory: Purgatory[Waiting]) -> None:
     successor, neighbour = Waiting(), Waiting()
 
     class Chained(Waiting):
@@ -171,7 +171,9 @@ def test_completion_from_outside_counts_once(clock: ManualClock, purgatory: Purg
     assert operation.events == ["tried", "completed"]
 
 
-def test_a_failing_condition_is_answered_and_harms_no_neighbour(purgatory: Purgatory[Waiting]) -> None:
+def test_an_operation_with_a_failing_condition_is_completed_and_others_are_not_affected(
+    purgatory: Purgatory[Waiting],
+) -> None:
     class Broken(Waiting):
         def try_complete(self) -> bool:
             if self.ready:
@@ -187,7 +189,9 @@ def test_a_failing_condition_is_answered_and_harms_no_neighbour(purgatory: Purga
     assert neighbour.events[-1] == "completed"
 
 
-def test_a_failing_answer_harms_no_neighbour(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+def test_a_failing_completion_does_not_affect_other_operations(
+    clock: ManualClock, purgatory: Purgatory[Waiting]
+) -> None:
     class Broken(Waiting):
         def on_complete(self) -> None:
             raise RuntimeError("broken")

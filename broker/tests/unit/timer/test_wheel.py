@@ -83,7 +83,7 @@ def test_removal_forgets_the_entry_and_its_wake() -> None:
     assert wheel.next_expiry_ms() is None
 
 
-def test_an_entry_stands_in_one_place_only() -> None:
+def test_an_entry_can_be_in_one_wheel_only() -> None:
     wheel = TimingWheel()
     entry = TimerEntry(5)
     wheel.add(entry)

@@ -46,7 +46,7 @@ def built(records: list[tuple[int, int | None, int | None, int, int, bool]]) -> 
 
 
 @given(runs, st.sampled_from([0, 1]), st.booleans())
-def test_records_that_are_alike_become_the_messages_that_each_would(
+def test_similar_records_are_converted_like_single_ones(
     records: list[tuple[int, int | None, int | None, int, int, bool]], magic: int, append_time: bool
 ) -> None:
     content = built(records)

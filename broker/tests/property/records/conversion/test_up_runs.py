@@ -52,7 +52,7 @@ def messages_of(content: list[Run]) -> list[Message]:
 
 
 @given(runs, magics)
-def test_messages_that_are_alike_become_the_records_that_each_would(content: list[Run], magic: int) -> None:
+def test_similar_messages_are_converted_like_single_ones(content: list[Run], magic: int) -> None:
     written = encode_set(messages_of(content), magic=magic)
     assert up_plain(written, magic=magic) == up(written, base_offset=0)
 

@@ -31,7 +31,7 @@ def test_begins_are_those_of_one_record_after_the_other(
 
 
 @given(st.lists(LENGTHS, min_size=1, max_size=60), st.data())
-def test_a_record_that_is_cut_off_is_told(lengths: list[int], data: st.DataObject) -> None:
+def test_a_truncated_record_is_detected(lengths: list[int], data: st.DataObject) -> None:
     whole = b"".join(encode_varint(length) + b"\x05" * length for length in lengths)
     cut = data.draw(st.integers(0, len(whole) - 1))
     try:

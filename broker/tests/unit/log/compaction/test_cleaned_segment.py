@@ -34,7 +34,7 @@ def test_a_large_segment_is_synced_in_pieces(files: MemoryFiles, monkeypatch: py
     assert files.read(path) == b"".join(b"%d" % number * 100 for number in range(10))
 
 
-def test_what_was_written_goes_to_the_disk_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writeback_starts_while_writing_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writeback is started for each piece, and again when it should be complete, without waiting."""
     monkeypatch.setattr(cleaned_segment, "WRITE_BYTES", 100)
     monkeypatch.setattr(cleaned_segment, "BEHIND_BYTES", 200)

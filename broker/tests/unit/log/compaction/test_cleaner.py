@@ -242,7 +242,7 @@ def test_the_clean_offset_outlives_a_restart(files: MemoryFiles) -> None:
 
 
 @pytest.mark.parametrize("content", [b"rubbish", b"0\n1\na 0 999999\n"])
-def test_an_offset_that_can_not_be_true_is_given_up(files: MemoryFiles, content: bytes) -> None:
+def test_an_invalid_clean_offset_is_ignored(files: MemoryFiles, content: bytes) -> None:
     async def main() -> None:
         broker = Broker(files)
         await broker.start()
@@ -257,7 +257,7 @@ def test_an_offset_that_can_not_be_true_is_given_up(files: MemoryFiles, content:
     run(main())
 
 
-def test_partitions_that_are_gone_leave_the_checkpoint(files: MemoryFiles) -> None:
+def test_removed_partitions_are_dropped_from_the_checkpoint(files: MemoryFiles) -> None:
     async def main() -> None:
         broker = Broker(files)
         await broker.start()
@@ -325,7 +325,7 @@ def test_threads_come_and_go_with_their_setting(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_corrupt_log_is_left_alone_and_counted(files: MemoryFiles) -> None:
+def test_a_corrupt_log_is_skipped_and_counted(files: MemoryFiles) -> None:
     async def main() -> None:
         broker = Broker(files)
         await broker.start()
@@ -470,7 +470,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_touched(files: MemoryFiles) -
     run(main())
 
 
-def test_what_grew_after_a_truncation_is_not_taken_for_clean(files: MemoryFiles) -> None:
+def test_records_after_a_truncation_are_dirty(files: MemoryFiles) -> None:
     async def main() -> None:
         broker = Broker(files)
         await broker.start()

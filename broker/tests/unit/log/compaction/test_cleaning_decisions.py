@@ -107,7 +107,7 @@ def test_the_first_segment_with_a_young_record_ends_the_range() -> None:
     assert cleaning_range(facts(segments, min_lag_ms=100, checkpointed_offset=20), NOW_MS, never).end_offset == 30
 
 
-def test_an_old_record_makes_a_log_due_whatever_its_ratio() -> None:
+def test_an_old_record_makes_a_log_due_at_any_dirty_ratio() -> None:
     timestamps = {0: 1, 10: NOW_MS - 300, 20: -1}
 
     def first_timestamp(segment: SegmentView) -> int:

@@ -206,7 +206,7 @@ def test_indexes_are_those_that_recovery_makes(
 
 
 @pytest.mark.parametrize("read_bytes", [70, 1 << 20])
-def test_a_pass_that_is_told_to_stop_leaves_nothing(
+def test_an_aborted_pass_leaves_no_files(
     files: MemoryFiles, log: PartitionLog, clock: ManualClock, read_bytes: int
 ) -> None:
     for _ in range(30):
@@ -243,7 +243,7 @@ def test_a_log_that_is_shorter_than_it_was_is_not_rewritten(
         clean_log(files, request)
 
 
-def test_what_an_earlier_pass_left_is_swept(files: MemoryFiles, log: PartitionLog, clock: ManualClock) -> None:
+def test_files_of_an_earlier_pass_are_removed(files: MemoryFiles, log: PartitionLog, clock: ManualClock) -> None:
     for _ in range(30):
         write(log, (b"a", b"v" * 50))
     roll(log)
@@ -254,7 +254,7 @@ def test_what_an_earlier_pass_left_is_swept(files: MemoryFiles, log: PartitionLo
     assert log.aborted_transactions(0, 100) == ()
 
 
-def test_a_missing_segment_is_told_as_such(files: MemoryFiles, log: PartitionLog, clock: ManualClock) -> None:
+def test_a_missing_segment_is_an_aborted_pass(files: MemoryFiles, log: PartitionLog, clock: ManualClock) -> None:
     write(log, (b"a", b"1"))
     roll(log)
     request = cleaning_request(log, clock)
@@ -290,7 +290,7 @@ def test_bytes_are_held_to_the_rate() -> None:
     assert time.checks >= 50
 
 
-def test_a_rest_is_made_up_for_only_in_part() -> None:
+def test_unused_rate_accumulates_only_to_a_limit() -> None:
     time = Seconds()
     throttle = CleanerThrottle(1000.0, now=lambda: time.now, sleep=time.sleep)
     time.now += 60
@@ -311,7 +311,7 @@ def test_a_long_wait_is_broken_off_by_the_check() -> None:
     assert time.now < 104
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_there_is_no_wait() -> None:
     time = Seconds()
     CleanerThrottle(1.7976931348623157e308, now=lambda: time.now, sleep=time.sleep).spend(1 << 40, time.check)
     assert (time.now, time.checks) == (100.0, 0)

@@ -150,9 +150,7 @@ def test_what_stays_of_a_batch_without_records(content: bytes, expected: Retenti
     ("horizon_ms", "superfluous", "goes"),
     [(None, True, False), (NOW_MS, True, True), (NOW_MS + 1, True, False), (NOW_MS, False, False)],
 )
-def test_a_marker_goes_when_it_is_superfluous_and_its_horizon_has_passed(
-    horizon_ms: int | None, superfluous: bool, goes: bool
-) -> None:
+def test_an_unneeded_marker_is_removed_after_its_horizon(horizon_ms: int | None, superfluous: bool, goes: bool) -> None:
     found = marker(9)
     if horizon_ms is not None:
         found = found._replace(attributes=found.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
@@ -228,7 +226,7 @@ def test_records_of_every_length_are_found() -> None:
     st.sampled_from([Codec.NONE, Codec.LZ4]),
     st.binary(max_size=3),
 )
-def test_any_records_are_kept_whatever_their_sizes(rows: list[tuple[int, bool]], codec: Codec, before: bytes) -> None:
+def test_any_selection_of_records_is_kept(rows: list[tuple[int, bool]], codec: Codec, before: bytes) -> None:
     """Also from a section within a larger buffer, if the positions of its records are passed."""
     keep = bytes(stays for _, stays in rows)
     if 1 not in keep:
@@ -254,7 +252,7 @@ def test_a_section_that_is_no_run_of_records_is_refused(section: bytes) -> None:
         rebuild_batch(found, section, b"\1\0", max_timestamp=0)
 
 
-def test_an_empty_batch_tells_offsets_sequences_and_epochs() -> None:
+def test_an_empty_batch_keeps_offsets_sequences_and_epochs() -> None:
     content = batch(3, codec=Codec.LZ4, producer_id=9, producer_epoch=3, base_sequence=77, is_transactional=True)
     before = read_header(content)
     made = empty_batch(before._replace(attributes=before.attributes | DELETE_HORIZON_FLAG))

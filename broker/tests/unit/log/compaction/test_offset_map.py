@@ -36,7 +36,7 @@ def test_equal_digests_mean_equal_keys(keys: list[bytes]) -> None:
             assert (key == other) == (word == other_word)
 
 
-def test_keys_that_differ_in_their_zeros_or_length_only_are_told_apart() -> None:
+def test_keys_that_differ_only_in_zeros_or_length_have_different_digests() -> None:
     keys = [bytes(length) for length in range(24)] + [b"a" + bytes(length) for length in range(24)]
     high, low = digests(keys)
     assert len(set(zip(high.tolist(), low.tolist(), strict=True))) == len(keys)
@@ -115,7 +115,7 @@ def test_many_merges_keep_the_newest() -> None:
     ]
 
 
-def test_keys_with_equal_first_halves_are_still_told_apart() -> None:
+def test_keys_with_equal_first_halves_are_distinguished() -> None:
     high = np.full(6, 7, dtype=np.uint64)
     low = np.array([5, 1, 3, 1, 2, 5], dtype=np.uint64)
     known = OffsetMap(24 * 10, 1.0)

@@ -60,7 +60,7 @@ def test_a_new_directory_is_claimed_and_a_second_broker_is_refused() -> None:
     open_directory(files, "/data", OWNER).release()
 
 
-def test_the_clean_mark_is_taken_away() -> None:
+def test_the_clean_shutdown_file_is_removed() -> None:
     files = MemoryFiles()
     files.make_directories("/data")
     files.write_atomically("/data/.kafka_cleanshutdown", b"")
@@ -93,7 +93,7 @@ def test_an_older_checkpoint_does_not_overwrite_a_newer_one() -> None:
     assert written == ["newer", "newest"]
 
 
-def test_a_write_that_fails_takes_no_turn() -> None:
+def test_a_failed_write_does_not_count_as_written() -> None:
     turns, written = Turns(), list[str]()
     older, newer = turns.draw(), turns.draw()
 

@@ -31,7 +31,7 @@ async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> LogManager
     return logs
 
 
-def test_how_far_a_recovery_is() -> None:
+def test_the_progress_of_a_recovery_is_reported() -> None:
     progress = RecoveryProgress("/disk1", 3)
     progress.sizes = {"/disk1/a-0": 5 << 20, "/disk1/a-1": 3 << 20, "/disk1/a-2": 1 << 20}
     progress.loaded("/disk1/a-1")
@@ -123,7 +123,7 @@ def test_what_was_deleted_or_moved_since_does_not_fail_with_its_old_directory(fi
     run_virtual(main())
 
 
-def test_stray_and_foreign_directories_are_left_alone(files: MemoryFiles) -> None:
+def test_stray_and_unknown_directories_are_ignored(files: MemoryFiles) -> None:
     async def main() -> None:
         names = ["a-0.0123-stray", "lost+found", "notes"]
         for name in names:
@@ -136,7 +136,7 @@ def test_stray_and_foreign_directories_are_left_alone(files: MemoryFiles) -> Non
     run_virtual(main())
 
 
-def test_an_error_that_is_no_lack_of_room_ends_the_directory_at_a_roll(files: MemoryFiles) -> None:
+def test_an_error_other_than_a_full_disk_fails_the_directory_at_a_roll(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await start(files)
         log = logs.get_or_create(A0, UUID(int=7), replace(TopicConfig(), segment_bytes=100), is_new=True)

@@ -60,12 +60,12 @@ def test_a_preferred_directory_wins_while_it_works() -> None:
     assert table.choose(TopicPartition("t", 0)) is table.directories["/a"]
 
 
-def test_without_a_directory_there_is_no_place() -> None:
+def test_without_an_online_directory_no_log_is_created() -> None:
     with pytest.raises(KafkaStorageError):
         table_of().choose(TopicPartition("t", 0))
 
 
-def test_a_directory_that_failed_before_its_logs_were_taken_out_is_not_chosen() -> None:
+def test_a_failed_directory_is_not_chosen_even_if_it_still_has_logs() -> None:
     table = table_of("/a", "/b")
     table.add(table.directories["/b"], Log(0))
     del table.directories["/a"], table.directories["/b"]

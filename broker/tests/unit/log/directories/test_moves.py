@@ -149,7 +149,7 @@ def test_a_swap_keeps_records_marks_epochs_and_readers(files: MemoryFiles) -> No
     run(main())
 
 
-def test_a_move_that_is_given_up_leaves_nothing(files: MemoryFiles) -> None:
+def test_a_cancelled_move_leaves_nothing(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await start(files)
         log = make(logs)
@@ -166,7 +166,7 @@ def test_a_move_that_is_given_up_leaves_nothing(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_deleted_topic_takes_its_move_along(files: MemoryFiles) -> None:
+def test_the_deletion_of_a_topic_cancels_its_move(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await start(files)
         make(logs)
@@ -181,7 +181,7 @@ def test_a_deleted_topic_takes_its_move_along(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_name_that_leaves_no_room_is_refused(files: MemoryFiles) -> None:
+def test_a_name_that_is_too_long_to_move_is_refused(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await start(files)
         make(logs, 1, LONG)
@@ -250,7 +250,7 @@ def test_a_rename_that_fails_in_the_swap_keeps_the_healthy_copy(files: MemoryFil
     run(main())
 
 
-def test_what_a_stop_leaves_is_settled(files: MemoryFiles) -> None:
+def test_interrupted_moves_are_completed_at_the_start(files: MemoryFiles) -> None:
     """A second future log is removed, and one without a current log becomes the current log."""
 
     async def main() -> None:

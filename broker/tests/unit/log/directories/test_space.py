@@ -42,7 +42,7 @@ def test_the_reserve_is_at_most_a_twentieth_of_the_disk(setting: int, total: int
 
 
 @pytest.mark.parametrize(("free", "is_short"), [(9, True), (10, False), (0, True), (-1, False)])
-def test_when_a_room_is_short(free: int, is_short: bool) -> None:
+def test_when_space_is_short(free: int, is_short: bool) -> None:
     assert DirectorySpace(free, 200, 10).is_short is is_short
 
 
@@ -95,7 +95,7 @@ def test_a_nearly_full_disk_refuses_every_kind_of_append_and_heals(files: Memory
     run(main())
 
 
-def test_retention_goes_on_while_writes_are_refused(files: MemoryFiles) -> None:
+def test_retention_continues_while_writes_are_refused(files: MemoryFiles) -> None:
     async def main() -> None:
         logs, log, _ = await start(files)
         for _ in range(20):
@@ -111,7 +111,7 @@ def test_retention_goes_on_while_writes_are_refused(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_roll_looks_at_the_disk_at_once(files: MemoryFiles) -> None:
+def test_a_roll_measures_the_free_space_at_once(files: MemoryFiles) -> None:
     async def main() -> None:
         logs, log, _ = await start(files, replace(CONFIG, log_dir_free_check_interval_ms=10**9))
         await asyncio.sleep(100)
@@ -139,7 +139,7 @@ def test_it_can_be_turned_off(files: MemoryFiles) -> None:
     run(main())
 
 
-def test_a_disk_that_cannot_be_measured_is_not_refused_for_that(files: MemoryFiles) -> None:
+def test_a_disk_that_cannot_be_measured_accepts_writes(files: MemoryFiles) -> None:
     async def main() -> None:
         logs, log, _ = await start(files)
         files.fail = lambda operation, path: (
@@ -157,7 +157,7 @@ def test_a_disk_that_cannot_be_measured_is_not_refused_for_that(files: MemoryFil
     run(main())
 
 
-def test_a_disk_that_is_full_all_the_same_refuses_the_write_and_goes_on() -> None:
+def test_a_full_disk_fails_the_write_and_the_log_continues() -> None:
     """A burst between two measurements: the write fails, is undone, and the log works again when space is free."""
 
     async def main() -> None:

@@ -235,7 +235,7 @@ def test_of_kafkas_snapshot_the_last_batch_is_known() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 32, 33, 39])
-def test_an_appendix_that_is_not_whole_is_told(cut: int) -> None:
+def test_an_incomplete_appendix_is_detected(cut: int) -> None:
     body = state_after(header(0), header(1)).encode()[6:-cut]
     with pytest.raises(CorruptMessageError, match="invalid appendix"):
         ProducerState.decode(struct.pack(">hI", 1, crc32c.crc32c(body)) + body, 2)
@@ -244,7 +244,7 @@ def test_an_appendix_that_is_not_whole_is_told(cut: int) -> None:
         ProducerState.decode(struct.pack(">hI", 1, crc32c.crc32c(other)) + other, 2)
 
 
-def test_a_corrupt_snapshot_is_told() -> None:
+def test_a_corrupt_snapshot_is_detected() -> None:
     content = state_after(header(0)).encode()
     flipped = bytearray(content)
     flipped[-1] ^= 1
@@ -255,7 +255,7 @@ def test_a_corrupt_snapshot_is_told() -> None:
             ProducerState.decode(wrong, 0)
 
 
-def test_a_marker_tells_the_transaction_that_it_ends() -> None:
+def test_record_returns_the_transaction_that_a_marker_ends() -> None:
     state = ProducerState()
     control = TRANSACTIONAL_FLAG | CONTROL_FLAG
     state.record(header(0, attributes=TRANSACTIONAL_FLAG), 10)
@@ -267,7 +267,7 @@ def test_a_marker_tells_the_transaction_that_it_ends() -> None:
     assert ended == EndedTransaction(8, 11, 14, 15, is_aborted=False)
 
 
-def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
+def test_an_emptied_control_batch_is_ignored() -> None:
     state = ProducerState()
     state.record(header(0, attributes=TRANSACTIONAL_FLAG), 10)
     before = state.active()
@@ -277,7 +277,7 @@ def test_a_control_batch_that_compaction_emptied_says_nothing() -> None:
     assert state.first_unstable_offset(13) == 10
 
 
-def test_after_a_cut_the_batches_that_are_left_are_remembered_again() -> None:
+def test_remaining_batches_are_known_again_after_a_truncation() -> None:
     before = state_after(*(header(sequence) for sequence in range(7)))
     # Kafka's snapshot at offset 4 has only the last batch; the records from 5 on were truncated.
     left = ProducerState.decode(kafkas(state_after(*(header(sequence) for sequence in range(4)))), 4)

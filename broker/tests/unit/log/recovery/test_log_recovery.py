@@ -123,7 +123,7 @@ def test_offsets_that_fall_are_wrong(files: MemoryFiles, clock: ManualClock) -> 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "short", "corrupt last"])
 @pytest.mark.parametrize("segment", [2, 6])
-def test_a_bad_index_is_made_anew_even_after_a_clean_stop(
+def test_an_invalid_index_is_rebuilt_even_after_a_clean_stop(
     files: MemoryFiles, clock: ManualClock, suffix: str, damage: str, segment: int
 ) -> None:
     log = filled(files, clock)
@@ -180,9 +180,7 @@ def test_snapshots_that_are_torn_give_way_to_older_ones(files: MemoryFiles, cloc
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_producer_that_was_silent_for_too_long_is_not_taken_over(
-    files: MemoryFiles, clock: ManualClock, clean: bool
-) -> None:
+def test_an_expired_producer_is_not_loaded(files: MemoryFiles, clock: ManualClock, clean: bool) -> None:
     """Except for the records that are read anyway, from which it is restored, as in Kafka."""
     log = filled(files, clock, batches=6)
     log.append_as_leader(batch(b"v", timestamp_ms=T0 + 6), leader_epoch=6)
@@ -214,7 +212,7 @@ def test_stray_snapshots_go(files: MemoryFiles, clock: ManualClock) -> None:
     assert left == [2, 4, 6, 8]
 
 
-def test_a_snapshot_of_the_log_that_was_here_before_tells_nothing(files: MemoryFiles, clock: ManualClock) -> None:
+def test_a_snapshot_of_a_former_log_is_not_used(files: MemoryFiles, clock: ManualClock) -> None:
     """The renames of a truncation are durable up to some point: a file of a clean stop may exist without batches."""
     log = reopened(files, clock)
     opening = batch(b"v", producer_id=8, producer_epoch=0, base_sequence=0, is_transactional=True)
@@ -232,7 +230,7 @@ def test_a_snapshot_of_the_log_that_was_here_before_tells_nothing(files: MemoryF
     assert not files.exists(path(1, ".snapshot"))
 
 
-def test_a_snapshot_where_the_log_begins_tells_of_records_that_are_gone(files: MemoryFiles, clock: ManualClock) -> None:
+def test_a_snapshot_at_the_log_start_describes_only_deleted_records(files: MemoryFiles, clock: ManualClock) -> None:
     log = filled(files, clock, batches=2)
     log.append_as_leader(batch(b"w"), leader_epoch=2)
     for suffix in (".log", ".index", ".timeindex"):
@@ -243,7 +241,7 @@ def test_a_snapshot_where_the_log_begins_tells_of_records_that_are_gone(files: M
 
 
 @pytest.mark.parametrize("log_start_offset", [0, 1])
-def test_a_snapshot_of_records_that_were_cut_tells_nothing(
+def test_a_snapshot_of_truncated_records_is_not_used(
     files: MemoryFiles, clock: ManualClock, log_start_offset: int
 ) -> None:
     config = small_segments(segment_bytes=1 << 20)
@@ -280,7 +278,7 @@ def test_open_transactions_come_back(files: MemoryFiles, clock: ManualClock) -> 
         again.close()
 
 
-def test_what_was_marked_deleted_or_half_made_goes(files: MemoryFiles, clock: ManualClock) -> None:
+def test_deleted_and_incomplete_files_are_removed(files: MemoryFiles, clock: ManualClock) -> None:
     filled(files, clock)
     for name in ("00000000000000000000.log.deleted", "00000000000000000000.index.deleted", "x.tmp"):
         files.write_atomically(f"{DIRECTORY}/{name}", b"")
@@ -344,7 +342,7 @@ def test_malformed_small_files_are_no_obstacle(files: MemoryFiles, clock: Manual
     assert again.latest_epoch == 6
 
 
-def test_a_disk_that_fails_is_told(files: MemoryFiles, clock: ManualClock) -> None:
+def test_a_disk_failure_is_raised(files: MemoryFiles, clock: ManualClock) -> None:
     filled(files, clock)
     files.fail = lambda operation, where: StorageError("broken", path=where) if operation == "read" else None
     with pytest.raises(StorageError, match="broken"):
@@ -403,7 +401,7 @@ def test_index_files_of_a_clean_stop_go_durably_before_a_truncation(files: Memor
     assert again.log_end_offset == 2
 
 
-def test_a_log_without_news_is_stopped_without_a_write(files: MemoryFiles, clock: ManualClock) -> None:
+def test_an_unchanged_log_is_closed_without_a_write(files: MemoryFiles, clock: ManualClock) -> None:
     stopped(files, clock)
     again = reopened(files, clock, recovery_point=3, clean=True)
     again.flush()

@@ -74,12 +74,12 @@ def test_truncation_drops_entries_at_and_above(offset: int, left: int) -> None:
     ],
     ids=["cut short", "same offset", "same position", "zeros at the end, as in a preallocated index after a crash"],
 )
-def test_a_corrupt_offset_index_is_told(content: bytes) -> None:
+def test_a_corrupt_offset_index_is_detected(content: bytes) -> None:
     assert OffsetIndex.decode(content) is None
 
 
 @pytest.mark.parametrize(
     "content", [b"12345678901", struct.pack(">qiqi", 5, 1, 5, 2), struct.pack(">qiqi", 5, 1, 0, 0)]
 )
-def test_a_corrupt_time_index_is_told(content: bytes) -> None:
+def test_a_corrupt_time_index_is_detected(content: bytes) -> None:
     assert TimeIndex.decode(content) is None

@@ -144,7 +144,7 @@ def test_a_transaction_may_be_cleaned_when_its_marker_is_durable(
     assert not host.flushes
 
 
-def test_a_marker_that_was_cut_off_decides_nothing(log: PartitionLog, host: RecordingHost) -> None:
+def test_a_truncated_marker_decides_nothing(log: PartitionLog, host: RecordingHost) -> None:
     begun(log, host)
     end = log.log_end_offset
     abort = marker(ControlType.ABORT, producer_id=7)
@@ -191,7 +191,7 @@ def test_after_a_kill_a_marker_decides_with_the_next_flush(
     assert again.cleanable()[-1].next_offset > 9
 
 
-def test_a_transaction_whose_marker_a_power_cut_takes_has_its_records(
+def test_a_transaction_that_loses_its_marker_keeps_its_records(
     files: MemoryFiles, clock: ManualClock, log: PartitionLog, host: RecordingHost
 ) -> None:
     files.sync_directory("/")
@@ -210,7 +210,7 @@ def test_a_transaction_whose_marker_a_power_cut_takes_has_its_records(
 
 
 @pytest.mark.parametrize("how", ["offline", "abandoned"])
-def test_a_log_that_is_gone_has_nothing_to_clean(log: PartitionLog, how: str) -> None:
+def test_an_offline_log_has_nothing_to_clean(log: PartitionLog, how: str) -> None:
     if how == "offline":
         log.take_offline(StorageError("broken"))
     else:
@@ -279,7 +279,7 @@ def changed(log: PartitionLog, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["truncated", "retention", "restarted"])
-def test_a_log_that_changed_meanwhile_is_left_alone(log: PartitionLog, files: MemoryFiles, how: str) -> None:
+def test_a_log_that_changed_meanwhile_is_not_swapped(log: PartitionLog, files: MemoryFiles, how: str) -> None:
     generation = log.generation
     clean(files, 0, 1)
     changed(log, how)
@@ -302,7 +302,7 @@ def test_only_a_run_of_sealed_segments_is_replaced(
     assert not names(files, ".cleaned")
 
 
-def test_a_log_that_is_gone_touches_no_file(log: PartitionLog, files: MemoryFiles) -> None:
+def test_a_swap_of_an_offline_log_changes_no_file(log: PartitionLog, files: MemoryFiles) -> None:
     """The topic may exist again, with files of the same names."""
     clean(files, 0, 1)
     log.abandon()

@@ -92,7 +92,7 @@ def test_the_largest_timestamp_is_that_of_the_newest_record_not_of_the_last(segm
     assert segment.load_first_timestamp() == T0 + 10
 
 
-def test_truncation_cuts_the_batch_that_holds_the_offset(segment: Segment) -> None:
+def test_truncation_removes_the_batch_that_contains_the_offset(segment: Segment) -> None:
     places = fill(segment, 2, 3, 2, timestamps=(T0 + 50, T0 + 90, T0 + 60))
     assert segment.truncate(BASE + 3) == places[1].base_offset
     assert segment.size == segment.file.size() == places[1].position
@@ -165,7 +165,7 @@ def test_a_failed_write_changes_nothing(segment: Segment, files: MemoryFiles) ->
     assert segment.file.size() == size
 
 
-def test_bytes_that_are_no_batches_are_told(segment: Segment) -> None:
+def test_bytes_that_are_not_batches_are_detected(segment: Segment) -> None:
     segment.file.pwritev((bytes(200),), 0)
     segment.size = 200
     with pytest.raises(CorruptMessageError):
@@ -186,7 +186,7 @@ def test_marking_deleted_renames_all_files(segment: Segment, files: MemoryFiles)
     assert len(reader.pread(61, 0)) == 61
 
 
-def test_whole_batches_of_a_cut_record_set() -> None:
+def test_complete_batches_of_a_truncated_record_set() -> None:
     first, second = bytes(batch(b"a")), bytes(batch(b"bb"))
     both = first + second
     assert whole_batches(both) == len(both)

@@ -48,7 +48,7 @@ def test_markers_rise() -> None:
         index.append(AbortedTxn(2, 0, 10, 11))
 
 
-def test_truncation_goes_by_the_marker() -> None:
+def test_truncation_uses_the_offset_of_the_marker() -> None:
     index = index_of((1, 0, 10, 11), (2, 5, 20, 21))
     assert not index.truncate(21)
     assert index.truncate(20)
@@ -66,7 +66,7 @@ def test_truncation_goes_by_the_marker() -> None:
     ],
     ids=["short", "version", "below the segment", "negative", "not rising"],
 )
-def test_what_can_not_be_is_corrupt(content: bytes) -> None:
+def test_impossible_values_are_corrupt(content: bytes) -> None:
     assert TransactionIndex.decode(content, base_offset=100) is None
 
 
@@ -128,7 +128,7 @@ def test_a_range_gets_the_transactions_that_overlap_it(
     assert [producer for producer, _ in log.aborted_transactions(offset, upper)] == producers
 
 
-def test_what_was_read_tells_its_end_by_the_offset_index(files: MemoryFiles, clock: ManualClock) -> None:
+def test_the_offset_index_limits_the_end_of_a_read(files: MemoryFiles, clock: ManualClock) -> None:
     log = filled(files, clock)
     first = log.read(0, max_bytes=1)
     assert log.aborted_within(0, first) == ((1, 0),)
@@ -176,7 +176,7 @@ def test_only_segments_with_an_aborted_transaction_have_a_file(files: MemoryFile
 
 @pytest.mark.parametrize("damage", ["missing", "short", "garbage"])
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_bad_file_is_made_anew(files: MemoryFiles, clock: ManualClock, damage: str, clean: bool) -> None:
+def test_an_invalid_file_is_created_again(files: MemoryFiles, clock: ManualClock, damage: str, clean: bool) -> None:
     """A missing index counts as empty if the other index files exist, as in Kafka."""
     log = filled(files, clock)
     log.close()
@@ -207,7 +207,7 @@ def test_truncation_takes_what_ended_above(files: MemoryFiles, clock: ManualCloc
         assert indexed(log) == left
 
 
-def test_the_file_goes_with_its_segment(files: MemoryFiles, clock: ManualClock) -> None:
+def test_the_file_is_removed_with_its_segment(files: MemoryFiles, clock: ManualClock) -> None:
     log = filled(files, clock)
     log.flush()
     log.high_watermark = log.log_end_offset
@@ -229,7 +229,7 @@ def test_a_batch_outside_of_the_open_transaction_is_refused(files: MemoryFiles, 
     log.append_as_leader(outside, leader_epoch=0)
 
 
-def test_a_transaction_that_began_below_the_log_start_holds_back_from_there(
+def test_a_transaction_that_began_below_the_log_start_limits_reads_to_the_log_start(
     files: MemoryFiles, clock: ManualClock, host: RecordingHost
 ) -> None:
     log = filled(files, clock)

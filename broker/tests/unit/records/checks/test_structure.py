@@ -196,7 +196,7 @@ def test_the_look_at_columns_is_sure_of_ordinary_records(records: list[bytes]) -
     assert NOW_MS + facts.newest_delta_ms == checked(records)
 
 
-def test_a_false_offset_among_records_that_are_alike_is_named() -> None:
+def test_a_wrong_offset_among_similar_records_is_reported() -> None:
     for false in (40, 64, 200):
         records = [record(number + (number == false)) for number in range(MANY)]
         with pytest.raises(InvalidRecordError) as caught:
@@ -204,7 +204,7 @@ def test_a_false_offset_among_records_that_are_alike_is_named() -> None:
         assert [number for number, _ in caught.value.record_errors] == [false]
 
 
-def test_what_is_unusual_late_is_looked_at_from_there_on() -> None:
+def test_unusual_records_are_checked_from_the_first_one_on() -> None:
     many_headers = encode_varint(20) + b"\x02n\x01" * 20
     records = [record(number, headers=many_headers if number == 20_000 else b"\x00") for number in range(20_001)]
     facts = survey(b"".join(records), len(records))
@@ -224,7 +224,7 @@ def padded(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("each", [0, 100])
-def test_unusual_records_are_gone_through_up_to_a_bound(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_unusual_records_has_a_limit(each: int, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 3000
     monkeypatch.setattr(structure, "MAX_STEPS", steps)
     headers = encode_varint(each) + b"\x00\x00" * each

@@ -53,7 +53,7 @@ def marker(base_offset: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_sound_batch_passes(codec: Codec) -> None:
+def test_a_valid_batch_passes(codec: Codec) -> None:
     raw = built(1, 2, 3, codec=codec, producer_id=5, producer_epoch=0, base_sequence=0)
     (header,) = check_append(memoryview(raw), rules(compacted=True))
     assert header == batch.read_header(raw)
@@ -92,14 +92,14 @@ BREACHES: list[tuple[str, bytes, dict[str, object], type[OdradekError]]] = [
 
 
 @pytest.mark.parametrize(("raw", "changes", "error"), [row[1:] for row in BREACHES], ids=[row[0] for row in BREACHES])
-def test_a_client_breach(raw: bytes, changes: dict[str, object], error: type[OdradekError]) -> None:
+def test_each_rule_for_clients_is_enforced(raw: bytes, changes: dict[str, object], error: type[OdradekError]) -> None:
     with pytest.raises(OdradekError) as caught:
         check_append(memoryview(raw), rules(**changes))
     assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60, 61, 70])
-def test_a_piece_of_another_entry_behind_the_last_whole_one_is_passed_over(size: int) -> None:
+def test_a_partial_entry_at_the_end_is_ignored(size: int) -> None:
     assert check_append(memoryview(built() + built()[:size]), rules()) == (batch.read_header(built()),)
     (header,) = check_append(memoryview(ONE + ONE[: min(size, len(ONE) - 1)]), rules(any_format=True))
     assert header.size == len(ONE)
@@ -205,7 +205,9 @@ MESSAGE_BREACHES: list[tuple[str, bytes, dict[str, object], type[OdradekError]]]
 @pytest.mark.parametrize(
     ("raw", "changes", "error"), [row[1:] for row in MESSAGE_BREACHES], ids=[row[0] for row in MESSAGE_BREACHES]
 )
-def test_an_old_client_s_breach(raw: bytes, changes: dict[str, object], error: type[OdradekError]) -> None:
+def test_each_rule_for_old_clients_is_enforced(
+    raw: bytes, changes: dict[str, object], error: type[OdradekError]
+) -> None:
     with pytest.raises(OdradekError) as caught:
         check_append(memoryview(raw), rules(any_format=True, **changes))
     assert type(caught.value) is error

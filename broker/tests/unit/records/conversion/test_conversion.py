@@ -138,7 +138,7 @@ class TestDown:
         }
         assert {record.timestamp for record in decode(down(source, magic=0).records)} == {-1}
 
-    def test_markers_are_left_out(self) -> None:
+    def test_markers_are_omitted(self) -> None:
         marker = control_batch(
             ControlType.COMMIT, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1, base_offset=23
         )
@@ -147,7 +147,7 @@ class TestDown:
         assert [record.offset for record in decode(converted.records)] == [20, 21, 22, 24, 25, 26]
         assert down(marker, magic=0) == (b"", 0, len(marker))
 
-    def test_plain_records_before_the_wanted_one_are_left_out(self) -> None:
+    def test_plain_records_before_the_requested_one_are_omitted(self) -> None:
         converted = down(batch_at(20) + batch_at(23), magic=1, first_offset=22)
         assert [record.offset for record in decode(converted.records)] == [22, 23, 24, 25]
         assert converted.record_count == 4
@@ -189,7 +189,7 @@ class TestDown:
         with pytest.raises(UnsupportedCompressionTypeError):
             down(batch_at(0) + batch_at(3, codec=Codec.ZSTD), magic=1)
 
-    def test_a_false_crc_gets_no_new_one(self) -> None:
+    def test_a_wrong_crc_is_not_corrected(self) -> None:
         for source in (batch_at(0), encode_set(MESSAGES, magic=1)):
             damaged = bytearray(source)
             damaged[-1] ^= 1
@@ -280,7 +280,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
 @pytest.mark.parametrize("section", BROKEN.values(), ids=BROKEN.keys())
-def test_unsound_records_are_corrupt(section: bytes, codec: Codec) -> None:
+def test_invalid_records_are_corrupt(section: bytes, codec: Codec) -> None:
     header = batch.read_header(batch_at(0))._replace(
         record_count=1, last_offset_delta=0, base_timestamp=1000, attributes=codec
     )
@@ -289,7 +289,7 @@ def test_unsound_records_are_corrupt(section: bytes, codec: Codec) -> None:
         down(raw, magic=1)
 
 
-def test_a_sound_record_is_not() -> None:
+def test_a_valid_record_is_accepted() -> None:
     header = batch.read_header(batch_at(0))._replace(record_count=1, last_offset_delta=0, attributes=0)
     raw = batch.assemble(header, record(SOUND))
     assert read_set(down(raw, magic=1).records, limit=LIMIT) == [(0, 1000, b"k", None)]

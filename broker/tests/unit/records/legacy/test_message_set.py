@@ -134,7 +134,7 @@ CORRUPT_FIELDS = {
 
 
 @pytest.mark.parametrize("body", CORRUPT_FIELDS.values(), ids=CORRUPT_FIELDS.keys())
-def test_fields_that_lie_are_corrupt(body: bytes) -> None:
+def test_inconsistent_fields_are_corrupt(body: bytes) -> None:
     raw = raw_message(body)
     for attempt in (
         lambda: read(raw),
@@ -156,7 +156,7 @@ CORRUPT_INNER = {
 
 
 @pytest.mark.parametrize("inner", CORRUPT_INNER.values(), ids=CORRUPT_INNER.keys())
-def test_wrapped_sets_that_lie_are_corrupt(inner: bytes) -> None:
+def test_inconsistent_wrapped_sets_are_corrupt(inner: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         read(wrapped(inner))
 
@@ -193,7 +193,7 @@ def test_wrappers_that_break_the_rules_are_invalid(raw: bytes) -> None:
     ],
     ids=["unknown codec", "garbage"],
 )
-def test_what_cannot_be_unpacked_is_corrupt(raw: bytes) -> None:
+def test_data_that_cannot_be_decompressed_is_corrupt(raw: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         read(raw)
 

@@ -45,7 +45,7 @@ def test_sequence_numbers_wrap_to_zero_and_none_stays_none() -> None:
     assert read_header(built()).last_sequence == -1
 
 
-def test_a_delete_horizon_stands_in_for_the_base_timestamp() -> None:
+def test_the_base_timestamp_field_contains_the_delete_horizon() -> None:
     header = read_header(built())
     assert header.delete_horizon_ms is None
     kept = header._replace(attributes=header.attributes | batch.DELETE_HORIZON_FLAG, base_timestamp=86_400_000)
@@ -66,7 +66,7 @@ def test_a_delete_horizon_stands_in_for_the_base_timestamp() -> None:
     [(0, -1), (0, 2**63 - 2), (1, 48), (1, -(2**31)), (3, 1), (3, 3), (6, -1), (12, -1)],
     ids=lambda number: str(number),
 )
-def test_header_that_lies_is_corrupt(index: int, value: int) -> None:
+def test_an_inconsistent_header_is_corrupt(index: int, value: int) -> None:
     with pytest.raises(CorruptMessageError):
         read_header(with_field(index, value))
 

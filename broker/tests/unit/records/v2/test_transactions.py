@@ -29,7 +29,7 @@ def covered(aborted: list[tuple[int, int]], *batches: bytes) -> list[bool]:
 
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
-def test_a_marker_says_how_its_transaction_ended(kind: ControlType) -> None:
+def test_a_marker_contains_how_its_transaction_ended(kind: ControlType) -> None:
     batch = marker(0, 1, kind)
     assert read_marker_type(batch, 0, read_header(batch)) is kind
 

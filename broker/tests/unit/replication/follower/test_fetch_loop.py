@@ -195,7 +195,7 @@ def running(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[
     return wrapped
 
 
-def test_copies_batches_byte_for_byte_and_takes_the_marks_over(play: Play) -> None:
+def test_copies_batches_unchanged_and_adopts_the_leaders_offsets(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.batches[TP0] = [batch(0, b"a", b"b"), batch(2, b"c", epoch=2)]
         await bench.clock.sleep_ms(150)
@@ -229,7 +229,7 @@ def test_a_batch_with_a_wrong_crc_is_counted(play: Play) -> None:
     play(start)
 
 
-def test_says_only_what_changed(play: Play) -> None:
+def test_sends_only_changes(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.batches[TP0] = [batch(0, b"a")]
         await bench.clock.sleep_ms(350)
@@ -310,7 +310,7 @@ def test_what_comes_after_a_change_of_the_reign_is_dropped(play: Play) -> None:
     play(start)
 
 
-def test_a_diverging_epoch_cuts_the_log(play: Play) -> None:
+def test_a_diverging_epoch_truncates_the_log(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         log = bench.partitions[TP0].log
         for offset in range(4):
@@ -332,7 +332,7 @@ def test_a_diverging_epoch_cuts_the_log(play: Play) -> None:
 
 
 @pytest.mark.parametrize("code", [3, 6, 75, 100])
-def test_a_leader_that_does_not_lead_yet_is_asked_soon_and_then_less_often(play: Play, code: int) -> None:
+def test_a_leader_without_its_role_is_retried_soon_and_then_less_often(play: Play, code: int) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.errors[TP0] = code
         await bench.clock.sleep_ms(10 * BACKOFF_MS)
@@ -366,7 +366,7 @@ def test_what_rests_for_a_moment_does_not_wait_for_news_of_the_others(play: Play
     play(start)
 
 
-def test_a_refusal_is_told_once_and_when_it_is_over(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_logged_once_and_when_it_ends(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     def told() -> list[object]:
         lines = [one for one in caplog.records if one.name == "odradek.replication.follower.fetch_loop"]
         return [one.args for one in lines if one.levelno >= logging.INFO]
@@ -412,7 +412,7 @@ def test_an_error_delays_that_partition_alone(play: Play, code: int) -> None:
     play(start)
 
 
-def test_a_fenced_epoch_waits_for_the_next_reign(play: Play) -> None:
+def test_a_fenced_epoch_waits_for_the_next_leader_epoch(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.errors[TP0] = 74
         await bench.clock.sleep_ms(10 * BACKOFF_MS)
@@ -431,7 +431,7 @@ def test_a_fenced_epoch_waits_for_the_next_reign(play: Play) -> None:
     play(start)
 
 
-def test_a_corrupt_batch_harms_its_partition_alone_and_is_fetched_again(play: Play) -> None:
+def test_a_corrupt_batch_delays_only_its_partition_and_is_fetched_again(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         broken = bytearray(batch(0, b"value"))
         broken[-1] ^= 1
@@ -449,7 +449,7 @@ def test_a_corrupt_batch_harms_its_partition_alone_and_is_fetched_again(play: Pl
     play(start)
 
 
-def test_a_failed_log_goes_offline_and_its_neighbour_goes_on(play: Play) -> None:
+def test_a_failed_log_goes_offline_and_other_logs_continue(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.batches[TP0] = bench.leader.batches[TP1] = [batch(0, b"a")]
         bench.partitions[TP0].log.take_offline(StorageError("disk gone"))
@@ -519,7 +519,7 @@ def test_a_lost_session_is_begun_anew(play: Play, code: int, session_id: int) ->
     play(start)
 
 
-def test_a_broken_connection_is_made_again_after_a_rest(play: Play) -> None:
+def test_a_lost_connection_is_opened_again_after_a_delay(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.leader.fail_fetches = 1
         bench.leader.batches[TP0] = [batch(0, b"a")]

@@ -50,7 +50,7 @@ async def replicate(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_partitions_are_spread_anew_and_go_on(play: Callable[[Scenario], None], count: int) -> None:
+def test_partitions_are_distributed_again_and_continue(play: Callable[[Scenario], None], count: int) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         assert {client for client, _ in cluster.connections} == {"broker-2-fetcher-0", "broker-2-fetcher-1"}
         await replicate(cluster)
@@ -83,7 +83,7 @@ def test_a_change_of_roles_finds_the_right_loop_afterwards(play: Callable[[Scena
     play(scenario)
 
 
-def test_after_the_end_nothing_begins(play: Callable[[Scenario], None]) -> None:
+def test_after_close_no_task_starts(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         follower = cluster.brokers[2]
         await follower.replicas.fetchers.close()

@@ -158,7 +158,7 @@ async def test_a_leader_that_is_too_new_for_the_protocol_is_left(leader: Leader)
         await connector(leader.listener.port, protocol="2.7")(1, "me")
 
 
-async def test_asks_for_offsets_and_epochs_as_a_replica(leader: Leader) -> None:
+async def test_requests_offsets_and_epochs_as_a_replica(leader: Leader) -> None:
     channel = await connector(leader.listener.port)(1, "broker-2-fetcher-0")
     try:
         assert await channel.list_offset(TP, 6, -2) == 42

@@ -15,7 +15,7 @@ def partition(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
-def test_thousands_that_are_refused_again_and_again_are_told_once() -> None:
+def test_repeated_refusals_of_thousands_are_logged_once() -> None:
     refusals = Refusals()
     told = []
     for _ in range(3):
@@ -25,7 +25,7 @@ def test_thousands_that_are_refused_again_and_again_are_told_once() -> None:
     assert told == [[RefusalCount(74, 5000)], [], []]
 
 
-def test_it_is_told_again_when_the_number_has_doubled_and_when_it_is_over() -> None:
+def test_a_refusal_is_logged_again_when_the_number_has_doubled_and_when_it_ends() -> None:
     refusals = Refusals()
     told = []
     for number in range(5):
@@ -45,7 +45,7 @@ def test_another_error_takes_the_place_of_the_first() -> None:
     assert refusals.news() == [RefusalCount(74, 1), RefusalCount(75, 0)]
 
 
-def test_what_passes_between_two_looks_is_not_told() -> None:
+def test_refusals_that_end_between_two_calls_are_not_logged() -> None:
     refusals = Refusals()
     refusals.refused(partition(0), 75)
     refusals.settled(partition(0))
@@ -59,7 +59,7 @@ answers = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 6, 74])))
 
 
 @given(st.lists(answers, max_size=8))
-def test_what_was_told_last_is_within_twice_of_what_holds(rounds: list[list[tuple[int, int]]]) -> None:
+def test_the_last_logged_number_is_within_a_factor_of_two(rounds: list[list[tuple[int, int]]]) -> None:
     refusals, refused = Refusals(), dict[int, int]()
     known: dict[int, int] = {}
     for answered in rounds:

@@ -24,7 +24,7 @@ def asks(*numbers: int, epoch: int = 5) -> list[FetchPartition]:
     return [FetchPartition("t", number, 0, 1, current_leader_epoch=epoch) for number in numbers]
 
 
-def test_a_follower_is_awaited_until_it_asks_for_everything_new() -> None:
+def test_a_follower_is_awaited_until_it_fetches_all_new_partitions() -> None:
     awaited = AwaitedFollowers()
     for partition in (T0, T1):
         awaited.expect(partition, 5, [2, 3], 0)
@@ -35,7 +35,7 @@ def test_a_follower_is_awaited_until_it_asks_for_everything_new() -> None:
     assert not awaited.fetched(4, [], 3)
 
 
-def test_a_fetch_of_the_former_reign_is_not_what_is_awaited() -> None:
+def test_a_fetch_in_the_previous_leader_epoch_does_not_end_the_wait() -> None:
     awaited = AwaitedFollowers()
     awaited.expect(T0, 5, [2], 0)
     assert awaited.fetched(2, asks(0, epoch=4), 1)
@@ -54,7 +54,7 @@ def test_fetches_that_wait_are_to_be_answered_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=20))
-def test_nobody_is_awaited_for_long(reigns: list[tuple[int, int]]) -> None:
+def test_followers_are_awaited_for_a_limited_time(reigns: list[tuple[int, int]]) -> None:
     """The wait depends only on the last new partition."""
     awaited = AwaitedFollowers()
     now_ms = last_ms = 0.0

@@ -166,7 +166,7 @@ def test_a_dead_follower_is_not_waited_for(play: Play) -> None:
     play(scenario, brokers=(1, 2))
 
 
-def test_a_leadership_that_is_lost_ends_the_wait(play: Play) -> None:
+def test_the_loss_of_leadership_ends_the_wait(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         leader = await fill(cluster)
         cluster.cut(2)

@@ -63,7 +63,7 @@ def test_a_change_is_written_on_condition_and_announced_with_others() -> None:
     run_virtual(main())
 
 
-def test_what_somebody_else_wrote_stays() -> None:
+def test_the_state_of_another_writer_is_kept() -> None:
     async def main() -> None:
         bench = Bench()
         await bench.start()
@@ -95,7 +95,7 @@ def test_our_own_write_whose_answer_was_lost_counts() -> None:
     run_virtual(main())
 
 
-def test_an_announcement_waits_until_zookeeper_takes_it() -> None:
+def test_a_notification_is_retried_until_zookeeper_accepts_it() -> None:
     async def main() -> None:
         bench = Bench()
         await bench.start()

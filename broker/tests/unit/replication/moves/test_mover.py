@@ -165,7 +165,7 @@ def test_high_watermarks_follow_to_the_other_directory(play: Play) -> None:
     play(scenario)
 
 
-def test_a_parked_fetch_is_answered_from_the_new_log(play: Play) -> None:
+def test_a_waiting_fetch_is_answered_from_the_new_log(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker, 2)
@@ -183,7 +183,7 @@ def test_a_parked_fetch_is_answered_from_the_new_log(play: Play) -> None:
     play(scenario)
 
 
-def test_a_cut_of_the_current_log_cuts_the_future_one(play: Play) -> None:
+def test_truncation_of_the_current_log_truncates_the_future_log(play: Play) -> None:
     """A follower truncates where its new leader's log diverges, and gets other records at the same offsets."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
@@ -212,7 +212,7 @@ def test_a_cut_of_the_current_log_cuts_the_future_one(play: Play) -> None:
     play(scenario)
 
 
-def test_a_log_that_starts_anew_is_copied_anew(play: Play) -> None:
+def test_a_restarted_log_is_copied_from_its_start(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker, 40)
@@ -229,7 +229,7 @@ def test_a_log_that_starts_anew_is_copied_anew(play: Play) -> None:
     play(scenario)
 
 
-def test_the_log_start_is_taken_over_even_within_a_batch(play: Play) -> None:
+def test_the_log_start_is_adopted_even_within_a_batch(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         broker.append(TP, b"a", b"b", b"c", acks=1)
@@ -349,7 +349,7 @@ def test_an_offline_replica_does_not_move(play: Play) -> None:
 # Restarts, retries, full disks
 
 
-def test_a_move_goes_on_after_a_restart(play: Play, tmp_path: Path) -> None:
+def test_a_move_continues_after_a_restart(play: Play, tmp_path: Path) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker, 200)
@@ -377,7 +377,7 @@ def test_a_move_goes_on_after_a_restart(play: Play, tmp_path: Path) -> None:
     play(scenario)
 
 
-def test_a_target_without_room_is_tried_again(play: Play) -> None:
+def test_a_full_target_directory_is_retried(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker)
         append(broker, 50)
@@ -412,7 +412,7 @@ class Cleaning:
 
 
 @pytest.mark.parametrize("end", ["swap", "cancel", "close"])
-def test_compaction_keeps_away_while_a_log_moves(play: Play, end: str) -> None:
+def test_compaction_is_paused_while_a_log_moves(play: Play, end: str) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         cleaning = Cleaning()
         broker.replicas.mover.cleaning = cleaning
@@ -480,7 +480,7 @@ def test_a_throttled_move_takes_its_time(tmp_path: Path) -> None:
     run_virtual(main())
 
 
-def test_another_rate_holds_for_a_move_under_way(tmp_path: Path) -> None:
+def test_a_changed_rate_applies_to_a_running_move(tmp_path: Path) -> None:
     async def main() -> None:
         clock = VirtualClock()
         settings = {"replica.fetch.max.bytes": "1000", "replica.alter.log.dirs.io.max.bytes.per.second": "1000"}

@@ -94,7 +94,7 @@ def test_the_final_epoch_makes_no_session_and_ends_one(sessions: FetchSessions) 
     assert (answer.session_id, told(answer), len(sessions)) == (0, [0], 0)
 
 
-def test_an_incremental_answer_has_only_news(sessions: FetchSessions) -> None:
+def test_an_incremental_answer_has_only_changes(sessions: FetchSessions) -> None:
     session_id = established(sessions, 0, 1, 2, 3, 4, 5)
     results = {
         0: IDLE,
@@ -112,7 +112,7 @@ def test_an_incremental_answer_has_only_news(sessions: FetchSessions) -> None:
     assert told(answer) == [4, 5]
 
 
-def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSessions) -> None:
+def test_a_follower_that_had_to_truncate_gets_the_offsets_again(sessions: FetchSessions) -> None:
     """It ignores those in the response that truncates, and without new records they would never be sent again."""
     diverging = {0: FetchResult(0, 5, 5, 0, diverging_epoch=(1, 2))}
     answer, _ = fetch(sessions, request(entry(0)), diverging)
@@ -121,7 +121,7 @@ def test_a_follower_that_was_told_to_cut_hears_the_marks_again(sessions: FetchSe
     assert told(fetch(sessions, request(session_id=answer.session_id, epoch=2), {0: IDLE})[0]) == []
 
 
-def test_a_follower_in_another_leader_epoch_hears_the_marks_again(sessions: FetchSessions) -> None:
+def test_a_follower_in_another_leader_epoch_gets_the_offsets_again(sessions: FetchSessions) -> None:
     """It ignores responses in flight when the epoch changed."""
     session_id = established(sessions, 0, 1)
     other_epoch = entry(0)._replace(current_leader_epoch=3)
@@ -132,7 +132,7 @@ def test_a_follower_in_another_leader_epoch_hears_the_marks_again(sessions: Fetc
     assert [told(answer) for answer in answers] == [[], [0], []]
 
 
-def test_errors_are_told_every_time_and_the_marks_after_them(sessions: FetchSessions) -> None:
+def test_errors_are_always_returned_and_offsets_again_after_them(sessions: FetchSessions) -> None:
     session_id = established(sessions, 0)
     for epoch in (1, 2):
         answer, _ = fetch(sessions, request(session_id=session_id, epoch=epoch), {0: FetchResult(6)})
@@ -228,7 +228,7 @@ def test_followers_do_not_evict_each_other_while_young(sessions: FetchSessions) 
     assert answer.session_id == 0
 
 
-def test_unused_sessions_go_first(sessions: FetchSessions, clock: ManualClock) -> None:
+def test_unused_sessions_are_evicted_first(sessions: FetchSessions, clock: ManualClock) -> None:
     stale, fresh, other = established(sessions, 0, 1, 2), established(sessions, 0), established(sessions, 0)
     clock.advance(EVICTION_MS)
     fetch(sessions, request(session_id=fresh, epoch=1))

@@ -57,7 +57,7 @@ def test_thousands_are_added_a_bounded_number_at_a_time(by_id: bool) -> None:
     assert sorted(leader.known) == list(range(2 * MOST_ADDED + 1))
 
 
-def test_a_leader_without_room_for_a_session_is_told_of_all_each_time() -> None:
+def test_without_a_session_every_request_lists_all_partitions() -> None:
     session = LeaderSession(1)
     wanted = [followed(number) for number in range(MOST_ADDED + 1)]
     steps = []
@@ -69,7 +69,7 @@ def test_a_leader_without_room_for_a_session_is_told_of_all_each_time() -> None:
     assert steps == [(0, False, MOST_ADDED), full, full, (1, True, 0)]
 
 
-def test_after_a_failure_all_are_added_anew() -> None:
+def test_after_a_failure_all_partitions_are_added_again() -> None:
     session = LeaderSession(1)
     wanted = [followed(number) for number in range(MOST_ADDED + 1)]
     session.next(wanted, by_id=False)
@@ -80,7 +80,7 @@ def test_after_a_failure_all_are_added_anew() -> None:
     assert (step.session_id, step.epoch, step.is_complete, len(step.entries)) == (SESSION, 0, False, MOST_ADDED)
 
 
-def test_who_follows_a_known_partition_anew_is_added_anew() -> None:
+def test_a_partition_that_is_followed_again_is_added_again() -> None:
     """The leader sent the offsets to the previous `Followed`, whose response may have been ignored."""
     session = LeaderSession(1)
     kept, former, present = followed(0), followed(1), followed(1)
@@ -97,7 +97,7 @@ def test_who_follows_a_known_partition_anew_is_added_anew() -> None:
     assert session.next([kept, present], by_id=False).entries == []
 
 
-def test_when_all_are_followed_anew_a_full_request_ends_the_session() -> None:
+def test_when_all_partitions_are_followed_again_a_full_request_ends_the_session() -> None:
     session = LeaderSession(1)
     session.next([followed(number) for number in range(MOST_ADDED + 1)], by_id=False)
     session.answered(0, SESSION)
