@@ -155,11 +155,16 @@ def decode_struct(
     position: int = 0,
     *,
     element_budget: int = DEFAULT_ELEMENT_BUDGET,
+    allow_more: bool = False,
 ) -> _Struct:
-    """Decode an object of any message class, such as the consumer protocol's, that must end with the data."""
+    """Decode an object of any message class, such as the consumer protocol's.
+
+    Raises `MalformedFrameError`, also for bytes after the object unless `allow_more` is set.
+    """
     reader = Reader(bytes(data[position:]), element_budget=element_budget)
     message: _Struct = decoder(schema_of(message_type, version))(reader)
-    reader.expect_end()
+    if not allow_more:
+        reader.expect_end()
     return message
 
 

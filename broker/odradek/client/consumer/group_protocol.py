@@ -1,8 +1,8 @@
-"""What consumers tell each other through their group: subscriptions up to the leader, assignments back (v0-v3).
+"""The subscriptions and assignments that the members of a consumer group exchange, versions 0 to 3.
 
-In and out: bytes of JoinGroup and SyncGroup, which brokers do not read. Called by `group_member` and `admin`. Sources:
-the messages ConsumerProtocolSubscription and ConsumerProtocolAssignment; each is led by its version as an int16. A
-reader takes a newer version by what it knows of it, since later versions only add fields at the end.
+`group_member` and `admin` use it for the bytes in JoinGroup, SyncGroup and DescribeGroups, which brokers do not read.
+The messages are Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment, after their version as an int16.
+Newer versions only add fields at the end, so a newer version is read as version 3, and the rest is ignored.
 """
 
 from __future__ import annotations
@@ -10,19 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from struct import Struct
+from typing import Any, Final, TypeVar
 
+from odradek.base.errors import MalformedFrameError
 from odradek.base.types import TopicPartition
-from odradek.protocol.wire import Reader, Writer
+from odradek.protocol.codec import decode_struct, encode_struct
+from odradek.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
+)
 
 PROTOCOL_TYPE: Final = "consumer"
 SUBSCRIPTION_VERSION: Final = 3
 ASSIGNMENT_VERSION: Final = 3
 
+_VERSION: Final = Struct(">h")
+_Message = TypeVar("_Message", ConsumerProtocolAssignment, ConsumerProtocolSubscription)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a member wants. `generation_id` is that of the ownership, -1 when it owns nothing."""
+    """The subscription of a member. `owned` are the partitions that it had in the generation `generation_id`, or -1."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -32,66 +43,59 @@ class Subscription:
 
 
 def encode_subscription(subscription: Subscription, version: int = SUBSCRIPTION_VERSION) -> bytes:
-    """The bytes of a subscription; what the version lacks is left out."""
-    writer = Writer()
-    writer.int16(version)
-    writer.array_length(len(subscription.topics))
-    for topic in subscription.topics:
-        writer.string(topic)
-    writer.blob(subscription.user_data)
-    if version >= 1:
-        _write_partitions(writer, subscription.owned)
-    if version >= 2:
-        writer.int32(subscription.generation_id)
-    if version >= 3:
-        writer.string(subscription.rack_id)
-    return bytes(writer.data)
+    """Encode a subscription. Fields that the version lacks are omitted."""
+    message = {
+        "topics": subscription.topics,
+        "user_data": subscription.user_data,
+        "owned_partitions": _by_topic(subscription.owned),
+        "generation_id": subscription.generation_id,
+        "rack_id": subscription.rack_id,
+    }
+    return _VERSION.pack(version) + encode_struct(ConsumerProtocolSubscription, version, message)
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Read a subscription. Raises `MalformedFrameError` on bytes that are none."""
-    reader = Reader(data)
-    version = reader.int16()
+    """Decode a subscription. Raises `MalformedFrameError`."""
+    message = _decode(ConsumerProtocolSubscription, SUBSCRIPTION_VERSION, data)
     return Subscription(
-        topics=tuple(reader.string() for _ in range(reader.array_length(2))),
-        user_data=reader.nullable_blob(),
-        owned=_read_partitions(reader) if version >= 1 else (),
-        generation_id=reader.int32() if version >= 2 else -1,
-        rack_id=reader.nullable_string() if version >= 3 else None,
+        topics=message.topics,
+        user_data=message.user_data,
+        owned=_partitions(message.owned_partitions),
+        generation_id=message.generation_id,
+        rack_id=message.rack_id,
     )
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = ASSIGNMENT_VERSION) -> bytes:
-    """The bytes of an assignment without user data."""
-    writer = Writer()
-    writer.int16(version)
-    _write_partitions(writer, partitions)
-    writer.blob(None)
-    return bytes(writer.data)
+    """Encode an assignment without user data."""
+    message = {"assigned_partitions": _by_topic(partitions), "user_data": None}
+    return _VERSION.pack(version) + encode_struct(ConsumerProtocolAssignment, version, message)
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Read an assignment; no bytes at all are an empty one. Raises `MalformedFrameError` on bytes that are none."""
+    """Decode the partitions of an assignment; no bytes mean no partitions. Raises `MalformedFrameError`."""
     if not data:
         return ()
-    reader = Reader(data)
-    reader.int16()
-    return _read_partitions(reader)
+    return _partitions(_decode(ConsumerProtocolAssignment, ASSIGNMENT_VERSION, data).assigned_partitions)
 
 
-def _write_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> None:
-    topics = [(topic, list(group)) for topic, group in groupby(sorted(partitions), key=lambda tp: tp.topic)]
-    writer.array_length(len(topics))
-    for topic, members in topics:
-        writer.string(topic)
-        writer.array_length(len(members))
-        for _, partition in members:
-            writer.int32(partition)
+def _decode(message_type: type[_Message], highest: int, data: bytes) -> _Message:
+    if len(data) < _VERSION.size:
+        raise MalformedFrameError(f"a message of the consumer protocol has {len(data)} bytes, too few for its version")
+    (version,) = _VERSION.unpack_from(data)
+    if version < 0:
+        raise MalformedFrameError(f"a message of the consumer protocol has the version {version}")
+    return decode_struct(message_type, min(version, highest), data, _VERSION.size, allow_more=True)
 
 
-def _read_partitions(reader: Reader) -> tuple[TopicPartition, ...]:
-    found: list[TopicPartition] = []
-    for _ in range(reader.array_length(6)):
-        topic = reader.string()
-        found += [TopicPartition(topic, reader.int32()) for _ in range(reader.array_length(4))]
-    return tuple(found)
+def _by_topic(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [
+        {"topic": topic, "partitions": [partition for _, partition in members]}
+        for topic, members in groupby(sorted(partitions), key=lambda found: found.topic)
+    ]
+
+
+def _partitions(
+    topics: Iterable[ConsumerProtocolAssignmentTopicPartition | ConsumerProtocolSubscriptionTopicPartition],
+) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions)

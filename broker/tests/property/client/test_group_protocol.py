@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,17 @@ def test_assignments(found: tuple[TopicPartition, ...], version: int) -> None:
     assert decode_assignment(b"") == ()
 
 
+def test_known_bytes() -> None:
+    """Written out by hand from the definitions, so that they do not depend on the codec."""
+    subscription = Subscription(topics=("t",), owned=(TopicPartition("t", 1),), generation_id=5, rack_id="r")
+    data = b"\0\3" + b"\0\0\0\1\0\1t" + b"\xff\xff\xff\xff\0\0\0\1\0\1t\0\0\0\1\0\0\0\1" + b"\0\0\0\5" + b"\0\1r"
+    assert encode_subscription(subscription) == data
+    assert decode_subscription(data) == subscription
+    assigned = b"\0\0" + b"\0\0\0\1\0\1t\0\0\0\2\0\0\0\1\0\0\0\2" + b"\xff\xff\xff\xff"
+    assert encode_assignment([TopicPartition("t", 2), TopicPartition("t", 1)], 0) == assigned
+    assert decode_assignment(assigned) == (TopicPartition("t", 1), TopicPartition("t", 2))
+
+
 @given(subscription=subscriptions, position=st.integers(0, 200), value=st.integers(0, 255), cut=st.integers(0, 200))
 def test_damaged_bytes_are_refused_or_read(subscription: Subscription, position: int, value: int, cut: int) -> None:
     damaged = bytearray(encode_subscription(subscription))
@@ -91,3 +103,10 @@ def test_damaged_bytes_are_refused_or_read(subscription: Subscription, position:
                 decode(data)
             except MalformedFrameError:
                 continue
+
+
+@pytest.mark.parametrize("data", [b"\0", b"\xff\xff" + b"\0" * 12])
+def test_a_missing_or_negative_version_is_refused(data: bytes) -> None:
+    for decode in (decode_subscription, decode_assignment):
+        with pytest.raises(MalformedFrameError, match="consumer protocol"):
+            decode(data)
