@@ -63,11 +63,11 @@ class Scopes(Protocol):
     """Decides which namespaces this operator serves."""
 
     def set_namespaces(self, namespaces: Iterable[str]) -> None:
-        """Tell which namespaces have resources: exactly these."""
+        """Set the namespaces that have resources."""
         ...
 
     def add_namespace(self, namespace: str) -> None:
-        """Tell that this namespace has resources."""
+        """Add a namespace that has resources."""
         ...
 
     def holds(self, namespace: str) -> bool:

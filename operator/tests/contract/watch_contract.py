@@ -1,7 +1,7 @@
-"""What the operator's watches rely upon: kopf itself, with the operator's own handlers, hears of what happens.
+"""The behaviour of watches that the operator depends on, tested with kopf and the operator's handlers.
 
-A subclass gives the fixtures `client`, `namespace` and `kubeconfig`, the path of one. As `api_contract`, it runs over
-the API server in memory and over a real one.
+A subclass provides the fixtures `client`, `namespace` and `kubeconfig`, the path of a kubeconfig. Like `api_contract`,
+it runs against the API server in memory and against a real one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Heard = tuple[str, str, bool]
 
 
 class Listener:
-    """In the place of the manager: notes what was heard in one namespace."""
+    """Replaces the manager, and records the events of one namespace."""
 
     def __init__(self, namespace: str) -> None:
         self.heard: list[Heard] = []
@@ -67,7 +67,7 @@ class Listener:
 
 @asynccontextmanager
 async def watching(listener: Listener, *namespaces: str) -> AsyncIterator[None]:
-    """kopf runs inside the block."""
+    """Run kopf inside the block."""
     stop = asyncio.Event()
     task = asyncio.create_task(
         kopf.operator(
@@ -93,16 +93,14 @@ def labelled(namespace: str, name: str) -> Object:
 
 
 class WatchContract:
-    """Changes are heard of, and nothing is written for it."""
+    """Watches report changes, and kopf writes nothing to the objects."""
 
     @pytest.fixture(autouse=True)
     def _environment(self, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
     @pytest.mark.parametrize("everywhere", [True, False])
-    async def test_what_happens_is_heard_of(
-        self, client: KubernetesClient, namespace: str, *, everywhere: bool
-    ) -> None:
+    async def test_changes_are_reported(self, client: KubernetesClient, namespace: str, *, everywhere: bool) -> None:
         listener = Listener(namespace)
         there = await client.create(topic(namespace, "early"))
         async with watching(listener, *(() if everywhere else (namespace,))):

@@ -39,7 +39,7 @@ class Applier:
         self.unknown: set[Kind] = set()
         """Kinds of other projects that are not installed here."""
         self.waiting: tuple[Waiting, ...] = ()
-        """What the last `apply` left out, and why."""
+        """What the last `apply` did not apply, and why."""
 
     def touched(self, body: Object) -> bool:
         """Note an observed object. Returns True if it belongs to the cluster and was changed by someone else."""
@@ -61,8 +61,8 @@ class Applier:
     async def apply(self, wanted: Sequence[WantedObject]) -> list[Reference]:
         """Apply what differs, in order. Returns what was written.
 
-        Leaves out objects of other owners and objects that Kubernetes refuses (see `waiting`), and the pods of a
-        component whose ConfigMap or ServiceAccount is left out, because they would restart without it. Raises
+        Does not apply objects of other owners and objects that Kubernetes refuses (see `waiting`), nor the pods of a
+        component whose ConfigMap or ServiceAccount is not applied, because they would restart without it. Raises
         `KubernetesError` for any other failure.
         """
         written = []
@@ -97,7 +97,7 @@ class Applier:
         return written
 
     async def _apply_one(self, which: Reference, body: Object) -> Object | Waiting:
-        """Apply an object that belongs to the cluster or does not exist yet. Else returns why it is left out.
+        """Apply an object that belongs to the cluster or does not exist yet. Else returns why it is not applied.
 
         The uid prevents a write to a newer object of the same name. If the object did not exist, it is applied without
         force, so that it conflicts with an object that someone created since.

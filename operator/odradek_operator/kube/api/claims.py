@@ -114,7 +114,7 @@ async def remake_sets(
     """Delete StatefulSets whose claim templates change, without their pods. Returns the objects to apply now.
 
     `sets` are the existing StatefulSets, by name. Those in `kept` are applied with their present sizes; without
-    `settled_size`, while brokers are drained, all are. A StatefulSet that is still being deleted is left out.
+    `settled_size`, while brokers are drained, all are. A StatefulSet that is still being deleted is omitted.
     """
     ready = []
     for item in wanted:

@@ -1,9 +1,11 @@
 """The reconciliation loop of one cluster. It observes, decides, acts and reports after events and periodically.
 
 `manager` starts it for each cluster, and `handlers` wake it. It changes objects in Kubernetes and state in ZooKeeper,
-and writes statuses and Events. Decisions depend only on what a round reads, not on memory, so an operator that was
-killed at any point continues where it stopped. A round begins with a view from the cache. If it has to change anything
-but statuses and Events, it begins again with a fresh view, and only what that view asks for is done.
+and writes statuses and Events. Decisions depend only on what a round reads, not on earlier rounds, so an operator that
+was killed at any point continues where it stopped.
+
+A round begins with a view from the cache. If it has to change anything but statuses and Events, it begins again with a
+fresh view, and carries out only what the fresh view still asks for.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The objects that the loops of all clusters share."""
+    """What the loops of all clusters share."""
 
     client: KubernetesClient
     cache: ObjectCache
@@ -112,21 +114,21 @@ class ClusterLoop:
         self._deleted_topics = DeletedTopics()
 
     def wake(self) -> None:
-        """Something changed: start a round soon."""
+        """Start a round soon, because something changed."""
         self._woken.set()
 
     def specification_changed(self) -> None:
-        """A user changed the Cluster or a Topic: start a round with a fresh view soon, since objects will change."""
+        """Start a round with a fresh view soon, because a user changed the Cluster or a Topic."""
         self._max_age = 0.0
         self.wake()
 
     def topic_deleted(self, body: Object) -> None:
-        """A watch has reported that a Topic was deleted."""
+        """Remember a Topic that a watch reported as deleted, and start a round soon."""
         self._deleted_topics.add(body)
         self.specification_changed()
 
     def object_changed(self, body: Object, *, deleted: bool) -> None:
-        """An object of the cluster was created, changed or deleted; wakes the loop if that may matter."""
+        """Apply an object again if others changed or deleted it, and start a round soon."""
         if deleted:
             self._applier.vanished(Reference.of(body))
         else:
@@ -312,7 +314,7 @@ class ClusterLoop:
         return outcome, "", ()
 
     def _removed(self, view: View) -> dict[str, Topic]:
-        """Topics that were deleted before they had the finalizer, in their last version."""
+        """Return Topics that were deleted before they had the finalizer, in their last version."""
         return read_topics(self._deleted_topics.missing_in(view.topics))[0]
 
     async def _foreign(self, cluster: Cluster, view: View, zk: ZkClient) -> Waiting | None:

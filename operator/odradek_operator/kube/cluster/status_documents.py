@@ -2,7 +2,7 @@
 
 At the end of each round, it takes resources, the observed state, the decisions and the present status, and returns the
 new status. A status that equals the present one is not written, so nothing in it changes without a cause. The
-`lastTransitionTime` of a condition changes only with its status. Unknown values are left out.
+`lastTransitionTime` of a condition changes only with its status. Unknown values are omitted.
 """
 
 from __future__ import annotations
