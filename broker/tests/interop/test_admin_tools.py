@@ -138,7 +138,7 @@ def test_partitions_are_moved_and_verified(tools: Tools, brokers: Brokers, tmp_p
         Reassignment(tools, tmp_path, [[9], [spare, two]]).run("--execute")
 
 
-def test_a_reassignment_under_way_is_listed_and_cancelled(
+def test_a_reassignment_in_progress_is_listed_and_cancelled(
     tools: Tools, cluster: RunningCluster, brokers: Brokers, tmp_path: Path
 ) -> None:
     one, two, spare = brokers

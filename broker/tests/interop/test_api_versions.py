@@ -86,7 +86,7 @@ def not_served(pytestconfig: pytest.Config) -> Mapping[int, tuple[Versions, str]
     return {int(key): (Versions(name, int(low), int(high or low)), why.strip()) for key, name, low, high, why in rows}
 
 
-def test_what_kafka_serves_is_served_or_listed_with_a_reason(
+def test_requests_that_kafka_serves_are_served_or_listed_with_a_reason(
     served_by_kafka: Mapping[int, Versions],
     not_served: Mapping[int, tuple[Versions, str]],
     kafka: Path,

@@ -534,7 +534,7 @@ def test_deviation_of_times_that_are_passed_on(targets: tuple[Target, Target], c
         assert [each.value for each in theirs.records] == [each.value for each in ours.records]
 
 
-def test_a_producer_without_epoch_may_send_any_sequence(targets: tuple[Target, Target]) -> None:
+def test_a_producer_without_an_epoch_can_send_any_sequence(targets: tuple[Target, Target]) -> None:
     sequences = (0, 2, 2, 9, 0, 9)
     made = [batch_of(now_ms=NOW_MS, producer_id=77, base_sequence=sequence) for sequence in sequences]
     # For a duplicate batch, Kafka returns the producer's time as log-append time in every topic. Ours does not.

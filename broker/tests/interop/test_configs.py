@@ -97,7 +97,7 @@ def test_settings_without_an_effect_here_are_no_obstacle(
     ],
 )
 @pytest.mark.parametrize("entity", [DEFAULTS, of_broker(1)], ids=["all", "one"])
-def test_what_cannot_be_changed_is_refused_with_its_reason(
+def test_read_only_settings_are_refused_with_the_reason(
     tools: Tools, entity: list[str], change: str, reason: str
 ) -> None:
     with pytest.raises(InteropError, match=f"InvalidRequestException: [^\n]*{reason}"):

@@ -405,7 +405,7 @@ def files_in(data: Path, *suffixes: str) -> list[Path]:
     return sorted(path for path in data.rglob("*") if path.suffix in suffixes)
 
 
-def test_kafkas_tool_prints_of_our_files_what_ours_prints(kafka: Path, own_directory: Path) -> None:
+def test_kafkas_tool_and_ours_have_the_same_output_for_our_files(kafka: Path, own_directory: Path) -> None:
     files = files_in(own_directory, *SUFFIXES)
     assert {path.suffix for path in files} == set(SUFFIXES)
     theirs = dump_segments(kafka, files, "--deep-iteration", "--print-data-log")
@@ -418,7 +418,7 @@ def test_kafkas_tool_prints_of_our_files_what_ours_prints(kafka: Path, own_direc
 
 
 @pytest.mark.parametrize("check", ["--index-sanity-check", "--verify-index-only"])
-def test_kafkas_tool_has_no_complaint_of_our_indexes(kafka: Path, own_directory: Path, check: str) -> None:
+def test_kafkas_tool_accepts_our_indexes(kafka: Path, own_directory: Path, check: str) -> None:
     files = files_in(own_directory, ".index", ".timeindex")
     theirs = dump_segments(kafka, files, check)
     assert theirs.complaints == ""

@@ -474,7 +474,7 @@ def left_on_java(guide: Guide) -> list[str]:
     ]
 
 
-def test_a_loaded_cluster_moves_from_java_to_ours_and_back(
+def test_a_cluster_under_load_moves_from_java_to_ours_and_back(
     kafka: Path, guide: Guide, ensemble: str, tmp_path: Path, protocol: str
 ) -> None:
     brokers: dict[int, Any] = {

@@ -228,7 +228,7 @@ def written(cluster: RunningCluster, clients: Mapping[str, OldClient]) -> Mappin
 
 
 @pytest.mark.parametrize("topic", FORMATS)
-def test_everything_that_was_written_is_there_in_order(written: Mapping[str, Sequence[Read]], topic: str) -> None:
+def test_all_records_are_read_in_order(written: Mapping[str, Sequence[Read]], topic: str) -> None:
     records = written[topic]
     assert [record.offset for record in records] == list(range(len(records)))
     for prefix, _ in writers():
@@ -252,7 +252,7 @@ def test_a_topic_keeps_its_format_on_disk(
 
 
 @pytest.mark.parametrize(("api", "version"), apis("consume"))
-def test_each_reads_what_all_wrote(
+def test_each_client_reads_the_records_of_all(
     clients: Mapping[str, OldClient], written: Mapping[str, Sequence[Read]], api: str, version: str
 ) -> None:
     for topic, expected in written.items():
@@ -268,7 +268,7 @@ def test_each_reads_what_all_wrote(
 
 @pytest.mark.parametrize("topic", FORMATS)
 @pytest.mark.parametrize("version", SCALA_CLIENTS)
-def test_a_record_above_the_fetch_size_is_told(
+def test_a_record_above_the_fetch_size_is_an_error(
     clients: Mapping[str, OldClient], written: Mapping[str, Sequence[Read]], version: str, topic: str
 ) -> None:
     """From Fetch 3 on (KIP-74), the first record is returned as a whole."""

@@ -77,7 +77,7 @@ def test_every_setting_of_kafkas_brokers_is_known_with_its_type(of_kafka: Mappin
     }
 
 
-def test_passwords_are_sensitive_and_nothing_else(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+def test_only_passwords_are_sensitive(of_kafka: Mapping[str, dict[str, Known]]) -> None:
     for name, setting in {**BROKER_SETTINGS, **IDLE_BROKER_SETTINGS}.items():
         if name in of_kafka["broker"]:
             assert setting.sensitive is (of_kafka["broker"][name].kind == "PASSWORD"), name
@@ -89,7 +89,7 @@ def test_they_change_at_run_time_where_kafkas_do(of_kafka: Mapping[str, dict[str
     assert {name: ours[name] for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]} == {}
 
 
-def test_what_has_no_effect_has_kafkas_default_and_visibility(of_kafka: Mapping[str, dict[str, Known]]) -> None:
+def test_settings_without_an_effect_have_kafkas_default(of_kafka: Mapping[str, dict[str, Known]]) -> None:
     for name, setting in IDLE_BROKER_SETTINGS.items():
         known = of_kafka["broker"][name]
         assert (setting.render(setting.default), name in INTERNAL_SETTINGS) == (known.default, known.is_internal), name

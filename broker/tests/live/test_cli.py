@@ -89,7 +89,7 @@ def test_topics_are_created_listed_described_and_deleted(odradek: Odradek, topic
     assert odradek("topic", "delete", topic, "--if-exists").returncode == 0
 
 
-def test_what_was_produced_is_consumed(odradek: Odradek, topic: str) -> None:
+def test_produced_records_are_consumed(odradek: Odradek, topic: str) -> None:
     lines = [f"k{number % 7}:v{number}" for number in range(1000)]
     sent = as_json(odradek("produce", topic, "-k", ":", "-o", "json", stdin="\n".join(lines)))
     assert sent["records"] == 1000
@@ -103,7 +103,7 @@ def test_what_was_produced_is_consumed(odradek: Odradek, topic: str) -> None:
     assert [json.loads(line)["offset"] for line in first] == [0, 1, 2]
 
 
-def test_reading_starts_where_it_is_told_to(odradek: Odradek, topic: str) -> None:
+def test_reading_starts_at_the_given_position(odradek: Odradek, topic: str) -> None:
     odradek("produce", topic, "-p", "1", stdin="a\nb\nc\n")
     assert odradek("consume", topic, "-p", "1", "--offset", "1", "-e").stdout == "b\nc\n"
     assert odradek("consume", topic, "-p", "0", "--from-beginning", "-e").stdout == ""
@@ -112,7 +112,7 @@ def test_reading_starts_where_it_is_told_to(odradek: Odradek, topic: str) -> Non
     assert odradek("consume", topic, "--until-end").stdout == ""
 
 
-def test_a_group_goes_on_where_it_was(odradek: Odradek, topic: str) -> None:
+def test_a_group_continues_at_its_committed_offsets(odradek: Odradek, topic: str) -> None:
     group = f"group-{topic}"
     odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
     read = odradek("consume", topic, "-g", group, "--from-beginning", "-n", "2")
@@ -137,7 +137,7 @@ def test_a_group_goes_on_where_it_was(odradek: Odradek, topic: str) -> None:
         (("group", "describe", "no-such-group"), "group no-such-group does not exist"),
     ],
 )
-def test_errors_are_sentences_with_exit_code_1(odradek: Odradek, arguments: tuple[str, ...], words: str) -> None:
+def test_errors_have_exit_code_1(odradek: Odradek, arguments: tuple[str, ...], words: str) -> None:
     result = odradek(*arguments)
     assert result.returncode == 1
     assert result.stderr.startswith("Error: ")
@@ -145,6 +145,6 @@ def test_errors_are_sentences_with_exit_code_1(odradek: Odradek, arguments: tupl
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_partition_that_is_not_there_is_told(odradek: Odradek, topic: str) -> None:
+def test_an_unknown_partition_is_reported(odradek: Odradek, topic: str) -> None:
     assert "has no partition 9" in odradek("consume", topic, "-p", "9").stderr
     assert "no partition 9" in odradek("produce", topic, "-p", "9", stdin="x").stderr

@@ -154,7 +154,9 @@ def test_one_brokers_own_setting_wins(cluster: RunningCluster, admin: BlockingAd
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_old_tools_write_into_zookeeper_is_applied(cluster: RunningCluster, topic: str, version: int) -> None:
+def test_settings_that_old_tools_write_to_zookeeper_are_applied(
+    cluster: RunningCluster, topic: str, version: int
+) -> None:
     """Do the same as `kafka-configs --zookeeper` of old releases: write the znode, then a notification in the old
     format."""
     notice = {
@@ -188,7 +190,7 @@ def with_listener(admin: BlockingAdmin, broker: ConfigResource, port: int) -> di
     return {name: f"{given[name]},{more}" for name, more in zip(LISTENERS, added, strict=True)}
 
 
-def test_listeners_come_and_go(cluster: RunningCluster, admin: BlockingAdmin) -> None:
+def test_listeners_are_added_and_removed(cluster: RunningCluster, admin: BlockingAdmin) -> None:
     """Change listeners by a request and by a notification of another tool. The registration and the metadata change."""
     broker = ConfigResource.broker(1)
     conflict = with_listener(admin, broker, cluster.address(0)[1])

@@ -137,7 +137,7 @@ async def test_broker_that_outsleeps_its_session(odradek_cluster_factory: Cluste
     assert len(found) <= len(acknowledged) + 1
 
 
-async def test_a_dead_broker_is_spoken_for(odradek_cluster_factory: ClusterFactory) -> None:
+async def test_the_session_of_a_dead_broker_is_ended_by_its_parent(odradek_cluster_factory: ClusterFactory) -> None:
     """A broker process dies. Its parent ends its session, and the others continue long before the session would
     expire."""
     session_seconds = 60

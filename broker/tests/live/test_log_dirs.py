@@ -156,7 +156,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[int]:
     return found
 
 
-def test_replicas_move_under_load_and_nothing_is_lost(
+def test_replicas_move_under_load_without_lost_records(
     cluster: RunningCluster, admin: kafka.admin.KafkaAdminClient
 ) -> None:
     topic = make_topic(cluster)

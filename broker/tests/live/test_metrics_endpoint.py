@@ -105,7 +105,7 @@ def test_every_declared_series_is_exposed_with_its_kind(traffic: Traffic) -> Non
         assert expected <= {(family.name.removesuffix("_total"), family.type) for family in broker.families}
 
 
-def test_no_process_claims_a_label_of_prometheus(traffic: Traffic) -> None:
+def test_no_series_has_a_label_of_prometheus(traffic: Traffic) -> None:
     labels = {label for broker in traffic.scrapes for key in broker.samples for label, _ in key[1:]}
     assert not labels & {"namespace", "pod", "container", "instance", "job"}
 
@@ -149,7 +149,7 @@ def test_partitions_and_replicas_add_up(odradek_cluster: RunningCluster, traffic
     wait_until(settled, what="agreement of metrics and metadata")
 
 
-def test_each_partition_is_led_once_and_kept_thrice(traffic: Traffic) -> None:
+def test_each_partition_has_one_leader_and_three_replicas(traffic: Traffic) -> None:
     for number in map(str, range(PARTITIONS)):
         here = {"topic": traffic.topic, "partition": number}
         assert sorted(broker.value("kafka_cluster_partition_replicascount", **here) for broker in traffic.scrapes) == [
@@ -182,7 +182,7 @@ def test_the_cluster_is_healthy(traffic: Traffic) -> None:
         assert traffic.total(zero) == 0, zero
 
 
-def test_each_process_tells_of_itself(traffic: Traffic) -> None:
+def test_each_process_exposes_its_metrics(traffic: Traffic) -> None:
     for broker in traffic.scrapes:
         assert broker.value("kafka_server_kafkaserver_brokerstate") == 3
         assert broker.value("process_open_fds") > 10

@@ -210,7 +210,7 @@ def test_followers_wait_at_their_leaders(scraped: list[dict[str, Metric]]) -> No
     assert max(value(broker, f"{PREFIX}localtimems", request="Fetch", quantile="0.50") for broker in scraped) < 100
 
 
-def test_errors_bear_the_names_of_the_protocol(scraped: list[dict[str, Metric]]) -> None:
+def test_errors_have_the_names_of_the_protocol(scraped: list[dict[str, Metric]]) -> None:
     name = f"{PREFIX}errors"
     total = f"{name}_total"
     refused = {"request": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}
@@ -233,7 +233,7 @@ def counted(cluster: RunningCluster, name: str, **labels: str) -> float:
     )
 
 
-def test_commits_of_offsets_are_traffic_of_their_topic(cluster: RunningCluster) -> None:
+def test_offset_commits_count_as_bytes_in_of_their_topic(cluster: RunningCluster) -> None:
     for name in ("messagesin", "bytesin", "totalproducerequests"):
         assert counted(cluster, name, topic="__consumer_offsets") > 0
 
@@ -263,7 +263,7 @@ def test_refusals_and_conversions_are_counted(cluster: RunningCluster) -> None:
         assert counted(cluster, "bytesrejected", **labels) > 5000
 
 
-def test_the_controller_has_seen_brokers_come(cluster: RunningCluster) -> None:
+def test_the_controller_has_handled_new_brokers(cluster: RunningCluster) -> None:
     name = "kafka_controller_controllerstats_leaderelectionrateandtimems"
 
     def counted() -> bool:
@@ -272,7 +272,7 @@ def test_the_controller_has_seen_brokers_come(cluster: RunningCluster) -> None:
     wait_until(counted, what="a change of the live brokers")
 
 
-def test_followers_tell_their_lag_by_loop_and_partition(scraped: list[dict[str, Metric]]) -> None:
+def test_followers_expose_their_lag_by_loop_and_partition(scraped: list[dict[str, Metric]]) -> None:
     seen: set[str] = set()
     for number, broker in enumerate(scraped):
         for sample in broker["kafka_server_fetcherlagmetrics_consumerlag"].samples:

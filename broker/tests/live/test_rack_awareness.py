@@ -103,7 +103,7 @@ async def send(producer: Producer, topic: str, numbers: range) -> None:
         await producer.send_and_wait(topic, b"%06d" % number, partition=0)
 
 
-async def test_librdkafka_reads_from_its_rack_and_goes_on(racks: RunningCluster) -> None:
+async def test_librdkafka_reads_from_its_rack_and_continues_after_a_failure(racks: RunningCluster) -> None:
     async with Admin(racks.bootstrap) as admin, Producer(racks.bootstrap) as producer:
         topic, follower = await prepared(racks, admin, producer)
         async with librdkafka(racks, topic, f"r{follower}") as poll:
@@ -118,7 +118,7 @@ async def test_librdkafka_reads_from_its_rack_and_goes_on(racks: RunningCluster)
     assert found == [b"%06d" % number for number in range(2 * RECORDS)]
 
 
-async def test_our_consumer_reads_from_its_rack_and_goes_on(racks: RunningCluster) -> None:
+async def test_our_consumer_reads_from_its_rack_and_continues_after_a_failure(racks: RunningCluster) -> None:
     async with Admin(racks.bootstrap) as admin, Producer(racks.bootstrap) as producer:
         topic, follower = await prepared(racks, admin, producer)
         settings = ClientSettings.of(racks.bootstrap, client_rack=f"r{follower}")

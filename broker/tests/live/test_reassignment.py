@@ -197,7 +197,7 @@ class Move:
         return [int(part.error_code) for each in response.replica_election_results for part in each.partition_result]
 
 
-async def test_a_loaded_topic_moves_there_and_back(odradek_cluster_factory: ClusterFactory) -> None:
+async def test_a_topic_under_load_moves_to_other_brokers_and_back(odradek_cluster_factory: ClusterFactory) -> None:
     quiet = {"auto.leader.rebalance.enable": "false"}
     cluster = await asyncio.to_thread(lambda: odradek_cluster_factory(brokers=4, config=quiet))
     topic = f"moving-{uuid4().hex[:8]}"

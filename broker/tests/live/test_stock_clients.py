@@ -211,7 +211,7 @@ def shared(consumers: list[aiokafka.AIOKafkaConsumer]) -> bool:
     return bool(first and second) and not first & second and len(first | second) == PARTITIONS
 
 
-def test_librdkafka_takes_the_absence_of_transactions_as_final(
+def test_librdkafka_does_not_retry_without_transactions(
     odradek_cluster: RunningCluster,
 ) -> None:
     """A timeout would raise another error."""
@@ -224,7 +224,7 @@ def test_librdkafka_takes_the_absence_of_transactions_as_final(
 
 
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
-def test_kafka_python_takes_the_absence_of_transactions_as_final(odradek_cluster: RunningCluster) -> None:
+def test_kafka_python_does_not_retry_without_transactions(odradek_cluster: RunningCluster) -> None:
     import kafka
     import kafka.errors
 
@@ -238,7 +238,7 @@ def test_kafka_python_takes_the_absence_of_transactions_as_final(odradek_cluster
         older.close(timeout=SECONDS)
 
 
-async def test_aiokafka_takes_the_absence_of_transactions_as_final(odradek_cluster: RunningCluster) -> None:
+async def test_aiokafka_does_not_retry_without_transactions(odradek_cluster: RunningCluster) -> None:
     producer = aiokafka.AIOKafkaProducer(bootstrap_servers=odradek_cluster.bootstrap, transactional_id="mine")
     try:
         async with asyncio.timeout(SECONDS):

@@ -83,7 +83,7 @@ async def code_of_update(port: int) -> int:
         await channel.close()
 
 
-def test_brokers_steer_each_other_by_their_own_listener_only(make: Make) -> None:
+def test_requests_between_brokers_use_the_inter_broker_listener_only(make: Make) -> None:
     (first, _), (second, _) = make(0), make(1)
     first.start()
     second.start()

@@ -91,7 +91,7 @@ def test_equal_seeds_take_equal_time() -> None:
     assert duration(1) == duration(1) != duration(2)
 
 
-def test_nobody_listens() -> None:
+def test_no_process_listens() -> None:
     async def main(network: SimulatedNetwork) -> None:
         with pytest.raises(NetworkError, match="refused"):
             await connect(Host("client"), "nowhere")
@@ -100,7 +100,7 @@ def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("way", [("client", "server"), ("server", "client")])
-def test_what_is_held_up_in_one_direction_arrives_when_the_way_is_free(way: tuple[str, str]) -> None:
+def test_delayed_packets_arrive_when_the_partition_ends(way: tuple[str, str]) -> None:
     async def main(network: SimulatedNetwork) -> None:
         listener = await serve(network, Host("server"), echo)
         channel = await connect(Host("client"), "server", request_ms=60_000)
@@ -116,7 +116,7 @@ def test_what_is_held_up_in_one_direction_arrives_when_the_way_is_free(way: tupl
     run(main)
 
 
-def test_a_partition_is_noticed_by_the_deadline_alone() -> None:
+def test_only_a_deadline_detects_a_network_partition() -> None:
     async def main(network: SimulatedNetwork) -> None:
         listener = await serve(network, Host("server"), echo)
         channel = await connect(Host("client"), "server")
@@ -130,7 +130,7 @@ def test_a_partition_is_noticed_by_the_deadline_alone() -> None:
     run(main)
 
 
-def test_a_host_that_dies_resets_its_streams() -> None:
+def test_a_dead_host_resets_its_connections() -> None:
     async def main(network: SimulatedNetwork) -> None:
         server = Host("server")
         await serve(network, server, lambda request: None)
@@ -146,7 +146,7 @@ def test_a_host_that_dies_resets_its_streams() -> None:
     run(main)
 
 
-def test_a_stream_that_breaks_before_it_stands_is_refused() -> None:
+def test_a_connection_that_is_reset_before_it_is_established_is_refused() -> None:
     """The packet that accepts the connection is delayed and arrives after a reset."""
 
     async def main(network: SimulatedNetwork) -> None:
@@ -163,7 +163,7 @@ def test_a_stream_that_breaks_before_it_stands_is_refused() -> None:
     run(main)
 
 
-def test_a_host_that_vanishes_leaves_its_peers_without_a_word() -> None:
+def test_peers_do_not_notice_that_a_host_disappears() -> None:
     async def main(network: SimulatedNetwork) -> None:
         server = Host("server")
         await serve(network, server, echo)
@@ -175,7 +175,7 @@ def test_a_host_that_vanishes_leaves_its_peers_without_a_word() -> None:
     run(main)
 
 
-def test_nothing_runs_on_behalf_of_a_dead_host() -> None:
+def test_no_task_of_a_dead_host_runs() -> None:
     async def main(network: SimulatedNetwork) -> None:
         host, ticks = Host("broker"), []
 
@@ -197,7 +197,7 @@ def test_nothing_runs_on_behalf_of_a_dead_host() -> None:
     run(main)
 
 
-def test_a_reader_that_pauses_holds_up_its_writer() -> None:
+def test_a_paused_reader_blocks_its_writer() -> None:
     async def main(network: SimulatedNetwork) -> None:
         waiting: list[Request] = []
         listener = await serve(network, Host("server"), waiting.append)

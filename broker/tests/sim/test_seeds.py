@@ -32,7 +32,7 @@ def outcomes(request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_violated(outcomes: Mapping[int, Outcome], seed: int) -> None:
+def test_no_invariant_is_violated(outcomes: Mapping[int, Outcome], seed: int) -> None:
     outcome = outcomes[seed]
     assert outcome.violation is None, f"{outcome.text}\n\nthis seed once found: {FOUND.get(seed, 'nothing')}"
 

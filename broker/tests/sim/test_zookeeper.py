@@ -43,7 +43,7 @@ def run(main: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
         runner.run(main(Bench(loop.network)))
 
 
-def test_a_short_cut_suspends_and_resumes_the_same_session() -> None:
+def test_a_short_partition_suspends_and_resumes_the_session() -> None:
     async def main(bench: Bench) -> None:
         client = await bench.client("a")
         await client.create("/mine", ephemeral=True)
@@ -64,7 +64,7 @@ def test_a_short_cut_suspends_and_resumes_the_same_session() -> None:
     run(main)
 
 
-def test_a_long_cut_ends_the_session_at_the_ensemble_and_is_learnt_on_return() -> None:
+def test_a_client_learns_of_its_expired_session_after_a_long_partition() -> None:
     async def main(bench: Bench) -> None:
         client, other = await bench.client("a"), await bench.client("b")
         await client.create("/mine", ephemeral=True)
@@ -85,7 +85,7 @@ def test_a_long_cut_ends_the_session_at_the_ensemble_and_is_learnt_on_return() -
     run(main)
 
 
-def test_what_is_under_way_when_the_connection_is_given_up_fails_though_it_may_have_been_done() -> None:
+def test_requests_in_flight_fail_when_the_connection_is_lost() -> None:
     async def main(bench: Bench) -> None:
         client, other = await bench.client("a"), await bench.client("b")
         bench.network.block(ENSEMBLE, "a")
@@ -101,7 +101,7 @@ def test_what_is_under_way_when_the_connection_is_given_up_fails_though_it_may_h
     run(main)
 
 
-def test_a_dead_hosts_session_ends_by_its_time_out_or_by_whoever_speaks_for_it() -> None:
+def test_the_session_of_a_dead_host_expires_or_is_ended_by_another_client() -> None:
     async def main(bench: Bench) -> None:
         quiet, spoken_for, other = await bench.client("a"), await bench.client("b"), await bench.client("c")
         await quiet.create("/a", ephemeral=True)

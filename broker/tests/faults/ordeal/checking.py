@@ -25,7 +25,7 @@ class Order:
     """The check of one partition, which is read from its beginning."""
 
     def __init__(self, partition: int) -> None:
-        """Nothing was read yet."""
+        """Create a check that has read nothing."""
         self._partition: Final = partition
         self.next_offset = 0
         self.next_number = 0
@@ -76,7 +76,7 @@ class Reading:
     """The check of all partitions."""
 
     def __init__(self, partitions: int) -> None:
-        """Nothing was read yet."""
+        """Create a check that has read nothing."""
         self._orders: Final = [Order(partition) for partition in range(partitions)]
         self._found: Final = [array("q") for _ in range(partitions)]
         """Offset by number. It is an array, because there may be millions."""

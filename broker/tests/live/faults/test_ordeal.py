@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 @pytest.mark.timeout(3600)
-def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_acknowledged_record_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     patient = {"session_ms": 6_000.0, "hang_ms": 5_000.0, "heal_seconds": 900.0}
     settings = Settings(seed=1, minutes=60.0, rounds=1, together=0.0, **patient)
     report = run(settings, tmp_path, lambda seconds, doing: None)

@@ -108,7 +108,7 @@ def test_others_are_served_by_the_leader(play: Play, rack: str, version: int) ->
     play(scenario)
 
 
-def test_without_a_selector_nobody_is_sent_away(play: Play) -> None:
+def test_without_a_selector_consumers_are_not_redirected(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         await committed(cluster, clock, 1)
         found = await fetch(cluster.brokers[1], 0, rack="r3")
@@ -117,7 +117,7 @@ def test_without_a_selector_nobody_is_sent_away(play: Play) -> None:
     play(scenario, replica_selector_class="org.apache.kafka.common.replica.LeaderSelector")
 
 
-def test_nobody_is_sent_to_a_follower_that_lags(play: Play) -> None:
+def test_consumers_do_not_read_from_a_lagging_follower(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         await committed(cluster, clock, 2)
         cluster.cut(3)
@@ -132,7 +132,7 @@ def test_nobody_is_sent_to_a_follower_that_lags(play: Play) -> None:
     play(scenario)
 
 
-def test_a_follower_gives_what_it_knows_to_be_committed(play: Play) -> None:
+def test_a_follower_serves_records_below_its_high_watermark(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         await committed(cluster, clock, 2)
         follower = cluster.brokers[2]
@@ -164,7 +164,7 @@ def test_a_fetch_that_waits_at_a_follower_is_answered_when_records_are_committed
     play(scenario)
 
 
-def test_a_fetch_of_a_former_life_counts_for_nothing(play: Play) -> None:
+def test_a_fetch_with_an_old_broker_epoch_is_ignored(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         cluster.cut(2)
         await clock.sleep_ms(600)
@@ -191,7 +191,7 @@ FOLLOWER_THROTTLED = {"follower.replication.throttled.replicas": "*"}
     ],
     ids=["leader", "follower"],
 )
-def test_catching_up_is_held_to_the_rate_and_those_in_sync_are_not(
+def test_catching_up_is_throttled_and_replicas_in_sync_are_not(
     play: Play, topic: dict[str, str], limit: dict[str, str]
 ) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
@@ -218,7 +218,7 @@ def test_catching_up_is_held_to_the_rate_and_those_in_sync_are_not(
     play(scenario, topic=topic, replica_fetch_max_bytes="10100", **limit)
 
 
-def test_a_throttled_member_of_the_in_sync_set_does_not_wait(play: Play) -> None:
+def test_a_throttled_member_of_the_isr_does_not_wait(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         leader = cluster.brokers[1]
         begin_ms = clock.monotonic_ms()

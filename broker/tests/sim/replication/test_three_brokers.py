@@ -54,7 +54,7 @@ def assert_equal_logs(cluster: MemoryCluster) -> None:
     }
 
 
-def test_acks_all_waits_for_every_member_of_the_in_sync_set(play: Callable[[Scenario], None]) -> None:
+def test_acks_all_waits_for_every_member_of_the_isr(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         leader = cluster.brokers[1]
         outcome = leader.append(TP, b"one", b"two")
@@ -70,7 +70,7 @@ def test_acks_all_waits_for_every_member_of_the_in_sync_set(play: Callable[[Scen
     play(scenario)
 
 
-def test_a_silent_follower_leaves_and_comes_back(play: Callable[[Scenario], None]) -> None:
+def test_a_silent_follower_leaves_the_isr_and_rejoins(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         leader = cluster.brokers[1]
         assert (await leader.append(TP, b"before")).error_code == 0
@@ -112,7 +112,7 @@ def test_below_the_minimum_nothing_is_accepted_and_nothing_committed(play: Calla
     play(scenario)
 
 
-def test_without_replication_in_time_the_producer_is_told(play: Callable[[Scenario], None]) -> None:
+def test_without_replication_in_time_the_producer_gets_an_error(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         cluster.cut(2, 3)
         result = await cluster.brokers[1].append(TP, b"slow", timeout_ms=700)
@@ -121,7 +121,7 @@ def test_without_replication_in_time_the_producer_is_told(play: Callable[[Scenar
     play(scenario)
 
 
-def test_diverging_tails_are_cut_exactly_where_they_part(play: Callable[[Scenario], None]) -> None:
+def test_diverging_logs_are_truncated_at_the_first_difference(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         old = cluster.brokers[1]
         for number in range(5):
@@ -148,7 +148,7 @@ def test_diverging_tails_are_cut_exactly_where_they_part(play: Callable[[Scenari
     play(scenario)
 
 
-def test_a_second_change_of_leaders_in_a_row_converges(play: Callable[[Scenario], None]) -> None:
+def test_two_consecutive_changes_of_leaders_converge(play: Callable[[Scenario], None]) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         assert (await cluster.brokers[1].append(TP, b"base")).error_code == 0
         await clock.sleep_ms(1000)

@@ -49,7 +49,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     ("content", "overrides"),
     [(None, []), ("", []), ("broker.id=1\nzookeeper.connect=x\n", ["num.partitions=none"]), ("", ["novalue"])],
 )
-def test_what_is_wrong_ends_the_process(tmp_path: Path, content: str | None, overrides: list[str]) -> None:
+def test_a_failure_ends_the_process(tmp_path: Path, content: str | None, overrides: list[str]) -> None:
     path = tmp_path / "server.properties"
     if content is not None:
         path.write_text(content, encoding="utf-8")
@@ -77,7 +77,7 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector")
-def test_what_a_started_process_has_is_not_looked_through_again_but_what_comes_later_is() -> None:
+def test_objects_of_the_start_are_frozen_and_later_ones_are_collected() -> None:
     Cycle.freed = 0
     Cycle()
     stays = [[number] for number in range(1000)]

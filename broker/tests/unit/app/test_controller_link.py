@@ -153,7 +153,7 @@ async def settled() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_proposals_made_meanwhile_go_together(version: int) -> None:
+def test_proposals_are_sent_together_while_a_request_is_in_flight(version: int) -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         controllers.gate = asyncio.Event()
         controllers.errors[A1] = FencedLeaderEpochError.code
@@ -177,7 +177,7 @@ def test_proposals_made_meanwhile_go_together(version: int) -> None:
     assert len(run(scenario, version).opened) == 1
 
 
-def test_a_topic_without_an_id_goes_by_its_name() -> None:
+def test_a_topic_without_an_id_is_identified_by_its_name() -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         nameless, known = propose(link, TopicPartition("new", 0), (7,)), propose(link, A0, (7,))
         assert ((await nameless).isr, (await known).isr) == ((7,), (7,))
@@ -204,7 +204,7 @@ def test_after_a_failure_the_next_proposal_finds_a_new_channel(failure: Exceptio
     assert len(run(scenario).opened) == 2
 
 
-def test_an_error_of_the_whole_request_is_everybodys() -> None:
+def test_an_error_of_the_request_applies_to_all_partitions() -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         controllers.error_code = NotControllerError.code
         batch = [propose(link, each, (7,)) for each in (A0, B0)]
@@ -239,7 +239,7 @@ def test_two_requests_at_once_share_one_channel() -> None:
     assert len(run(scenario).opened) == 1
 
 
-def test_closing_cancels_proposals_under_way_and_waiting() -> None:
+def test_closing_cancels_all_proposals() -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         controllers.gate = asyncio.Event()
         under_way = propose(link, A0, (7,))
@@ -254,7 +254,7 @@ def test_closing_cancels_proposals_under_way_and_waiting() -> None:
     run(scenario)
 
 
-def test_who_proposed_may_leave_and_the_others_are_served() -> None:
+def test_a_cancelled_proposal_does_not_affect_others() -> None:
     async def scenario(controllers: Controllers, link: ControllerLink) -> None:
         controllers.gate = asyncio.Event()
         gone, stays = propose(link, A0, (7,)), propose(link, B0, (7,))

@@ -52,7 +52,7 @@ async def read(log: CoordinatorLog) -> list[bytes]:
     return [piece async for piece in log.read(TP)]
 
 
-def test_what_was_appended_is_read_in_whole_batches(play: Callable[[Scenario], None]) -> None:
+def test_appended_records_are_read_in_complete_batches(play: Callable[[Scenario], None]) -> None:
     async def scenario(server: MemoryServer, log: CoordinatorLog) -> None:
         await server.announce(TP.topic, {0: [1]})
         assert await read(log) == []

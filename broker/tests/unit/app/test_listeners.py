@@ -123,7 +123,7 @@ def test_a_removed_listener_closes_its_connections_and_frees_its_port(play: Play
     play(scenario)
 
 
-def test_a_removed_listeners_port_can_be_had_by_another_at_once(play: Play) -> None:
+def test_the_port_of_a_removed_listener_can_be_reused_immediately(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         port = free_ports(1)[0]
         bench.listeners.reconfigure(config_of(INNER, f"OUTER://127.0.0.1:{port}"))
@@ -145,7 +145,7 @@ def test_other_advertised_addresses_are_registered(play: Play) -> None:
     play(scenario)
 
 
-def test_the_last_of_several_changes_counts(play: Play) -> None:
+def test_the_last_of_several_changes_is_effective(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         bench.listeners.reconfigure(config_of(INNER, "OUTER://127.0.0.1:0"))
         bench.listeners.reconfigure(config_of(INNER, "OTHER://127.0.0.1:0"))
@@ -156,7 +156,7 @@ def test_the_last_of_several_changes_counts(play: Play) -> None:
     play(scenario)
 
 
-def test_addresses_that_cannot_be_had_are_refused(play: Play) -> None:
+def test_addresses_that_cannot_be_bound_are_refused(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             conflict = config_of(INNER, f"OUTER://127.0.0.1:{taken.getsockname()[1]}")

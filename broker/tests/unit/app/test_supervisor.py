@@ -80,21 +80,21 @@ def test_a_dead_childs_session_is_ended() -> None:
         assert outcome(process)[:2] == (128 + signal.SIGKILL, ["ended 77 0123456789abcdef"])
 
 
-def test_of_several_sessions_the_last_one_is_ended() -> None:
+def test_the_last_of_several_sessions_is_ended() -> None:
     work = f"lifeline.beat((1, {PASSWORD}))\nlifeline.beat(None)\nlifeline.beat((2, {PASSWORD}))\nos.abort()"
     with supervised(work) as process:
         child_of(process)
         assert outcome(process)[:2] == (128 + signal.SIGABRT, ["ended 2 0123456789abcdef"])
 
 
-def test_a_session_that_the_child_ended_itself_is_left_alone() -> None:
+def test_a_session_that_the_child_has_ended_is_not_ended_again() -> None:
     with supervised(f"lifeline.beat((1, {PASSWORD}))\nlifeline.beat(None)\nreturn 0") as process:
         child_of(process)
         assert outcome(process)[:2] == (0, [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_are_handed_on(number: signal.Signals) -> None:
+def test_signals_are_forwarded(number: signal.Signals) -> None:
     work = f"signal.signal({int(number)}, lambda *_: os._exit(9))\ntold('ready')\nwhile True: signal.pause()"
     with supervised(work) as process:
         child_of(process)
@@ -103,7 +103,7 @@ def test_signals_are_handed_on(number: signal.Signals) -> None:
         assert outcome(process)[0] == 9
 
 
-def test_a_child_that_hangs_tells_its_stacks_and_is_killed() -> None:
+def test_a_hanging_child_prints_its_stacks_and_is_killed() -> None:
     work = f"lifeline.beat((5, {PASSWORD}))\nwhile True: signal.pause()"
     with supervised(work, hang_timeout_ms=1) as process:
         child_of(process)
@@ -112,14 +112,14 @@ def test_a_child_that_hangs_tells_its_stacks_and_is_killed() -> None:
     assert "in work" in errors, "the stack contains the function in which the child hangs"
 
 
-def test_a_child_that_is_stopped_is_killed_too() -> None:
+def test_a_paused_child_is_killed() -> None:
     work = f"lifeline.beat((5, {PASSWORD}))\nos.kill(os.getpid(), signal.SIGSTOP)"
     with supervised(work, hang_timeout_ms=1) as process:
         child_of(process)
         assert outcome(process)[:2] == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
 
 
-def test_a_child_that_has_not_begun_to_speak_may_take_its_time() -> None:
+def test_a_child_without_a_first_heartbeat_is_never_overdue() -> None:
     work = "for _ in range(3): os.waitpid(os.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '0.6'), 0)\nreturn 6"
     with supervised(work, hang_timeout_ms=1) as process:
         child_of(process)
@@ -139,7 +139,7 @@ def test_the_child_dies_with_its_parent() -> None:
         wait_until(is_gone, what="the end of the child")
 
 
-def test_silence_counts_only_while_the_parent_runs() -> None:
+def test_only_time_in_which_the_parent_runs_counts() -> None:
     silence = Silence(limit_ms=4 * BEAT_INTERVAL_MS)
     silence.heard()
     silence.passed(3_600_000)

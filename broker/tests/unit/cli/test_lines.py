@@ -33,7 +33,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(chunks: list[bytes]) -> None:
 
 
 @given(st.lists(st.binary(max_size=5).filter(lambda line: b"\n" not in line and not line.endswith(b"\r"))))
-def test_what_was_joined_is_split(whole: list[bytes]) -> None:
+def test_joined_lines_are_split(whole: list[bytes]) -> None:
     assert split([b"".join(line + b"\n" for line in whole)]) == whole
 
 
@@ -52,7 +52,7 @@ async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
         assert [line async for found in read_lines(file.fileno()) for line in found] == [b"a", b"b", b"c"]
 
 
-async def test_a_pipes_line_comes_when_it_is_written() -> None:
+async def test_a_line_from_a_pipe_is_read_when_it_is_written() -> None:
     reader, writer = os.pipe()
     try:
         found = read_lines(reader)
@@ -72,11 +72,11 @@ def test_without_a_separator_lines_are_values() -> None:
     assert split_pairs([b"a:b", b""], None, first_number=1) == [(None, b"a:b"), (None, b"")]
 
 
-def test_the_first_separator_counts() -> None:
+def test_the_line_is_split_at_the_first_separator() -> None:
     assert split_pairs([b"k:v:w", b":v", b"k:"], b":", first_number=1) == [(b"k", b"v:w"), (b"", b"v"), (b"k", b"")]
 
 
-def test_a_line_without_a_key_is_told_with_its_number() -> None:
+def test_a_line_without_a_key_is_reported_with_its_number() -> None:
     with pytest.raises(NoSeparatorError, match="Line 8 does not contain the key separator"):
         split_pairs([b"k:v", b"v"], b":", first_number=7)
 

@@ -37,7 +37,7 @@ def test_help_imports_neither_client_nor_broker_nor_rich() -> None:
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_can_be_loaded_and_teaches_with_an_example(name: str) -> None:
+def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])
     assert result.exit_code == 0
     assert "Example:" in result.output
@@ -48,7 +48,7 @@ SUB_COMMANDS = ("topic list", "topic create", "topic describe", "topic delete", 
 
 
 @pytest.mark.parametrize("path", SUB_COMMANDS)
-def test_every_sub_command_teaches_with_an_example(path: str) -> None:
+def test_the_help_of_every_subcommand_has_an_example(path: str) -> None:
     result = CliRunner().invoke(cli, [*path.split(), "--help"])
     assert f"  odradek {path} " in result.output
 
@@ -57,7 +57,7 @@ def test_the_version() -> None:
     assert CliRunner().invoke(cli, ["--version"]).output == f"odradek, version {__version__}\n"
 
 
-def test_an_unknown_command_is_wrong_usage() -> None:
+def test_an_unknown_command_is_an_error() -> None:
     assert CliRunner().invoke(cli, ["tpoic"]).exit_code == 2
 
 
@@ -103,7 +103,7 @@ def echo() -> None:
         (["group", "describe"], "Missing argument 'GROUP…'"),
     ],
 )
-def test_wrong_usage_is_told_with_exit_code_2(arguments: list[str], words: str) -> None:
+def test_wrong_arguments_have_exit_code_2(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 2
     assert words in result.output

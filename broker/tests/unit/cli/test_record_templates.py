@@ -30,13 +30,13 @@ def test_templates(text: str, line: str) -> None:
     assert template(text)(RECORD) == line
 
 
-def test_missing_keys_and_bytes_that_are_no_text_are_written() -> None:
+def test_missing_keys_and_invalid_utf8_are_rendered() -> None:
     odd = RECORD._replace(key=None, value=b"a\xff")
     assert template("{key} {value}")(odd) == r"null a\xff"
 
 
 @pytest.mark.parametrize("text", ["{colour}", "{}", "{key!r}", "{key:>10}", "{key.real}", "{0}", "{key"])
-def test_what_is_no_field_is_refused(text: str) -> None:
+def test_an_unknown_field_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         template(text)
 
@@ -54,7 +54,7 @@ def test_json() -> None:
 
 
 @given(st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=20))
-def test_json_gives_back_every_byte(key: bytes | None, value: bytes | None) -> None:
+def test_json_contains_every_byte(key: bytes | None, value: bytes | None) -> None:
     line = as_json(RECORD._replace(key=key, value=value))
     assert "\n" not in line
     found = json.loads(line)

@@ -34,7 +34,7 @@ def test_the_state_of_a_partition(partition: PartitionDescription, state: str) -
     assert render.partition_state(partition) == state
 
 
-def test_a_list_of_topics_marks_those_in_trouble() -> None:
+def test_a_list_of_topics_highlights_those_not_in_sync() -> None:
     table = render.topic_list([FINE, TROUBLED, TopicDescription(name="empty")])
     assert table.rows == (
         ("fine", "1", "3", "in sync"),
@@ -58,7 +58,7 @@ def test_a_topic_in_detail() -> None:
     assert render.topic_detail(FINE, {}).title == "Topic fine, 1 partitions"
 
 
-def test_only_the_partitions_in_trouble() -> None:
+def test_only_the_partitions_that_are_not_in_sync() -> None:
     assert render.only_troubled(TROUBLED).partitions == (BEHIND, OFFLINE)
     assert render.only_troubled(FINE).partitions == ()
 
@@ -155,7 +155,7 @@ def test_a_list_of_groups() -> None:
     assert render.group_list(groups).rows == (("a", "Stable", "consumer"), ("b", "unknown", "-"))
 
 
-def test_in_a_pipe_nothing_is_cut_off_and_names_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_text_is_not_cut_off_and_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     name = "[red]" + "x" * 300
     show([Table("Title", (Column("NAME"), Column("COUNT", True)), ((name, "1"), ("b", "22")), frozenset({0}))])
     lines = capsys.readouterr().out.splitlines()

@@ -25,11 +25,11 @@ PARAMETER = click.Option(["--from-time"])
         ),
     ],
 )
-def test_an_error_is_a_sentence(error: OdradekError, text: str) -> None:
+def test_an_error_message_is_a_sentence(error: OdradekError, text: str) -> None:
     assert sentence(error) == text
 
 
-def test_an_error_of_the_network_says_where_to_look() -> None:
+def test_a_network_error_has_a_hint() -> None:
     assert "--bootstrap-server" in sentence(NetworkError("cannot connect to a:1"))
 
 

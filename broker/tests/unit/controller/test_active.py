@@ -99,7 +99,7 @@ class Cluster:
         return active
 
 
-def test_a_topic_that_goes_is_given_no_role_again() -> None:
+def test_a_topic_in_deletion_gets_no_roles() -> None:
     async def scenario() -> None:
         cluster = Cluster()
         await cluster.start(1, replicas=(1, 2))  # broker 2 is dead, so the deletion waits
@@ -117,7 +117,7 @@ def test_a_topic_that_goes_is_given_no_role_again() -> None:
     run_virtual(scenario())
 
 
-def test_a_new_life_is_not_told_to_stop_what_the_former_one_had() -> None:
+def test_a_restarted_broker_does_not_get_stop_requests_for_its_earlier_epoch() -> None:
     async def scenario() -> None:
         cluster = Cluster()
         await cluster.start(1, 2)

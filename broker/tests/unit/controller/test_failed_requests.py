@@ -68,7 +68,7 @@ async def until_reigning_again(server: ReigningServer, epoch: int) -> None:
     assert server.runtime.epoch > epoch
 
 
-def test_a_bug_that_struck_before_any_change_is_told_to_the_client_alone(
+def test_a_bug_before_any_change_only_fails_the_request(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(server: ReigningServer) -> None:
@@ -132,7 +132,7 @@ def test_without_zookeeper_the_client_asks_the_next_controller(play: Play, monke
     play(scenario)
 
 
-def test_a_request_that_zookeeper_could_not_be_asked_is_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_path_fails_only_the_request(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(server: ReigningServer) -> None:
         epoch = server.runtime.epoch
         monkeypatch.setattr(Reassigner, "list", raises(InvalidPath("not an absolute path", "x")))
@@ -163,7 +163,7 @@ def test_an_assignment_too_large_for_zookeeper_is_refused(play: Play) -> None:
     play(scenario)
 
 
-def test_settings_too_large_for_zookeeper_are_refused_and_the_session_goes_on(play: Play) -> None:
+def test_settings_too_large_for_zookeeper_are_refused_and_the_session_survives(play: Play) -> None:
     async def scenario(server: ReigningServer) -> None:
         settings = [{"name": f"unknown-{i}", "value": "x" * 32_000, "config_operation": 0} for i in range(40)]
         resource = {"resource_type": 4, "resource_name": "1", "configs": settings}
@@ -175,7 +175,7 @@ def test_settings_too_large_for_zookeeper_are_refused_and_the_session_goes_on(pl
     play(scenario)
 
 
-def test_an_error_that_quotes_a_long_value_is_told_cut_off(play: Play) -> None:
+def test_an_error_message_truncates_a_long_value(play: Play) -> None:
     async def scenario(server: ReigningServer) -> None:
         wanted = {"name": "v", "num_partitions": -1, "replication_factor": -1}
         assigned = {**wanted, "assignments": [{"partition_index": 0, "broker_ids": range(20_000)}], "configs": ()}

@@ -46,7 +46,9 @@ def test_the_inter_broker_protocol_decides(protocol: tuple[int, int], current: F
         ("f", 0, 4, None),
     ],
 )
-def test_what_may_change(feature: str, level: int, upgrade_type: int, levels: dict[str, int] | None) -> None:
+def test_accepted_and_refused_updates(
+    feature: str, level: int, upgrade_type: int, levels: dict[str, int] | None
+) -> None:
     update = FeatureUpdate(feature=feature, level=level, upgrade_type=upgrade_type)
     after, results = updated({"f": 2}, [update])
     assert after == ({"f": 2} if levels is None else levels)

@@ -39,7 +39,7 @@ def test_recovery_ends_once(
     assert isinstance(decision, StateWrite if accepted else InvalidRequestError)
 
 
-def test_a_leader_may_not_leave_its_own_set(build: Build) -> None:
+def test_a_leader_cannot_leave_the_isr(build: Build) -> None:
     context = build([1, 2], {0: ((1, 2), 1, (1, 2))})
     assert isinstance(decide(context, replace(CHANGE, isr=(2,)), 8), InvalidRequestError)
 

@@ -72,7 +72,7 @@ def test_the_tables_have_every_state() -> None:
     assert set(REPLICA_PREDECESSORS) == set(R)
 
 
-def test_one_illegal_step_of_many_stops_all(batch_of: BatchOf) -> None:
+def test_one_illegal_transition_prevents_all(batch_of: BatchOf) -> None:
     context = ControllerContext()
     context.partition_status = {T0: P.ONLINE}
     with pytest.raises(IllegalTransitionError):
@@ -98,7 +98,7 @@ def test_one_illegal_step_of_many_stops_all(batch_of: BatchOf) -> None:
         (R.DELETION_SUCCESSFUL, R.NON_EXISTENT, set()),
     ],
 )
-def test_who_is_told(
+def test_requests_of_transitions(
     build: Callable[..., ControllerContext],
     batch_of: BatchOf,
     current: ReplicaStatus | None,

@@ -49,7 +49,7 @@ def test_reassignment_prefers_the_new_replicas(build: Build) -> None:
     assert elections(context, [T0], Cause.REASSIGNMENT, 8).writes[0].state.leader == 2
 
 
-def test_unclean_only_for_the_topics_that_allow_it(build: Build) -> None:
+def test_only_topics_that_allow_it_have_unclean_elections(build: Build) -> None:
     context = build([2], {0: ((1, 2), 1, (1,))})
     assert elections(context, [T0], Cause.OFFLINE, 8).obstacles == {T0: Obstacle.NO_IN_SYNC_REPLICA}
     (write,) = elections(context, [T0], Cause.OFFLINE, 8, unclean_topics={"t"}).writes
@@ -67,7 +67,7 @@ def test_unclean_only_for_the_topics_that_allow_it(build: Build) -> None:
         (-1, (2,), {2}, None),
     ],
 )
-def test_replicas_leave_the_in_sync_set(
+def test_replicas_leave_the_isr(
     build: Build, leader: int, isr: tuple[int, ...], going: set[int], expected: tuple[int, tuple[int, ...]] | None
 ) -> None:
     context = build([], {0: ((1, 2, 3), leader, isr)})
@@ -80,7 +80,7 @@ def test_replicas_leave_the_in_sync_set(
     assert (write.state.leader_epoch, write.expected_epoch) == (6, 3)
 
 
-def test_a_write_is_taken_over_when_it_is_done(build: Build) -> None:
+def test_the_context_is_updated_after_a_write(build: Build) -> None:
     context = build([2], {0: ((1, 2), 1, (1, 2))})
     (write,) = elections(context, [T0], Cause.OFFLINE, 8).writes
     assert context.leader(T0) == 1

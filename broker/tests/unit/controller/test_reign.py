@@ -91,7 +91,7 @@ async def stored(zk: MemoryZk, partition: TopicPartition) -> PartitionState:
     return PartitionState.decode(partition, (await zk.get(layout.partition_state_path(partition)))[0])
 
 
-async def test_a_dead_broker_leads_nothing_and_is_in_no_set(reign: Reign, zk: MemoryZk) -> None:
+async def test_a_dead_broker_leads_no_partition_and_is_in_no_isr(reign: Reign, zk: MemoryZk) -> None:
     await lose(reign, 2)
     for partition in EVERY:
         state = reign.context.leaderships[partition].state
@@ -110,7 +110,7 @@ async def test_a_dead_broker_leads_nothing_and_is_in_no_set(reign: Reign, zk: Me
     assert told == {(broker, kind, partition) for broker in (1, 3) for kind in kinds for partition in EVERY}
 
 
-async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
+async def test_other_tasks_run_meanwhile(reign: Reign) -> None:
     """Other tasks run at least once for each slice, although nothing here takes time."""
     turns = 0
 
@@ -126,7 +126,7 @@ async def test_the_loop_gets_its_turns_meanwhile(reign: Reign) -> None:
     assert turns >= 2 * (len(EVERY) // SLICE_PARTITIONS)
 
 
-async def test_what_another_changed_is_planned_anew_and_what_cannot_be_led_is_told(reign: Reign, zk: MemoryZk) -> None:
+async def test_changed_states_are_planned_again_and_obstacles_are_returned(reign: Reign, zk: MemoryZk) -> None:
     """Broker 2 leads partition 1 and is the only member of its ISR. Another process wrote a later state of partition
     4."""
     alone = PartitionState(leader=2, leader_epoch=3, isr=(2,), controller_epoch=1)
@@ -142,9 +142,7 @@ async def test_what_another_changed_is_planned_anew_and_what_cannot_be_led_is_to
     assert (await stored(zk, EVERY[4])).leader_epoch == 9
 
 
-async def test_an_in_sync_set_that_a_leader_wrote_itself_is_read_before_a_broker_is_taken_out(
-    reign: Reign, zk: MemoryZk
-) -> None:
+async def test_an_isr_that_a_leader_wrote_is_read_before_a_broker_is_removed(reign: Reign, zk: MemoryZk) -> None:
     partition = EVERY[0]
     path = layout.partition_state_path(partition)
     known = reign.context.leaderships[partition].state
@@ -168,7 +166,7 @@ async def test_a_state_that_is_written_on_condition_is_not_read_again(reign: Rei
     assert zk.failures
 
 
-async def test_a_partition_whose_only_known_member_goes_is_read_again(reign: Reign, zk: MemoryZk) -> None:
+async def test_a_partition_whose_last_isr_member_goes_offline_is_read_again(reign: Reign, zk: MemoryZk) -> None:
     partition = EVERY[0]
     known = reign.context.leaderships[partition].state
     reign.context.leaderships[partition] = Leadership(replace(known, isr=(1,)), 0)
@@ -177,7 +175,7 @@ async def test_a_partition_whose_only_known_member_goes_is_read_again(reign: Rei
     assert reign.context.leaderships[partition].state == known
 
 
-async def test_a_replica_that_is_to_stop_learns_nothing_of_the_epoch_without_it(reign: Reign) -> None:
+async def test_a_stopped_replica_is_not_informed_of_the_next_epoch(reign: Reign) -> None:
     """Otherwise it would follow in that epoch for a short time, and its leader would wait for it to join the ISR."""
     context = reign.context
     followed = [partition for partition in EVERY if context.leader(partition) != 3]
@@ -205,7 +203,7 @@ async def test_partitions_without_a_leader_are_one_line_in_the_log(
     assert warnings == [f"{len(EVERY)} partitions have no leader: no replica is alive: {names} and {others} others"]
 
 
-async def test_a_few_partitions_without_a_leader_are_all_named_and_told_again_when_they_change(
+async def test_a_warning_names_few_partitions_and_is_repeated_when_they_change(
     reign: Reign, caplog: pytest.LogCaptureFixture
 ) -> None:
     for broker in BROKERS:

@@ -57,7 +57,7 @@ async def store(zk: CountingZk) -> Store:
     return Store(zk, Election(epoch=ControllerEpoch(1), epoch_version=0))
 
 
-async def test_many_are_made_and_changed_with_few_transactions(store: Store, zk: CountingZk) -> None:
+async def test_many_states_are_written_with_few_transactions(store: Store, zk: CountingZk) -> None:
     made = await store.write_states([write(partition, 1, None) for partition in EVERY])
     assert made == dict.fromkeys(EVERY, Written(0))
     changed = await store.write_states([write(partition, 2, 0) for partition in EVERY])
@@ -66,7 +66,7 @@ async def test_many_are_made_and_changed_with_few_transactions(store: Store, zk:
     assert zk.transactions < COUNT // 10
 
 
-async def test_one_that_fails_keeps_nobody_else_from_being_written(store: Store, zk: CountingZk) -> None:
+async def test_a_failed_write_does_not_affect_others(store: Store, zk: CountingZk) -> None:
     """A state that was changed, deleted or already exists does not affect others in its group."""
     await store.write_states([write(partition, 1, None) for partition in EVERY[:-1]])
     await zk.set(layout.partition_state_path(EVERY[3]), state(7, 4).encode())

@@ -38,7 +38,7 @@ def group_of(*members: ClassicMember) -> ClassicGroup:
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(GroupState, GroupState)))
-def test_only_the_steps_of_the_table_are_made(before: GroupState, after: GroupState) -> None:
+def test_only_transitions_of_the_table_are_allowed(before: GroupState, after: GroupState) -> None:
     group = ClassicGroup("group", NOW_MS)
     group.state = before
     if after in TRANSITIONS[before]:
@@ -50,7 +50,7 @@ def test_only_the_steps_of_the_table_are_made(before: GroupState, after: GroupSt
         assert (group.state, group.state_timestamp_ms) == (before, NOW_MS)
 
 
-def test_every_state_can_be_reached_and_left_only_towards_death() -> None:
+def test_every_state_is_reachable_and_dead_is_final() -> None:
     reached = {GroupState.EMPTY}
     for _ in GroupState:
         reached |= {after for before in reached for after in TRANSITIONS[before]}
@@ -67,12 +67,12 @@ def test_every_state_can_be_reached_and_left_only_towards_death() -> None:
         ([("a", "c"), ("b", "c"), ("c",)], "c"),
     ],
 )
-def test_the_protocol_that_all_know_with_the_most_votes(protocols: list[tuple[str, ...]], selected: str) -> None:
+def test_the_common_protocol_with_the_most_votes_is_selected(protocols: list[tuple[str, ...]], selected: str) -> None:
     group = group_of(*(member(f"m{index}", *names) for index, names in enumerate(protocols)))
     assert group.select_protocol() == selected
 
 
-def test_who_fits_into_a_group() -> None:
+def test_members_that_a_group_accepts() -> None:
     group = group_of(member("m1", "range", "sticky"), member("m2", "sticky"))
     sticky: Protocols = (("sticky", b""),)
     assert group.supports("consumer", sticky)
@@ -82,7 +82,7 @@ def test_who_fits_into_a_group() -> None:
     assert group.supports("consumer", (("range", b""),))
 
 
-def test_who_fits_into_an_empty_group() -> None:
+def test_members_that_an_empty_group_accepts() -> None:
     group = ClassicGroup("group", NOW_MS)
     assert group.supports("anything", RANGE)
     assert not group.supports("", RANGE)
@@ -157,7 +157,7 @@ def test_a_group_from_the_log() -> None:
     assert group.value({"m1": b"mine"}) == value
 
 
-def test_an_empty_group_from_the_log_takes_anybody() -> None:
+def test_an_empty_group_from_the_log_accepts_any_protocol() -> None:
     value = GroupValue(protocol_type="connect", generation=7, protocol=None, leader=None)
     group = ClassicGroup.loaded("group", value, NOW_MS)
     assert (group.state, group.state_timestamp_ms) == (GroupState.EMPTY, None)

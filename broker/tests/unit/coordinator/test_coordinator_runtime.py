@@ -118,7 +118,7 @@ def test_a_partition_serves_once_it_is_loaded() -> None:
     virtual(scenario)
 
 
-def test_what_was_appended_is_replayed_in_order_after_a_move() -> None:
+def test_appended_records_are_replayed_in_order_after_a_move() -> None:
     async def scenario(bench: Bench) -> None:
         first = await bench.loaded()
         words = [f"word {number}" for number in range(1500)]
@@ -132,7 +132,7 @@ def test_what_was_appended_is_replayed_in_order_after_a_move() -> None:
     virtual(scenario)
 
 
-def test_others_run_while_a_large_partition_is_loaded() -> None:
+def test_other_tasks_run_while_a_large_partition_is_loaded() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.loaded()
         for start in range(0, 4000, 400):
@@ -148,7 +148,7 @@ def test_others_run_while_a_large_partition_is_loaded() -> None:
     virtual(scenario)
 
 
-def test_what_queues_up_during_an_append_goes_together_into_the_next() -> None:
+def test_queued_appends_are_combined_into_the_next() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.loaded()
         assert await bench.results("a", "b") == ["a at 0", "b at 0"]
@@ -166,7 +166,7 @@ def test_what_queues_up_during_an_append_goes_together_into_the_next() -> None:
     virtual(scenario)
 
 
-def test_a_batch_has_a_bound_unless_one_append_alone_exceeds_it() -> None:
+def test_a_batch_is_limited_unless_a_single_append_is_larger() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.loaded()
         await bench.results("x" * 100, "y" * 100, "z" * 400, "v" * 100)
@@ -177,7 +177,7 @@ def test_a_batch_has_a_bound_unless_one_append_alone_exceeds_it() -> None:
     virtual(scenario, batch_limit_bytes=400)
 
 
-def test_another_bound_of_batches_holds_at_once() -> None:
+def test_another_limit_of_batches_applies_immediately() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.loaded()
         await bench.results("x" * 100, "y" * 100)
@@ -197,9 +197,7 @@ def test_another_bound_of_batches_holds_at_once() -> None:
         (RuntimeError("bug"), UnknownServerError),
     ],
 )
-def test_a_failed_append_is_told_to_all_of_its_batch_and_to_nobody_else(
-    failure: Exception, told: type[ProtocolError]
-) -> None:
+def test_a_failed_append_fails_its_batch_and_no_other(failure: Exception, told: type[ProtocolError]) -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded()
         bench.partition.failures = [failure]
@@ -211,7 +209,7 @@ def test_a_failed_append_is_told_to_all_of_its_batch_and_to_nobody_else(
     virtual(scenario)
 
 
-def test_an_answer_that_fails_does_not_take_its_neighbours_with_it() -> None:
+def test_a_failing_callback_does_not_affect_others() -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded()
 
@@ -224,7 +222,7 @@ def test_an_answer_that_fails_does_not_take_its_neighbours_with_it() -> None:
     virtual(scenario)
 
 
-def test_a_move_answers_what_is_queued_and_under_way() -> None:
+def test_unloading_ends_all_queued_appends() -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded()
         bench.partition.before_append = asyncio.Event().wait
@@ -274,7 +272,7 @@ def test_a_move_during_the_load_ends_it() -> None:
     virtual(scenario)
 
 
-def test_a_leader_that_is_elected_again_keeps_what_it_has() -> None:
+def test_a_reelected_leader_keeps_its_state() -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded(3)
         bench.load(4)
@@ -285,7 +283,7 @@ def test_a_leader_that_is_elected_again_keeps_what_it_has() -> None:
     virtual(scenario)
 
 
-def test_a_caller_that_gives_up_does_not_undo_what_it_asked_for() -> None:
+def test_a_cancelled_caller_does_not_cancel_its_operation() -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded()
         release = asyncio.Event()
@@ -301,7 +299,7 @@ def test_a_caller_that_gives_up_does_not_undo_what_it_asked_for() -> None:
     virtual(scenario)
 
 
-def test_closing_twice_is_fine_and_nothing_is_loaded_afterwards() -> None:
+def test_close_is_idempotent_and_prevents_loading() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.loaded()
         await bench.runtime.close()

@@ -88,7 +88,7 @@ def virtual(test: Callable[[Office], Awaitable[None]]) -> None:
     run_virtual(main())
 
 
-def test_a_group_goes_to_the_partition_of_its_hash() -> None:
+def test_the_hash_of_a_group_id_determines_its_partition() -> None:
     async def scenario(office: Office) -> None:
         assert office.groups.partition_for("b") == PARTITION_0
         await office.lead(PARTITION_0)
@@ -99,7 +99,7 @@ def test_a_group_goes_to_the_partition_of_its_hash() -> None:
     virtual(scenario)
 
 
-def test_other_topics_are_none_of_its_business() -> None:
+def test_other_topics_are_ignored() -> None:
     async def scenario(office: Office) -> None:
         await office.lead(TopicPartition("events", 0))
         with pytest.raises(NotCoordinatorError):
@@ -134,7 +134,7 @@ def test_a_whole_rebalance() -> None:
     virtual(scenario)
 
 
-def test_members_of_a_partition_that_is_loaded_are_told_what_old_clients_know() -> None:
+def test_errors_while_loading_are_those_that_old_clients_know() -> None:
     async def scenario(office: Office) -> None:
         office.partition.before_read = asyncio.Event().wait
         await office.lead()
@@ -156,7 +156,7 @@ def test_members_of_a_partition_that_is_loaded_are_told_what_old_clients_know() 
     virtual(scenario)
 
 
-def test_only_stores_of_offsets_take_the_empty_group_id() -> None:
+def test_only_requests_for_offsets_accept_the_empty_group_id() -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
         for attempt in (
@@ -179,7 +179,7 @@ def test_only_stores_of_offsets_take_the_empty_group_id() -> None:
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5999, 1_800_001, -1])
-def test_session_time_outs_have_bounds(session_timeout_ms: int) -> None:
+def test_session_timeouts_are_limited(session_timeout_ms: int) -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
         with pytest.raises(InvalidSessionTimeoutError):
@@ -207,7 +207,7 @@ def test_lists_are_filtered_by_state_and_type_without_regard_to_case() -> None:
     virtual(scenario)
 
 
-def test_old_offsets_are_looked_for_again_and_again() -> None:
+def test_expired_offsets_are_removed_periodically() -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
         await office.commit()
@@ -219,7 +219,7 @@ def test_old_offsets_are_looked_for_again_and_again() -> None:
     virtual(scenario)
 
 
-def test_offsets_of_deleted_partitions_go() -> None:
+def test_offsets_of_deleted_partitions_are_removed() -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
         await office.commit()
@@ -230,7 +230,7 @@ def test_offsets_of_deleted_partitions_go() -> None:
     virtual(scenario)
 
 
-def test_a_coordinator_that_is_closed_sends_everybody_away() -> None:
+def test_a_closed_coordinator_ends_all_requests_with_an_error() -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
         joining = asyncio.ensure_future(office.groups.join(office.join_request()))

@@ -107,7 +107,7 @@ def test_a_group_key() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 8, 32767, -1])
-def test_keys_of_other_kinds_are_told_by_their_version(version: int) -> None:
+def test_keys_of_unknown_types_show_their_version(version: int) -> None:
     assert decode_key(version.to_bytes(2, "big", signed=True) + b"whatever") == UnknownKey(version)
 
 

@@ -52,7 +52,7 @@ def test_the_first_member_waits_for_others_then_leads_generation_1(lab: GroupLab
     assert lab.group.state is GroupState.COMPLETING_REBALANCE
 
 
-def test_the_initial_delay_is_extended_while_members_join_up_to_the_rebalance_time_out(lab: GroupLab) -> None:
+def test_the_initial_delay_is_extended_while_members_join_up_to_the_rebalance_timeout(lab: GroupLab) -> None:
     lab.settings = replace(SETTINGS, initial_rebalance_delay_ms=1000)
     lab.shard = lab.load()
     replies = [lab.join(rebalance_timeout_ms=2500)]
@@ -65,7 +65,7 @@ def test_the_initial_delay_is_extended_while_members_join_up_to_the_rebalance_ti
     assert [reply.value.generation for reply in replies] == [1, 1, 1]
 
 
-def test_only_the_leader_is_told_the_members(lab: GroupLab) -> None:
+def test_only_the_leader_gets_the_members(lab: GroupLab) -> None:
     first, second = lab.join(), lab.join()
     lab.clock.advance(2 * SETTINGS.initial_rebalance_delay_ms)
     assert len(first.value.members) == 2
@@ -73,7 +73,7 @@ def test_only_the_leader_is_told_the_members(lab: GroupLab) -> None:
     assert second.value.leader == first.value.member_id
 
 
-def test_a_member_without_an_id_is_given_one_first(lab: GroupLab) -> None:
+def test_a_member_without_an_id_first_gets_one(lab: GroupLab) -> None:
     refused = lab.join(requires_known_member_id=True).value
     assert refused.error_code == MemberIdRequiredError.code
     assert lab.group.state is GroupState.EMPTY
@@ -93,7 +93,7 @@ def test_a_rebalance_waits_for_pending_members_until_they_expire(lab: GroupLab) 
     assert reply.value.generation == 2
 
 
-def test_a_pending_member_may_leave(lab: GroupLab) -> None:
+def test_a_pending_member_can_leave(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     pending = lab.join(requires_known_member_id=True).value.member_id
     reply = lab.join(member_id)
@@ -109,7 +109,7 @@ def test_a_pending_member_that_expired_is_unknown(lab: GroupLab) -> None:
         lab.join(pending)
 
 
-def test_a_new_member_makes_everybody_join_again(lab: GroupLab) -> None:
+def test_a_new_member_starts_a_rebalance(lab: GroupLab) -> None:
     old_id, other_id = lab.form(None, None)
     new = lab.join()
     assert lab.group.state is GroupState.PREPARING_REBALANCE
@@ -136,7 +136,7 @@ def test_members_that_do_not_join_in_time_are_removed(lab: GroupLab) -> None:
         lab.heartbeat(gone_id, 1)
 
 
-def test_a_follower_that_joins_a_stable_group_unchanged_is_told_the_generation(lab: GroupLab) -> None:
+def test_an_unchanged_follower_that_joins_a_stable_group_gets_the_generation(lab: GroupLab) -> None:
     leader_id, follower_id = lab.form(None, None)
     joined = lab.join(follower_id).value
     assert (joined.generation, joined.leader, joined.members) == (1, leader_id, ())
@@ -144,7 +144,7 @@ def test_a_follower_that_joins_a_stable_group_unchanged_is_told_the_generation(l
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
-def test_a_leader_or_a_changed_member_makes_a_stable_group_rebalance(lab: GroupLab, is_leader: bool) -> None:
+def test_a_join_of_the_leader_or_a_changed_member_starts_a_rebalance(lab: GroupLab, is_leader: bool) -> None:
     leader_id, follower_id = lab.form(None, None)
     if is_leader:
         reply = lab.join(leader_id)
@@ -160,7 +160,7 @@ def test_joining_again_before_the_assignment_changes_nothing(lab: GroupLab) -> N
     assert lab.join(first.value.member_id).value == first.value
 
 
-def test_a_changed_member_before_the_assignment_begins_anew(lab: GroupLab) -> None:
+def test_a_changed_member_before_the_assignment_causes_another_rebalance(lab: GroupLab) -> None:
     first, second = lab.join(), lab.join()
     lab.clock.advance(2 * SETTINGS.initial_rebalance_delay_ms)
     waiting = lab.sync(second.value.member_id, 1)
@@ -178,7 +178,7 @@ def test_a_member_that_does_not_fit_is_refused(lab: GroupLab, changes: dict[str,
         lab.join(**changes)
 
 
-def test_a_refused_member_leaves_no_group_behind(lab: GroupLab) -> None:
+def test_a_refused_member_creates_no_group(lab: GroupLab) -> None:
     with pytest.raises(InconsistentGroupProtocolError):
         lab.join(protocols=())
     assert lab.shard.groups == {}
@@ -186,7 +186,7 @@ def test_a_refused_member_leaves_no_group_behind(lab: GroupLab) -> None:
         lab.join("somebody")
 
 
-def test_a_full_group_takes_nobody_but_its_members(lab: GroupLab) -> None:
+def test_a_full_group_accepts_only_its_members(lab: GroupLab) -> None:
     lab.settings = replace(SETTINGS, max_size=2)
     lab.shard = lab.load()
     member_ids = lab.form(None, None)
@@ -209,7 +209,7 @@ def test_a_group_that_became_too_large_shrinks(lab: GroupLab) -> None:
 # SyncGroup
 
 
-def test_assignments_are_handed_out_once_they_are_committed(lab: GroupLab) -> None:
+def test_assignments_are_sent_when_they_are_committed(lab: GroupLab) -> None:
     first, second = lab.join(), lab.join()
     lab.clock.advance(2 * SETTINGS.initial_rebalance_delay_ms)
     leader_id, follower_id = first.value.member_id, second.value.member_id
@@ -224,7 +224,7 @@ def test_assignments_are_handed_out_once_they_are_committed(lab: GroupLab) -> No
     assert lab.sync(follower_id, 1).value.assignment == b"two"
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing(lab: GroupLab) -> None:
+def test_a_member_without_an_assignment_gets_an_empty_one(lab: GroupLab) -> None:
     first, second = lab.join(), lab.join()
     lab.clock.advance(2 * SETTINGS.initial_rebalance_delay_ms)
     follower = lab.sync(second.value.member_id, 1)
@@ -245,7 +245,7 @@ def test_a_member_that_the_leader_forgot_gets_nothing(lab: GroupLab) -> None:
         (CoordinatorNotAvailableError, CoordinatorNotAvailableError),
     ],
 )
-def test_an_assignment_that_is_not_stored_ends_in_another_rebalance(
+def test_an_assignment_that_is_not_stored_causes_another_rebalance(
     lab: GroupLab, failure: type[ProtocolError], told: type[ProtocolError]
 ) -> None:
     reply = lab.join()
@@ -325,7 +325,7 @@ def test_members_that_never_sync_are_removed(lab: GroupLab) -> None:
 # Heartbeat
 
 
-def test_heartbeats_keep_a_member_and_silence_removes_it(lab: GroupLab) -> None:
+def test_a_member_without_heartbeats_is_removed(lab: GroupLab) -> None:
     member_id, silent_id = lab.form(None, None)
     lab.clock.advance(SESSION_MS - 1)
     lab.heartbeat(member_id, 1)
@@ -365,7 +365,7 @@ def test_members_that_wait_for_an_answer_do_not_expire(lab: GroupLab) -> None:
     assert set(lab.group.members) == {first_id, second_id}
 
 
-def test_a_first_join_that_takes_too_long_is_given_up(lab: GroupLab) -> None:
+def test_a_first_join_that_takes_too_long_is_removed(lab: GroupLab) -> None:
     (old_id,) = lab.form(None)
     new = lab.join(rebalance_timeout_ms=3_600_000)
     for _ in range(300):
@@ -387,7 +387,7 @@ def test_the_last_member_leaves_an_empty_generation(lab: GroupLab) -> None:
     assert len(lab.log.waiting) == 1
 
 
-def test_a_leaving_member_makes_the_others_rebalance_at_once(lab: GroupLab) -> None:
+def test_a_leaving_member_starts_a_rebalance_immediately(lab: GroupLab) -> None:
     leader_id, other_id = lab.form(None, None)
     lab.leave(LeavingMember(member_id=leader_id))
     assert lab.join(other_id).value.leader == other_id
@@ -423,7 +423,7 @@ def test_a_member_that_waits_for_its_generation_leaves(lab: GroupLab) -> None:
 # Static members
 
 
-def test_a_restarted_static_member_takes_its_place_without_a_rebalance(lab: GroupLab) -> None:
+def test_a_static_member_restarts_without_a_rebalance(lab: GroupLab) -> None:
     leader_id, static_id = lab.form(None, "static")
     reply = lab.join(instance_id="static")
     assert reply.is_parked
@@ -444,7 +444,7 @@ def test_a_restarted_static_member_takes_its_place_without_a_rebalance(lab: Grou
     assert left.error_code == FencedInstanceIdError.code
 
 
-def test_a_restarted_static_leader_is_told_to_skip_the_assignment_or_that_another_leads(lab: GroupLab) -> None:
+def test_a_restarted_static_leader_skips_the_assignment(lab: GroupLab) -> None:
     (old_id,) = lab.form("static")
     old_client = lab.join(instance_id="static")
     lab.log.settle()
@@ -475,7 +475,7 @@ def test_a_restarted_static_member_that_changes_the_protocol_makes_the_group_reb
     assert (again.value.generation, again.value.protocol_name) == (2, "sticky")
 
 
-def test_a_static_member_restarted_before_the_assignment_begins_anew(lab: GroupLab) -> None:
+def test_a_static_member_that_restarts_before_the_assignment_causes_another_rebalance(lab: GroupLab) -> None:
     first, second = lab.join(), lab.join(instance_id="static")
     lab.clock.advance(2 * SETTINGS.initial_rebalance_delay_ms)
     waiting = lab.sync(second.value.member_id, 1, instance_id="static")
@@ -524,7 +524,7 @@ def test_a_rebalance_that_nobody_joined_waits_for_the_static_members_to_expire(l
     assert back.value.generation == 2
 
 
-def test_a_static_member_may_be_removed_by_its_instance_id_only_with_the_right_member_id(lab: GroupLab) -> None:
+def test_a_static_member_is_removed_by_instance_id_only_with_the_right_member_id(lab: GroupLab) -> None:
     (static_id,) = lab.form("static")
     (fenced,) = lab.leave(LeavingMember(member_id="other", instance_id="static"))
     assert fenced.error_code == FencedInstanceIdError.code
@@ -532,7 +532,7 @@ def test_a_static_member_may_be_removed_by_its_instance_id_only_with_the_right_m
     assert removed.error_code == NONE
 
 
-def test_a_time_out_of_nothing_does_not_hang_the_coordinator(lab: GroupLab) -> None:
+def test_a_rebalance_timeout_of_0_does_not_block_the_event_loop(lab: GroupLab) -> None:
     reply = lab.join(rebalance_timeout_ms=0)
     lab.clock.advance(SETTINGS.initial_rebalance_delay_ms)
     assert reply.value.generation == 1

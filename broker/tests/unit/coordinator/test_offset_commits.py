@@ -49,7 +49,7 @@ def offset(number: int, **changes: object) -> OffsetToCommit:
 # Commits
 
 
-def test_an_offset_is_visible_once_it_is_committed(lab: GroupLab) -> None:
+def test_an_offset_is_visible_when_it_is_committed(lab: GroupLab) -> None:
     reply = lab.commit({EVENTS_0: offset(5, metadata="note", leader_epoch=3)})
     assert reply.is_parked
     assert lab.fetch([EVENTS_0]) == {EVENTS_0: FetchedOffset()}
@@ -58,7 +58,7 @@ def test_an_offset_is_visible_once_it_is_committed(lab: GroupLab) -> None:
     assert lab.fetch([EVENTS_0]) == {EVENTS_0: FetchedOffset(offset=5, metadata="note", leader_epoch=3)}
 
 
-def test_an_offset_on_its_way_is_unstable_for_those_who_ask(lab: GroupLab) -> None:
+def test_a_pending_offset_is_unstable(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     lab.commit({EVENTS_0: offset(6)})
@@ -68,7 +68,7 @@ def test_an_offset_on_its_way_is_unstable_for_those_who_ask(lab: GroupLab) -> No
     assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].offset == 6
 
 
-def test_all_offsets_or_those_that_are_asked_for(lab: GroupLab) -> None:
+def test_all_or_the_requested_offsets(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)})
     lab.log.settle()
     assert {key: value.offset for key, value in lab.fetch().items()} == {EVENTS_0: 5, OTHER_0: 6}
@@ -98,7 +98,7 @@ def test_a_member_commits_in_its_generation(lab: GroupLab) -> None:
         (None, -1, IllegalGenerationError),
     ],
 )
-def test_who_may_not_commit_to_a_group_with_members(
+def test_refused_commits_to_a_group_with_members(
     lab: GroupLab, member_id: str | None, generation: int, error: type[ProtocolError]
 ) -> None:
     (own_id,) = lab.form(None)
@@ -107,7 +107,7 @@ def test_who_may_not_commit_to_a_group_with_members(
     assert lab.log.waiting == []
 
 
-def test_a_fenced_instance_may_not_commit(lab: GroupLab) -> None:
+def test_a_fenced_instance_cannot_commit(lab: GroupLab) -> None:
     (old_id,) = lab.form("static")
     lab.join(instance_id="static")
     lab.log.settle()
@@ -115,13 +115,13 @@ def test_a_fenced_instance_may_not_commit(lab: GroupLab) -> None:
         lab.shard.commit(CommitRequest(member=lab.check(old_id, 1, "static"), offsets={EVENTS_0: offset(5)}), Reply())
 
 
-def test_a_generation_without_a_group_is_over(lab: GroupLab) -> None:
+def test_a_generation_of_an_unknown_group_is_illegal(lab: GroupLab) -> None:
     with pytest.raises(IllegalGenerationError):
         lab.commit({EVENTS_0: offset(5)}, "somebody", 3)
     assert lab.shard.groups == {}
 
 
-def test_a_member_that_is_gone_may_not_commit_but_a_tool_may(lab: GroupLab) -> None:
+def test_a_removed_member_cannot_commit_but_a_tool_can(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.leave(LeavingMember(member_id=member_id))
     with pytest.raises(UnknownMemberIdError):
@@ -145,7 +145,7 @@ def test_a_rebalance_lets_the_old_generation_commit_until_the_new_one_begins(lab
     assert reply.value == {EVENTS_0: NONE}
 
 
-def test_a_commit_is_a_sign_of_life(lab: GroupLab) -> None:
+def test_a_commit_extends_the_session(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     for number in range(3):
         lab.clock.advance(SESSION_MS - 1)
@@ -153,7 +153,7 @@ def test_a_commit_is_a_sign_of_life(lab: GroupLab) -> None:
     assert member_id in lab.group.members
 
 
-def test_metadata_has_a_bound_in_characters_as_java_counts(lab: GroupLab) -> None:
+def test_metadata_is_limited_in_characters_as_in_java(lab: GroupLab) -> None:
     bound = SETTINGS.offset_metadata_max
     reply = lab.commit(
         {
@@ -195,7 +195,7 @@ def test_a_commit_that_fails_leaves_the_old_offset(
     assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].offset == 5
 
 
-def test_of_two_commits_the_later_record_wins(lab: GroupLab) -> None:
+def test_the_later_record_of_two_commits_applies(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     old = Committed(OffsetValue(offset=3, commit_timestamp_ms=0), -1)
@@ -206,7 +206,7 @@ def test_of_two_commits_the_later_record_wins(lab: GroupLab) -> None:
 # Requested deletions
 
 
-def test_deleted_offsets_of_an_empty_group_are_gone_after_a_reload_too(lab: GroupLab) -> None:
+def test_deleted_offsets_of_an_empty_group_do_not_exist_after_a_reload(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5), EVENTS_1: offset(6)})
     lab.log.settle()
     reply = lab.delete_offsets(EVENTS_0, OTHER_0)
@@ -226,7 +226,7 @@ def test_nothing_is_written_for_partitions_without_an_offset(lab: GroupLab) -> N
     assert lab.log.waiting == []
 
 
-def test_an_empty_group_goes_with_its_last_offset(lab: GroupLab) -> None:
+def test_an_empty_group_is_removed_with_its_last_offset(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     lab.delete_offsets(EVENTS_0)
@@ -277,7 +277,7 @@ def test_a_group_of_another_protocol_type_keeps_its_offsets_until_its_members_le
     assert deleting.value == {EVENTS_0: NONE}
 
 
-def test_a_commit_on_its_way_is_deleted_too(lab: GroupLab) -> None:
+def test_a_pending_commit_is_deleted(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.delete_offsets(EVENTS_0)
     lab.log.settle()
@@ -356,7 +356,7 @@ def test_a_group_of_another_kind_keeps_its_offsets_while_it_has_members(lab: Gro
     assert expire(lab, RETENTION_MS * 2) == {EVENTS_0}
 
 
-def test_an_old_commit_may_say_itself_how_long_it_lives(lab: GroupLab) -> None:
+def test_an_old_commit_can_have_a_retention_time(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5, retention_ms=1000), EVENTS_1: offset(6, retention_ms=RETENTION_MS * 2)})
     lab.log.settle()
     assert expire(lab, 999) == {EVENTS_0, EVENTS_1}
@@ -366,7 +366,7 @@ def test_an_old_commit_may_say_itself_how_long_it_lives(lab: GroupLab) -> None:
     assert expire(lab, RETENTION_MS) == set()
 
 
-def test_an_offset_on_its_way_does_not_expire(lab: GroupLab) -> None:
+def test_a_pending_offset_does_not_expire(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     lab.clock.advance(RETENTION_MS)
@@ -375,7 +375,7 @@ def test_an_offset_on_its_way_does_not_expire(lab: GroupLab) -> None:
     assert lab.fetch()[EVENTS_0].offset == 6
 
 
-def test_offsets_stay_when_their_tombstones_are_not_stored(lab: GroupLab) -> None:
+def test_offsets_are_kept_if_their_tombstones_are_not_stored(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     lab.clock.advance(RETENTION_MS)
@@ -385,7 +385,7 @@ def test_offsets_stay_when_their_tombstones_are_not_stored(lab: GroupLab) -> Non
     assert expire(lab, 0) == set()
 
 
-def test_an_empty_group_without_offsets_goes_at_the_next_look(lab: GroupLab) -> None:
+def test_an_empty_group_without_offsets_is_removed_at_the_next_check(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.leave(LeavingMember(member_id=member_id))
     lab.log.settle()
@@ -395,20 +395,20 @@ def test_an_empty_group_without_offsets_goes_at_the_next_look(lab: GroupLab) -> 
     assert lab.shard.groups == {}
 
 
-def test_a_group_whose_first_commit_failed_goes_without_a_record(lab: GroupLab) -> None:
+def test_a_group_whose_first_commit_failed_is_dropped_without_a_record(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.fail_next(KafkaStorageError("no"))
     lab.shard.expire()
     assert (lab.shard.groups, lab.log.waiting) == ({}, [])
 
 
-def test_a_group_with_a_pending_member_stays(lab: GroupLab) -> None:
+def test_a_group_with_a_pending_member_is_kept(lab: GroupLab) -> None:
     pending = lab.join(requires_known_member_id=True).value.member_id
     lab.shard.expire()
     assert lab.group.pending_members == {pending}
 
 
-def test_offsets_of_deleted_partitions_go(lab: GroupLab) -> None:
+def test_offsets_of_deleted_partitions_are_removed(lab: GroupLab) -> None:
     lab.commit({EVENTS_0: offset(5), OTHER_0: offset(6)})
     lab.log.settle()
     lab.shard.forget_partitions(frozenset({EVENTS_0, EVENTS_1}))

@@ -46,7 +46,7 @@ def test_two_brokers_never_share_an_id() -> None:
     run_virtual(main())
 
 
-def test_many_that_ask_at_once_share_a_claim() -> None:
+def test_concurrent_callers_share_a_claim() -> None:
     async def main() -> None:
         blocks = Blocks()
         ids = ProducerIds(blocks.claim)
@@ -57,7 +57,7 @@ def test_many_that_ask_at_once_share_a_claim() -> None:
     run_virtual(main())
 
 
-def test_one_that_gives_up_does_not_take_the_claim_from_the_others() -> None:
+def test_a_cancelled_caller_does_not_cancel_the_claim() -> None:
     async def main() -> None:
         ids = ProducerIds(Blocks().claim)
         first, second = asyncio.ensure_future(ids.next()), asyncio.ensure_future(ids.next())
@@ -68,7 +68,7 @@ def test_one_that_gives_up_does_not_take_the_claim_from_the_others() -> None:
     run_virtual(main())
 
 
-def test_a_failed_claim_may_be_tried_again() -> None:
+def test_a_failed_claim_can_be_retried() -> None:
     async def main() -> None:
         blocks = Blocks()
         blocks.failures = [StorageError("gone")]

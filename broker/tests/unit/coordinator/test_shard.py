@@ -48,7 +48,7 @@ def lab() -> GroupLab:
 # Loading and unloading
 
 
-def test_a_stable_group_goes_on_after_a_move(lab: GroupLab) -> None:
+def test_a_stable_group_continues_after_a_move(lab: GroupLab) -> None:
     member_id, static_id = lab.form(None, "static")
     lab.commit(FIVE, member_id, 1)
     lab.log.settle()
@@ -61,7 +61,7 @@ def test_a_stable_group_goes_on_after_a_move(lab: GroupLab) -> None:
     assert lab.fetch()[EVENTS_0].offset == 5
 
 
-def test_members_of_a_loaded_group_expire_when_they_do_not_come_along(lab: GroupLab) -> None:
+def test_members_of_a_loaded_group_expire_without_heartbeats(lab: GroupLab) -> None:
     member_id, silent_id = lab.form(None, None)
     lab.reload()
     lab.clock.advance(SESSION_MS - 1)
@@ -71,7 +71,7 @@ def test_members_of_a_loaded_group_expire_when_they_do_not_come_along(lab: Group
     assert silent_id not in lab.group.members
 
 
-def test_a_rebalance_that_was_under_way_is_forgotten(lab: GroupLab) -> None:
+def test_a_rebalance_in_progress_does_not_survive_a_reload(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.join()
     lab.join(member_id)
@@ -81,7 +81,7 @@ def test_a_rebalance_that_was_under_way_is_forgotten(lab: GroupLab) -> None:
         lab.heartbeat(member_id, 2)
 
 
-def test_whoever_waits_is_sent_away_when_the_partition_moves(lab: GroupLab) -> None:
+def test_waiting_requests_end_when_the_partition_moves(lab: GroupLab) -> None:
     member_id, other_id = lab.form(None, None)
     joining = lab.join()
     committing = lab.commit(FIVE, member_id, 1)
@@ -102,7 +102,7 @@ def test_whoever_waits_is_sent_away_when_the_partition_moves(lab: GroupLab) -> N
     assert other_id != member_id
 
 
-def test_time_of_a_group_that_moved_away_does_nothing_to_the_one_that_came_back(lab: GroupLab) -> None:
+def test_timeouts_of_an_unloaded_group_do_not_affect_the_reloaded_one(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.clock.advance(SESSION_MS // 2)
     lab.reload()
@@ -141,7 +141,7 @@ def offset_record(offset: int | None, topic_partition: TopicPartition = EVENTS_0
     return encode_offset_key(OffsetKey("group", *topic_partition)), value
 
 
-def test_records_of_other_kinds_and_unreadable_ones_are_passed_over(lab: GroupLab) -> None:
+def test_records_of_other_types_and_unreadable_ones_are_skipped(lab: GroupLab) -> None:
     lab.log.record_sets = [
         record_set(
             offset_record(5),
@@ -173,7 +173,7 @@ def test_a_log_from_before_format_2_is_loaded(lab: GroupLab) -> None:
     assert list(Replay().read(lab.log.record_sets[0])) == [1, 1, 1, 2]
 
 
-def test_an_unsound_old_message_stops_the_load(lab: GroupLab) -> None:
+def test_a_corrupt_old_message_stops_the_load(lab: GroupLab) -> None:
     damaged = bytearray(encode_set([(0, 1, *offset_record(5))], magic=1))
     damaged[-1] ^= 1
     lab.log.record_sets = [bytes(damaged)]
@@ -184,7 +184,7 @@ def test_an_unsound_old_message_stops_the_load(lab: GroupLab) -> None:
         lab.load()
 
 
-def test_offsets_of_transactions_count_from_their_commit_marker_on(lab: GroupLab) -> None:
+def test_offsets_of_transactions_are_applied_at_their_commit_marker(lab: GroupLab) -> None:
     def marker(control_type: ControlType, producer_id: int, offset: int) -> bytes:
         return control_batch(
             control_type,
@@ -210,7 +210,7 @@ def test_offsets_of_transactions_count_from_their_commit_marker_on(lab: GroupLab
     assert stable[EVENTS_1].error_code == UnstableOffsetCommitError.code
 
 
-def test_a_plain_commit_after_the_transactional_one_wins_over_its_marker(lab: GroupLab) -> None:
+def test_a_commit_after_a_transactional_one_overrides_its_marker(lab: GroupLab) -> None:
     lab.log.record_sets = [
         record_set(offset_record(2), offset=0, producer_id=7),
         record_set(offset_record(9), offset=1),
@@ -271,7 +271,7 @@ def test_only_empty_groups_that_exist_are_deleted(lab: GroupLab) -> None:
         lab.shard.delete("group", Reply())
 
 
-def test_a_group_stays_when_its_deletion_is_not_stored(lab: GroupLab) -> None:
+def test_a_group_is_kept_if_its_deletion_is_not_stored(lab: GroupLab) -> None:
     lab.commit(FIVE)
     lab.log.settle()
     reply: Reply[None] = Reply()
@@ -299,7 +299,7 @@ def test_a_member_that_joins_while_its_group_is_deleted_keeps_it(lab: GroupLab) 
     assert lab.group.generation == 3
 
 
-def test_an_offset_that_is_committed_while_its_group_is_deleted_stays(lab: GroupLab) -> None:
+def test_an_offset_committed_during_the_deletion_of_its_group_is_kept(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.leave(LeavingMember(member_id=member_id))
     lab.log.settle()
@@ -313,7 +313,7 @@ def test_an_offset_that_is_committed_while_its_group_is_deleted_stays(lab: Group
     assert lab.fetch()[EVENTS_0].offset == 5
 
 
-def test_a_generation_that_came_and_went_behind_the_tombstones_stays(lab: GroupLab) -> None:
+def test_a_generation_after_the_tombstones_is_kept(lab: GroupLab) -> None:
     (member_id,) = lab.form(None)
     lab.leave(LeavingMember(member_id=member_id))
     lab.log.settle()
@@ -328,7 +328,7 @@ def test_a_generation_that_came_and_went_behind_the_tombstones_stays(lab: GroupL
     assert lab.group.generation == 4
 
 
-def test_a_second_join_of_a_waiting_member_takes_the_place_of_the_first(lab: GroupLab) -> None:
+def test_a_second_join_of_a_waiting_member_replaces_the_first(lab: GroupLab) -> None:
     first = lab.join()
     (member_id,) = lab.group.members
     second = lab.join(member_id)
@@ -337,7 +337,7 @@ def test_a_second_join_of_a_waiting_member_takes_the_place_of_the_first(lab: Gro
     assert second.value.generation == 1
 
 
-def test_the_bound_of_a_group_holds_for_loaded_ones(lab: GroupLab) -> None:
+def test_the_maximum_group_size_applies_to_loaded_groups(lab: GroupLab) -> None:
     lab.form(None, None)
     lab.settings = replace(SETTINGS, max_size=1)
     lab.reload()

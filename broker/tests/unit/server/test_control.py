@@ -188,7 +188,7 @@ def test_requests_wait_until_the_broker_is_registered(play: Play, api_key: ApiKe
     play(scenario)
 
 
-def test_a_broker_that_never_came_to_register_refuses(play: Play) -> None:
+def test_requests_are_refused_if_the_broker_never_registers(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.broker_epoch = -1
         answer = await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))
@@ -197,7 +197,7 @@ def test_a_broker_that_never_came_to_register_refuses(play: Play) -> None:
     play(scenario)
 
 
-def test_a_partition_that_is_not_ours_is_refused_alone(play: Play) -> None:
+def test_a_partition_that_this_broker_does_not_lead_does_not_affect_others(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         message = leader_and_isr(7)
         (topic,) = message["topic_states"]
@@ -208,7 +208,7 @@ def test_a_partition_that_is_not_ours_is_refused_alone(play: Play) -> None:
     play(scenario)
 
 
-def test_a_new_log_has_its_topics_settings_however_long_zookeeper_is_away(play: Play) -> None:
+def test_a_new_log_waits_for_the_settings_of_its_topic(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.zk.create(layout.config_path("topics", "t"), layout.encode_config({"cleanup.policy": "compact"}))
         server.zk.failures = [ConnectionLost("gone")] * 30
@@ -219,7 +219,7 @@ def test_a_new_log_has_its_topics_settings_however_long_zookeeper_is_away(play: 
     play(scenario)
 
 
-def test_a_replica_that_comes_later_has_its_topics_settings_too(play: Play) -> None:
+def test_a_replica_that_is_added_later_has_the_settings_of_its_topic(play: Play) -> None:
     """Only the brokers of the first replicas learn the overrides of a new topic."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -232,7 +232,7 @@ def test_a_replica_that_comes_later_has_its_topics_settings_too(play: Play) -> N
     play(scenario)
 
 
-def test_who_was_replaced_while_zookeeper_was_away_is_refused(play: Play) -> None:
+def test_a_controller_replaced_during_a_zookeeper_outage_is_refused(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.zk.failures = [ConnectionLost("gone")]
         late = asyncio.ensure_future(server.connect().ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7)))
@@ -269,7 +269,7 @@ def test_controlled_shutdown(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_a_broker_is_given_producer_ids_by_the_controller_alone(play: Play) -> None:
+def test_only_the_controller_allocates_producer_ids(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         message: Message = {"broker_id": 2, "broker_epoch": 7}
         answer = await server.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, message)
@@ -282,7 +282,7 @@ def test_a_broker_is_given_producer_ids_by_the_controller_alone(play: Play) -> N
     play(scenario)
 
 
-def test_a_leader_knows_the_id_of_its_topic_before_the_metadata_comes(play: Play) -> None:
+def test_a_leader_knows_the_id_of_its_topic_before_the_metadata_arrives(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         await server.ask(ApiKey.LEADER_AND_ISR, 7, leader_and_isr(7))

@@ -50,7 +50,7 @@ def replaced(answer: Callable[[], Awaitable[Message]]) -> dict[ApiKey, Any]:
         (KeyError("a bug"), UnknownServerError),
     ],
 )
-def test_errors_become_codes_and_the_connection_lives_on(
+def test_errors_become_codes_and_the_connection_stays_open(
     play: Callable[..., None], raised: Exception, told: type[UnknownServerError]
 ) -> None:
     async def fail() -> Message:
@@ -76,7 +76,7 @@ def test_an_answer_that_does_not_fit_its_version_is_a_failure_of_the_broker(play
     play(scenario, replace=replaced(nonsense))
 
 
-def test_an_error_that_the_protocol_cannot_tell_ends_the_connection(
+def test_an_error_without_a_response_closes_the_connection(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail() -> Message:
@@ -93,7 +93,7 @@ def test_an_error_that_the_protocol_cannot_tell_ends_the_connection(
     play(scenario, replace=replaced(fail))
 
 
-def test_closing_cancels_what_is_under_way(play: Callable[..., None]) -> None:
+def test_closing_cancels_requests_in_progress(play: Callable[..., None]) -> None:
     begun: list[str] = []
 
     async def forever() -> Message:

@@ -76,7 +76,7 @@ def test_topics_brokers_and_controller(play: Callable[..., None], version: int) 
     play(scenario)
 
 
-def test_a_broker_that_knows_nothing_yet_does_not_call_a_topic_unknown(play: Callable[..., None]) -> None:
+def test_a_broker_without_metadata_does_not_report_an_unknown_topic(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         answer = await ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), allow_auto_topic_creation=True)
         assert [topic.error_code for topic in answer.topics] == [LeaderNotAvailableError.code, InvalidTopicError.code]
@@ -105,7 +105,9 @@ def test_topics_by_id(play: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize(("version", "topics"), [(10, named(None)), (11, named("t", topic_id=ID)), (12, named(None))])
-def test_what_does_not_name_a_topic_is_refused(play: Callable[..., None], version: int, topics: list[Message]) -> None:
+def test_a_request_without_a_topic_name_is_refused(
+    play: Callable[..., None], version: int, topics: list[Message]
+) -> None:
     async def scenario(server: MemoryServer) -> None:
         (topic,) = (await ask(server, version, topics)).topics
         assert topic.error_code == InvalidRequestError.code
@@ -149,7 +151,7 @@ def test_leaders_that_a_client_cannot_reach(play: Callable[..., None], version: 
     play(scenario)
 
 
-def test_operations_are_told_to_who_asks(play: Callable[..., None]) -> None:
+def test_authorized_operations_are_returned_on_request(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         silent = await ask(server, 8, named("t"))
@@ -170,7 +172,7 @@ def test_operations_are_told_to_who_asks(play: Callable[..., None]) -> None:
 @pytest.mark.parametrize(
     ("enabled", "allowed", "made"), [("true", True, True), ("true", False, False), ("false", True, False)]
 )
-def test_missing_topics_are_made_when_both_sides_want_it(
+def test_missing_topics_are_created_if_client_and_broker_allow_it(
     play: Callable[..., None], enabled: str, allowed: bool, made: bool
 ) -> None:
     async def scenario(server: MemoryServer) -> None:
@@ -185,7 +187,7 @@ def test_missing_topics_are_made_when_both_sides_want_it(
     play(scenario, settings={"auto.create.topics.enable": enabled})
 
 
-def test_metadata_is_told_although_a_topic_cannot_be_made(play: Callable[..., None]) -> None:
+def test_metadata_is_returned_although_a_topic_cannot_be_created(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         server.zk.failures = [ConnectionLost("gone")] * 9

@@ -117,7 +117,7 @@ def test_refused_records_are_counted_by_their_fault(
     ],
     ids="as-it-came packed-anew packed-alike old-format old-format-packed".split(),
 )
-def test_records_that_are_written_anew_are_counted(
+def test_rewritten_records_are_counted(
     play: Play, config: dict[str, str], version: int, records: bytes, expected: dict[str, int]
 ) -> None:
     async def scenario(server: MemoryServer) -> None:

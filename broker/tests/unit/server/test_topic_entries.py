@@ -63,7 +63,7 @@ def told(topics: EncodedElements, version: int = 12) -> dict[str, list[int]]:
     return {topic.name: [row.leader_id for row in topic.partitions] for topic in found}
 
 
-async def test_an_answer_is_kept_while_the_image_is_the_same() -> None:
+async def test_encoded_topics_are_cached_while_the_image_does_not_change() -> None:
     entries, now = TopicEntries(), image({"a": 2, "bb": 1})
     first = await entries.every(now, FORM)
     assert await entries.every(now, FORM) is first
@@ -72,7 +72,7 @@ async def test_an_answer_is_kept_while_the_image_is_the_same() -> None:
     assert (again, again is first) == (first, False)
 
 
-async def test_a_topic_that_changed_is_encoded_anew() -> None:
+async def test_a_changed_topic_is_encoded_again() -> None:
     entries, now = TopicEntries(), image({"a": 2, "bb": 1})
     await entries.every(now, FORM)
     later = changed(now, "a", leader=2)
@@ -81,7 +81,7 @@ async def test_a_topic_that_changed_is_encoded_anew() -> None:
     assert told(await entries.every(now, FORM)) == {"a": [1, 1], "bb": [1]}
 
 
-async def test_a_broker_that_is_gone_or_moves_changes_what_it_leads() -> None:
+async def test_a_dead_or_moved_broker_changes_the_encoded_topics() -> None:
     entries, now = TopicEntries(), image({"a": 1})
     assert told(await entries.every(now, FORM)) == {"a": [1]}
     gone = changed(now, "", leader=0, live=brokers(2))
@@ -93,7 +93,7 @@ async def test_a_broker_that_is_gone_or_moves_changes_what_it_leads() -> None:
     assert told(await entries.every(now, FORM)) == {"a": [1]}
 
 
-async def test_a_topic_that_is_gone_is_not_told_of() -> None:
+async def test_a_deleted_topic_is_not_encoded() -> None:
     entries, now = TopicEntries(), image({"a": 1, "bb": 1, "ccc": 1})
     await entries.every(now, FORM)
     left = image({"a": 1})
@@ -115,7 +115,7 @@ async def test_forms_do_not_mix() -> None:
     assert topic.topic_authorized_operations == TOPIC_OPERATIONS
 
 
-async def test_few_forms_are_kept_those_that_were_used_last() -> None:
+async def test_the_most_recently_used_forms_are_cached() -> None:
     entries, now = TopicEntries(), image({"a": 1})
     used = await entries.every(now, FORM)
     for number in range(2 * FORMS):
@@ -129,7 +129,7 @@ async def test_few_forms_are_kept_those_that_were_used_last() -> None:
 @pytest.mark.parametrize(
     "sizes", [{"a": 5 * PARTITIONS_AT_A_TIME}, {f"t{n}": 2 for n in range(3 * PARTITIONS_AT_A_TIME)}]
 )
-async def test_the_loop_gets_its_turns_while_thousands_are_encoded(sizes: dict[str, int]) -> None:
+async def test_other_tasks_run_while_thousands_of_partitions_are_encoded(sizes: dict[str, int]) -> None:
     turns = 0
 
     async def others() -> None:

@@ -31,6 +31,6 @@ CREATOR_AND_READERS = [(31, "auth", ""), (1, "world", "anyone")]
         ("/delegation_token/tokens/abc", CREATOR),
     ],
 )
-def test_a_secure_tree_is_as_kafka_makes_it(path: str, expected: list[tuple[int, str, str]]) -> None:
+def test_acls_are_the_same_as_in_kafka(path: str, expected: list[tuple[int, str, str]]) -> None:
     assert list(acls_for(path, secure=True)) == expected
     assert list(acls_for(path, secure=False)) == OPEN

@@ -96,7 +96,7 @@ def test_recovery_of_an_unclean_leader_is_kept() -> None:
     assert PartitionState.decode(T0, state.encode()) == state
 
 
-def test_what_else_old_versions_look_like() -> None:
+def test_other_old_versions() -> None:
     assert ControllerRegistration.decode(b'{"version":1,"brokerid":4,"timestamp":"8"}').broker_id == 4
     assert (
         ConfigChangeNotification.decode("/p", b'{"version":1,"entity_type":"topics","entity_name":"t"}').entity_path
@@ -199,7 +199,7 @@ def test_ids_are_kafkas_base64() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"1.5", b"1_000", b"\xd9\xa1", b"9223372036854775808", b"{}"])
-def test_an_offset_that_is_no_number_names_its_znode(data: bytes) -> None:
+def test_an_invalid_offset_names_its_znode(data: bytes) -> None:
     path = layout.consumer_offset_path("g", T0)
     with pytest.raises(LayoutError, match="/consumers/g/offsets/t/0"):
         layout.decode_consumer_offset(path, data)

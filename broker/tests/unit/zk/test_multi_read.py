@@ -31,12 +31,12 @@ def test_a_request_is_one_read_of_data_without_a_watch_for_each_path() -> None:
     assert request.serialize() == one + b"\0\0\0\2/a\0" + one + b"\0\0\0\3/\xc3\xbc\0" + END
 
 
-def test_a_request_for_nothing_is_its_end_alone() -> None:
+def test_a_request_without_paths_has_only_the_end_marker() -> None:
     assert MultiRead(()).serialize() == END
     assert MultiRead.deserialize(END, 0) == []
 
 
-def test_an_answer_is_read_from_its_place_in_the_frame() -> None:
+def test_a_response_is_decoded_at_its_position_in_the_frame() -> None:
     frame = b"header" + found(b"data") + found(None) + found(b"") + END + b"rest"
     assert MultiRead.deserialize(frame, 6) == [(b"data", STAT), (None, STAT), (b"", STAT)]
 
@@ -62,7 +62,7 @@ answers = st.one_of(st.tuples(st.none() | st.binary(max_size=40), stats), st.sam
 
 
 @given(st.lists(answers, max_size=12))
-def test_answers_come_out_in_the_order_of_the_paths(wanted: list[tuple[bytes | None, tuple[int, ...]] | int]) -> None:
+def test_results_have_the_order_of_the_paths(wanted: list[tuple[bytes | None, tuple[int, ...]] | int]) -> None:
     frame = b"".join(refused(one) if isinstance(one, int) else found(*one) for one in wanted) + END
 
     def plain(read: Read) -> object:

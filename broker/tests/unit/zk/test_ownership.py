@@ -12,7 +12,7 @@ from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
 OURS = BrokersOwnership(owned=frozenset({"b", "a"}), preserved=frozenset({"c"}), ids=frozenset({1, 0}))
 
 
-def test_what_is_whose_is_written_by_cluster() -> None:
+def test_ownership_is_written_by_cluster() -> None:
     record = ManagedBrokers(clusters={"uid": OURS, "another": BrokersOwnership()})
     assert json.loads(record.encode()) == {
         "version": 1,
@@ -34,7 +34,7 @@ def test_what_is_whose_is_written_by_cluster() -> None:
         (b'{"version":1,"clusters":{"uid":{"owned":[],"preserved":[],"ids":["1"]}}}', "ids must be a list"),
     ],
 )
-def test_what_cannot_be_understood_names_the_znode(data: bytes, complaint: str) -> None:
+def test_an_invalid_znode_is_named(data: bytes, complaint: str) -> None:
     with pytest.raises(LayoutError, match=complaint) as error:
         ManagedBrokers.decode(data)
     assert error.value.path == "/odradek/brokers"

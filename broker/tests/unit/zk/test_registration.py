@@ -15,7 +15,7 @@ from odradek.zk.registration import BrokerIdInUse, BrokerRegistrar, announce_dir
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 
-def test_a_failed_directory_is_announced_however_long_zookeeper_is_away() -> None:
+def test_a_failed_directory_is_announced_after_a_zookeeper_outage() -> None:
     async def main() -> None:
         zk, clock = MemoryZk(), VirtualClock()
         await zk.ensure_path(layout.LOG_DIR_EVENTS)
@@ -64,7 +64,7 @@ def test_a_broker_that_starts_waits_for_the_session_of_its_previous_run(
     assert "broker.id 1 is in use" in warning and "at most 60000 ms" in warning
 
 
-def test_a_broker_whose_id_stays_in_use_is_refused_when_its_time_is_over() -> None:
+def test_a_broker_whose_id_stays_in_use_is_refused_after_the_timeout() -> None:
     async def scenario(tree: MemoryTree, clock: VirtualClock) -> None:
         await BrokerRegistrar(MemoryZk(tree), clock, wait_ms=0).register(registration(9092))
         before_ms = clock.monotonic_ms()

@@ -30,7 +30,7 @@ def state(isr: tuple[int, ...]) -> bytes:
     return PartitionState(leader=isr[0], leader_epoch=1, isr=isr, controller_epoch=1).encode()
 
 
-def test_it_waits_until_the_controller_has_taken_it_out() -> None:
+def test_it_waits_until_it_is_removed_from_the_isr() -> None:
     async def main() -> None:
         zk, clock = await cluster(2, isr=(2, 1)), VirtualClock()
         begun_ms = clock.monotonic_ms()
@@ -47,7 +47,7 @@ def test_it_waits_until_the_controller_has_taken_it_out() -> None:
     run_virtual(main())
 
 
-def test_it_does_not_wait_for_ever() -> None:
+def test_the_wait_has_a_timeout() -> None:
     async def main() -> None:
         zk, clock = await cluster(2, isr=(2, 1)), VirtualClock()
         begun_ms = clock.monotonic_ms()
@@ -57,7 +57,7 @@ def test_it_does_not_wait_for_ever() -> None:
     run_virtual(main())
 
 
-def test_it_does_not_wait_for_what_nobody_else_could_lead_or_does_not_concern_it() -> None:
+def test_it_waits_only_for_partitions_that_another_broker_can_lead() -> None:
     async def main() -> None:
         clock = VirtualClock()
         begun_ms = clock.monotonic_ms()
@@ -75,7 +75,7 @@ def test_it_does_not_wait_for_what_nobody_else_could_lead_or_does_not_concern_it
     run_virtual(main())
 
 
-def test_a_topic_that_is_to_be_deleted_or_cannot_be_read_is_no_reason_to_wait() -> None:
+def test_topics_in_deletion_and_invalid_topics_are_ignored() -> None:
     async def main() -> None:
         clock = VirtualClock()
         zk = await cluster(2, isr=(2, 1))

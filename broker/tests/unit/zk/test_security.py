@@ -30,7 +30,7 @@ def test_without_any_of_these_properties_the_connection_is_plain_and_anonymous()
     )
 
 
-def test_time_outs_and_bounds_are_taken_over() -> None:
+def test_timeouts_and_limits_become_settings() -> None:
     found = settings({"zookeeper.session.timeout.ms": "7000", "zookeeper.max.in.flight.requests": "3"})
     assert (found.session_timeout_ms, found.connection_timeout_ms, found.max_in_flight) == (7000, 7000, 3)
     assert settings({"zookeeper.connection.timeout.ms": "9"}).connection_timeout_ms == 9
@@ -40,7 +40,7 @@ class TestTls:
     def test_defaults_are_kafkas(self) -> None:
         assert settings(TLS).tls == TlsSettings()
 
-    def test_everything_is_taken_over(self) -> None:
+    def test_all_tls_properties_become_settings(self) -> None:
         found = settings(
             {
                 **TLS,
@@ -94,11 +94,11 @@ class TestTls:
             ({"zookeeper.ssl.keystore.location": "tls.key"}, ["set zookeeper.ssl.keystore.type=PEM"]),
         ],
     )
-    def test_what_cannot_be_had_is_refused_with_what_to_do(self, properties: dict[str, str], words: list[str]) -> None:
+    def test_unsupported_settings_are_refused_with_advice(self, properties: dict[str, str], words: list[str]) -> None:
         text = refusal({**TLS, **properties})
         assert [word for word in words if word not in text] == []
 
-    def test_a_missing_netty_class_is_told(self) -> None:
+    def test_a_missing_netty_class_is_reported(self) -> None:
         assert NETTY_SOCKET in refusal({"zookeeper.ssl.client.enable": "true"})
 
 

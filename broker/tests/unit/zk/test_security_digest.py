@@ -38,7 +38,7 @@ def test_a_server_that_does_not_know_the_password_is_refused(proof: bytes) -> No
         chris.verify(proof)
 
 
-def test_a_proof_before_the_challenge_proves_nothing() -> None:
+def test_a_proof_before_the_challenge_is_rejected() -> None:
     with pytest.raises(DigestError):
         login().verify(b'rspauth=""')
 

@@ -16,7 +16,7 @@ def test_the_context_demands_a_trusted_certificate_for_the_right_name() -> None:
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
-def test_the_name_may_be_left_unchecked_but_never_the_certificate() -> None:
+def test_the_host_name_check_can_be_disabled_but_not_the_certificate_check() -> None:
     context = client_context(TlsSettings(verify_host_name=False))
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     assert context.minimum_version == context.maximum_version == ssl.TLSVersion.TLSv1_2
@@ -62,7 +62,7 @@ def test_revocation_needs_lists() -> None:
         client_context(TlsSettings(check_revocation=True))
 
 
-def test_what_the_system_says_is_passed_on() -> None:
+def test_errors_of_the_system_are_reported() -> None:
     assert explain(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
     assert explain(TimeoutError("timed out")) == "timed out"
     assert explain(ValueError("other")) == "other"

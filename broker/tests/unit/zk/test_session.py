@@ -148,7 +148,7 @@ async def test_an_old_server_is_asked_once_and_before_the_session_counts_as_conn
         assert events == [SessionEvent.ESTABLISHED]
 
 
-async def test_a_server_that_serves_only_the_authenticated_is_not_taken_for_an_old_one() -> None:
+async def test_a_server_that_requires_authentication_is_not_treated_as_an_old_one() -> None:
     server = Server(AUTHENTICATE)
     with pytest.raises(AuthenticationFailed, match="the ensemble requires authentication"):
         async with client_of(server):
@@ -168,7 +168,7 @@ class TestSelect:
     def handler(self) -> Handler:
         return Handler(None, 1.0)
 
-    def test_tells_what_can_be_read_and_written(self, handler: Handler, pair: list[socket.socket]) -> None:
+    def test_sockets_that_are_ready_are_returned(self, handler: Handler, pair: list[socket.socket]) -> None:
         one, other = pair
         with one, other:
             assert handler.select([one], [], [], 0) == ([], [], [])

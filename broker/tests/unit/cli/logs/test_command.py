@@ -13,7 +13,7 @@ from odradek.cli.logs.command import log, progress_bar
 
 
 @pytest.mark.parametrize("name", ["dump", "verify", "compact"])
-def test_every_command_teaches_with_examples(name: str) -> None:
+def test_the_help_of_every_command_has_examples(name: str) -> None:
     result = CliRunner().invoke(log, [name, "--help"])
     assert result.exit_code == 0
     assert result.output.count(f"  odradek log {name} ") >= 2
@@ -55,7 +55,7 @@ class Terminal(StringIO):
         return True
 
 
-def test_a_bar_at_a_terminal_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_is_shown_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, shown in ((Terminal(), True), (StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
         with progress_bar("Checking") as progress:

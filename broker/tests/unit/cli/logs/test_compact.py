@@ -86,7 +86,7 @@ def test_a_pass_keeps_the_last_of_each_key(customers: Path) -> None:
     assert checkpointed(customers, checkpoints.RECOVERY_POINT_FILE) == 40
 
 
-def test_what_is_left_is_sound_and_complete(customers: Path) -> None:
+def test_the_compacted_log_is_valid_and_complete(customers: Path) -> None:
     run(customers)
     result = CliRunner().invoke(log, ["verify", str(customers), "--deep", "--output", "json"])
     findings = json.loads(result.stdout)["findings"]
@@ -103,7 +103,7 @@ def test_what_is_left_is_sound_and_complete(customers: Path) -> None:
     opened.close()
 
 
-def test_a_second_pass_has_nothing_to_do(customers: Path) -> None:
+def test_a_second_pass_changes_nothing(customers: Path) -> None:
     run(customers)
     before = {path: path.read_bytes() for path in customers.iterdir()}
     result = run(customers)
@@ -114,7 +114,7 @@ def test_a_second_pass_has_nothing_to_do(customers: Path) -> None:
     assert again["records"][1] == 4
 
 
-def test_records_that_are_not_replicated_stay(customers: Path) -> None:
+def test_records_that_are_not_replicated_are_kept(customers: Path) -> None:
     bases = sorted(int(path.stem) for path in customers.glob("*.log"))
     report = json.loads(run(customers, "--up-to", bases[2] + 1, "--output", "json").stdout)
     assert report["cleanUpTo"] == bases[2]
@@ -122,11 +122,11 @@ def test_records_that_are_not_replicated_stay(customers: Path) -> None:
     assert "no record from offset 0 on can be compacted: it is replicated up to 1" in nothing
 
 
-def test_young_records_stay(customers: Path) -> None:
+def test_young_records_are_kept(customers: Path) -> None:
     assert "nothing to compact" in run(customers, "--min-compaction-lag-ms", 10**15).stdout
 
 
-def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
+def test_tombstones_are_removed_after_their_retention(tmp_path: Path) -> None:
     directory = tmp_path / "customers-0"
     pairs: Pairs = [(b"gone", b"value"), (b"gone", None)]
     write(directory, pairs + [(b"filler %d" % number, b"value") for number in range(30)])
@@ -137,7 +137,7 @@ def test_tombstones_go_when_their_time_is_over(tmp_path: Path) -> None:
     assert (1, b"gone", None) in read(directory)
 
 
-def test_a_tombstone_without_retention_goes_with_the_second_pass(tmp_path: Path) -> None:
+def test_a_tombstone_without_retention_is_removed_by_the_second_pass(tmp_path: Path) -> None:
     directory = tmp_path / "customers-0"
     pairs: Pairs = [(b"gone", b"value"), (b"gone", None)]
     write(directory, pairs + [(b"filler %d" % number, b"value") for number in range(30)])
@@ -165,14 +165,14 @@ def test_a_directory_in_use_is_refused(customers: Path) -> None:
     assert run(customers).exit_code == 0
 
 
-def test_an_unknown_high_watermark_is_asked_for(customers: Path) -> None:
+def test_an_unknown_high_watermark_is_an_error(customers: Path) -> None:
     (customers.parent / checkpoints.HIGH_WATERMARK_FILE).unlink()
     result = run(customers)
     assert result.exit_code == 1
     assert "give it with --up-to OFFSET" in result.stderr
 
 
-def test_a_log_that_was_never_compacted_is_refused_unless_that_is_said(customers: Path) -> None:
+def test_a_log_that_was_never_compacted_requires_dirty_from(customers: Path) -> None:
     (customers.parent / CLEANER_FILE).unlink()
     before = {path: path.read_bytes() for path in customers.iterdir()}
     result = run(customers)
@@ -190,7 +190,7 @@ def test_records_without_a_key_are_counted(tmp_path: Path) -> None:
     assert result.stderr == "Warning: 3 records without a key were dropped.\n"
 
 
-def test_an_unsound_log_is_left_as_it_is(customers: Path) -> None:
+def test_a_corrupt_log_is_not_changed(customers: Path) -> None:
     path = min(customers.glob("*.log"))
     content = bytearray(path.read_bytes())
     content[100] ^= 1
@@ -203,14 +203,14 @@ def test_an_unsound_log_is_left_as_it_is(customers: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["none-0", "customers", "empty-0"])
-def test_what_is_no_log_is_an_error_without_a_trace(tmp_path: Path, name: str) -> None:
+def test_a_directory_without_a_log_is_an_error_without_a_trace(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty-0").mkdir()
     result = run(tmp_path / name)
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
 
 
-def test_progress_is_told_in_bytes(customers: Path) -> None:
+def test_progress_is_reported_in_bytes(customers: Path) -> None:
     told: list[tuple[int, int]] = []
     compact(customers, CompactSettings(), lambda done, total: told.append((done, total)))
     assert told

@@ -80,7 +80,7 @@ def group(protocol_type: str, version: int = 3) -> dict[str, object]:
     return data
 
 
-def test_a_group_of_consumers_tells_what_they_told_one_another() -> None:
+def test_a_description_of_a_consumer_group_has_metadata_and_assignments() -> None:
     (member,) = group("consumer")["members"]  # type: ignore[misc]
     assert member["subscription"]["topics"] == ["orders"]
     assert member["assignment"] == {
@@ -89,7 +89,7 @@ def test_a_group_of_consumers_tells_what_they_told_one_another() -> None:
     }
 
 
-def test_a_group_of_others_stays_packed() -> None:
+def test_metadata_of_other_protocols_is_not_decoded() -> None:
     (member,) = group("connect")["members"]  # type: ignore[misc]
     assert isinstance(member["subscription"], str)
 
@@ -115,7 +115,7 @@ def test_the_state_of_a_transaction() -> None:
     assert transaction_log(record(pack(">h", 9), b"")) == ("unknown::version=9", None)
 
 
-def test_keys_that_are_of_another_kind_are_passed_over() -> None:
+def test_keys_of_other_types_are_skipped() -> None:
     assert offsets_topic(record(pack(">h", 9), b"")) == ("Unknown record type 9 at offset 5, skipping.", None)
     assert str(offsets_topic(record(None, b""))[0]).startswith("Error at offset 5, skipping.")
 

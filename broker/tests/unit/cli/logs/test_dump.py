@@ -50,7 +50,7 @@ def test_records_with_and_without_content(partition: Path) -> None:
     assert "key: <5 bytes are not a number of 4 bytes: 6b65792030>" in dump(path, "--key-decoder", "integer").stdout
 
 
-def test_a_directory_is_taken_apart(log_root: Path) -> None:
+def test_a_directory_is_dumped_file_by_file(log_root: Path) -> None:
     result = dump(log_root)
     assert result.exit_code == 0
     shown = re.findall(r"^Dumping (\S+)", result.stdout, re.MULTILINE)
@@ -77,7 +77,7 @@ def test_json_has_a_line_for_each_thing(partition: Path) -> None:
     assert {line["producerId"] for line in producers} == {7}
 
 
-def test_a_bit_that_flipped(partition: Path) -> None:
+def test_a_flipped_bit(partition: Path) -> None:
     flip(partition / f"{FIRST}.log", 100)
     result = dump(partition / f"{FIRST}.log")
     told = result.stdout
@@ -87,7 +87,7 @@ def test_a_bit_that_flipped(partition: Path) -> None:
     assert told.count("isvalid: false") == 1
 
 
-def test_bytes_at_the_end_that_are_no_batch(partition: Path) -> None:
+def test_bytes_at_the_end_that_are_not_a_batch(partition: Path) -> None:
     path = partition / f"{FIRST}.log"
     path.write_bytes(path.read_bytes() + bytes(70))
     result = dump(path)
@@ -96,7 +96,7 @@ def test_bytes_at_the_end_that_are_no_batch(partition: Path) -> None:
     assert "the file was extended, but nothing was written there" in result.stderr
 
 
-def test_no_more_is_read_than_was_asked_for(partition: Path) -> None:
+def test_no_more_bytes_are_read_than_requested(partition: Path) -> None:
     result = dump(partition / f"{FIRST}.log", "--max-bytes", 150)
     assert result.exit_code == 0
     assert result.stdout.count("baseOffset:") == 1
@@ -112,7 +112,7 @@ def test_records_that_can_not_be_read_do_not_end_the_dump(partition: Path) -> No
     assert "| offset: 2 " in result.stdout
 
 
-def test_gaps_are_told_but_are_no_fault(partition: Path) -> None:
+def test_gaps_are_reported_but_are_not_errors(partition: Path) -> None:
     path = partition / f"{FIRST}.log"
     content = path.read_bytes()
     size = 12 + int.from_bytes(content[8:12], "big")
@@ -145,7 +145,7 @@ def test_indexes_against_their_log(partition: Path) -> None:
         (".timeindex", bytes(7) + b"\x05" + bytes(16), "the last timestamp, 0, is less than the first, 5"),
     ],
 )
-def test_an_index_that_a_broker_does_not_trust(partition: Path, suffix: str, content: bytes, words: str) -> None:
+def test_an_index_that_a_broker_would_rebuild(partition: Path, suffix: str, content: bytes, words: str) -> None:
     path = partition / f"{FIRST}{suffix}"
     path.write_bytes(content)
     result = dump(path, "--index-sanity-check")
@@ -165,7 +165,7 @@ def test_time_indexes_that_point_nowhere_or_fall(partition: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".snapshot", ".txnindex"])
-def test_a_small_file_that_is_cut_short(partition: Path, suffix: str) -> None:
+def test_a_truncated_small_file(partition: Path, suffix: str) -> None:
     path = max(partition.glob(f"*{suffix}"))
     path.write_bytes(path.read_bytes()[:-1])
     result = dump(path)
@@ -173,7 +173,7 @@ def test_a_small_file_that_is_cut_short(partition: Path, suffix: str) -> None:
     assert result.stderr.startswith(f"{path}: ")
 
 
-def test_a_checkpoint_that_is_none(log_root: Path) -> None:
+def test_an_invalid_checkpoint(log_root: Path) -> None:
     path = log_root / checkpoints.HIGH_WATERMARK_FILE
     path.write_text("7\n")
     assert dump(path).exit_code == 1
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_is_none(log_root: Path) -> None:
         ("part.log", "part.log is not a segment file: its name is not an offset."),
     ],
 )
-def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name: str, words: str) -> None:
+def test_a_path_that_cannot_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("")
     (tmp_path / "part.log").write_text("")
@@ -199,7 +199,7 @@ def test_what_can_not_be_dumped_is_an_error_without_a_trace(tmp_path: Path, name
     assert words in result.stderr
 
 
-def test_a_decoder_of_both_leaves_no_choice_of_another(partition: Path) -> None:
+def test_a_log_decoder_excludes_a_key_decoder(partition: Path) -> None:
     result = dump(partition, "--value-decoder", "offsets-topic", "--key-decoder", "hex")
     assert result.exit_code == 2
     assert "omit --key-decoder" in result.stderr

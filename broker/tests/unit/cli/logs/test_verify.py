@@ -196,7 +196,7 @@ def test_damage_is_found(log_root: Path, what: str) -> None:
     assert exit_code == (1 if severity == "error" else 0), report["findings"]
 
 
-def test_sound_logs_pass(log_root: Path) -> None:
+def test_valid_logs_pass(log_root: Path) -> None:
     exit_code, report = run(log_root, "--deep")
     assert (exit_code, report["findings"]) == (0, [])
     (partition,) = report["partitions"]
@@ -249,7 +249,7 @@ def test_other_processes_find_the_same(log_root: Path) -> None:
     assert told[-1][0] == told[-1][1] > 0
 
 
-def test_deep_looks_into_the_records(partition: Path) -> None:
+def test_deep_checks_the_records(partition: Path) -> None:
     """Return a batch with a correct CRC and a record whose offset contradicts the header."""
     path = partition / f"{FIRST}.log"
     content = path.read_bytes()
@@ -299,13 +299,13 @@ def test_a_table_for_people(log_root: Path) -> None:
     assert "notes.txt" in CliRunner().invoke(log, ["verify", str(log_root), "--notes"]).stdout
 
 
-def test_what_is_no_directory_is_an_error_without_a_trace(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_directory_is_an_error_without_a_trace(tmp_path: Path) -> None:
     result = CliRunner().invoke(log, ["verify", str(tmp_path / "none")])
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path / 'none'} is not a directory.\n"
 
 
-def test_a_kind_of_finding_is_told_so_many_times_and_then_counted() -> None:
+def test_a_kind_of_finding_is_listed_a_limited_number_of_times() -> None:
     findings = Findings()
     for number in range(MOST_OF_A_KIND + 5):
         findings.add(Severity.ERROR, "batch", "file", "broken", position=number)

@@ -50,7 +50,7 @@ def told(requests: list[BrokerRequest]) -> list[tuple[ApiKey, list[dict[str, obj
     ]
 
 
-def test_the_last_role_counts_and_a_new_replica_stays_new() -> None:
+def test_the_last_role_is_sent_and_a_new_replica_remains_new() -> None:
     left = coalesce([role(0, 1, is_new=True), role(1, 1), role(0, 2), role(1, 5)])
     assert told(left) == [
         (
@@ -63,7 +63,7 @@ def test_the_last_role_counts_and_a_new_replica_stays_new() -> None:
     ]
 
 
-def test_who_stops_in_the_end_is_told_only_that() -> None:
+def test_a_replica_that_stops_in_the_end_gets_only_the_stop() -> None:
     left = coalesce([role(0, 1), stop(0, 1, delete=False), stop(0, 2, delete=True), stop(0, 1, delete=False)])
     assert told(left) == [(STOP, [{"partition_index": 0, "leader_epoch": 2, "delete_partition": True}])]
     assert left[0].deleting == {T0}
@@ -71,14 +71,14 @@ def test_who_stops_in_the_end_is_told_only_that() -> None:
     assert told([deleted])[0][1][0]["leader_epoch"] == -2
 
 
-def test_what_is_made_anew_is_deleted_first() -> None:
+def test_a_recreated_topic_is_deleted_first() -> None:
     left = coalesce([stop(0, -2, delete=True), role(0, 0, is_new=True), stop(1, 3, delete=False), role(1, 4)])
     assert [request.api_key for request in left] == [STOP, ROLES]
     assert left[0].deleting == {T0}
     assert [state["partition_index"] for state in told(left)[1][1]] == [0, 1]
 
 
-def test_a_topic_made_anew_with_less_partitions_leaves_nothing_behind() -> None:
+def test_a_topic_that_is_created_again_with_fewer_partitions_leaves_no_old_ones() -> None:
     left = coalesce([metadata(0, 1), metadata(0, -2), metadata(1, 1), metadata(1, -2), metadata(0, 2, topic_id=8)])
     assert told(left) == [
         (METADATA, [{"partition_index": 1, "leader": -2}]),
@@ -87,7 +87,7 @@ def test_a_topic_made_anew_with_less_partitions_leaves_nothing_behind() -> None:
     assert left[1].message["topic_states"][0]["topic_id"] == UUID(int=8)  # type: ignore[index]
 
 
-def test_the_brokers_are_news_without_any_partition(build: Build, batch_of: BatchOf) -> None:
+def test_a_change_of_brokers_is_sent_without_partitions(build: Build, batch_of: BatchOf) -> None:
     context = build([1, 2], {0: ((1, 2), 1, (1, 2))})
     batch = batch_of(context)
     waiting = []

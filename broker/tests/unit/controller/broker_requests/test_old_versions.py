@@ -55,7 +55,7 @@ def requests(build: Build, batch_of: BatchOf) -> dict[ApiKey, BrokerRequest]:
 
 
 @pytest.mark.parametrize("api_key", [ROLES, METADATA])
-def test_every_partition_is_told_in_every_version(requests: dict[ApiKey, BrokerRequest], api_key: ApiKey) -> None:
+def test_every_partition_has_a_result_in_every_version(requests: dict[ApiKey, BrokerRequest], api_key: ApiKey) -> None:
     request = requests[api_key]
     for version in range(1, API_TABLE[api_key].max_version + 1):
         (entity,) = sent(request, version)
@@ -64,7 +64,7 @@ def test_every_partition_is_told_in_every_version(requests: dict[ApiKey, BrokerR
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_is_deleted_is_asked_apart_and_last(requests: dict[ApiKey, BrokerRequest], version: int) -> None:
+def test_deletions_are_in_a_separate_last_request(requests: dict[ApiKey, BrokerRequest], version: int) -> None:
     kept, deleted = sent(requests[STOP], version)
     for entity, number, delete in ((kept, 1, False), (deleted, 0, True)):
         assert entity.delete_partitions is delete
@@ -78,7 +78,7 @@ def test_what_is_deleted_is_asked_apart_and_last(requests: dict[ApiKey, BrokerRe
     st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), st.booleans(), min_size=1),
     st.sampled_from([0, 1, 2]),
 )
-def test_no_stop_is_lost(wanted: dict[tuple[str, int], bool], version: int) -> None:
+def test_stops_are_not_lost(wanted: dict[tuple[str, int], bool], version: int) -> None:
     topics = [
         {
             "topic_name": name,

@@ -97,7 +97,7 @@ def test_metadata_is_encoded_once_for_all_brokers(build: Build, batch_of: BatchO
             assert frame == encode_request(request.api_key, version, 9, client_id, request.message)
 
 
-def test_a_new_broker_learns_everything_and_the_others_what_is_new(build: Build, batch_of: BatchOf) -> None:
+def test_a_new_broker_gets_all_metadata_and_the_others_get_the_changes(build: Build, batch_of: BatchOf) -> None:
     context = build([1, 2], {0: ((1, 2), 1, (1, 2)), 1: ((2, 1), 2, (1, 2))})
     batch = batch_of(context)
     batch.full_metadata([2])
@@ -107,7 +107,7 @@ def test_a_new_broker_learns_everything_and_the_others_what_is_new(build: Build,
     assert [len(topic.partition_states) for topic in told[1]] == [1]
 
 
-def test_a_topic_that_is_being_deleted_says_so(build: Build, batch_of: BatchOf) -> None:
+def test_a_topic_in_deletion_has_special_leaders_and_epochs(build: Build, batch_of: BatchOf) -> None:
     context = build([1], {0: ((1,), 1, (1,))})
     context.deletions = {"t"}
     batch = batch_of(context)
@@ -148,7 +148,7 @@ def test_many_partitions_become_several_requests(build: Build, batch_of: BatchOf
     assert all(one.api_key is ApiKey.UPDATE_METADATA for one in requests[last_role + 1 :])
 
 
-def test_a_broker_that_comes_up_learns_everything_at_once(build: Build, batch_of: BatchOf) -> None:
+def test_a_new_broker_gets_all_metadata_in_one_request(build: Build, batch_of: BatchOf) -> None:
     """A part of the metadata would look like the whole cluster to clients."""
     count = PARTITIONS_PER_REQUEST + 1
     batch = batch_of(build([1], wide(count)))

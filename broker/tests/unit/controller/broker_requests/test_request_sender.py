@@ -126,7 +126,7 @@ async def test_in_order_over_one_connection_and_again_after_failures(dispatcher:
     assert (peer.connections, peer.closed) == (4, 3)
 
 
-async def test_what_cannot_be_sent_is_dropped_and_the_rest_goes_on(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_a_request_that_cannot_be_encoded_is_dropped(dispatcher: RequestSender, peer: Peer) -> None:
     answers = Answers(dispatcher)
     peer.failures = [UnsupportedVersionError("old"), ValueError("a bug")]
     dispatcher.put_broker(broker())
@@ -134,7 +134,7 @@ async def test_what_cannot_be_sent_is_dropped_and_the_rest_goes_on(dispatcher: R
     await answers.until(lambda seen: seen == [3])
 
 
-async def test_who_cannot_be_spoken_to_yet_is_told_later(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_requests_to_an_unreachable_broker_are_repeated(dispatcher: RequestSender, peer: Peer) -> None:
     """Whatever the reason: a role that is not told now would not be told again."""
     answers = Answers(dispatcher)
     peer.refusals = [NetworkError("a"), UnsupportedVersionError("b"), OSError("c"), OdradekError("d")]
@@ -144,7 +144,7 @@ async def test_who_cannot_be_spoken_to_yet_is_told_later(dispatcher: RequestSend
 
 
 @pytest.mark.parametrize(("protocol", "version"), [("3.9", 8), ("2.7", 6), ("1.0", 4)])
-async def test_the_protocol_of_the_cluster_bounds_the_version(peer: Peer, protocol: str, version: int) -> None:
+async def test_the_inter_broker_protocol_limits_the_version(peer: Peer, protocol: str, version: int) -> None:
     dispatcher = RequestSender(peer.connect, Clock(), listener="PLAINTEXT", protocol=protocol)  # type: ignore[arg-type]
     answers = Answers(dispatcher)
     dispatcher.put_broker(broker())
@@ -155,7 +155,7 @@ async def test_the_protocol_of_the_cluster_bounds_the_version(peer: Peer, protoc
     await dispatcher.close()
 
 
-async def test_a_request_to_a_life_that_is_over_is_dropped(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_a_request_for_an_earlier_broker_epoch_is_dropped(dispatcher: RequestSender, peer: Peer) -> None:
     answers = Answers(dispatcher)
     peer.gate.clear()
     dispatcher.put_broker(broker(epoch=1))
@@ -166,7 +166,7 @@ async def test_a_request_to_a_life_that_is_over_is_dropped(dispatcher: RequestSe
     await answers.until(lambda seen: seen == [4])
 
 
-async def test_another_address_of_the_same_life_keeps_what_waits(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_another_address_for_the_same_epoch_keeps_the_queue(dispatcher: RequestSender, peer: Peer) -> None:
     answers = Answers(dispatcher)
     peer.gate.clear()
     dispatcher.put_broker(broker(port=1))
@@ -176,7 +176,7 @@ async def test_another_address_of_the_same_life_keeps_what_waits(dispatcher: Req
     await answers.until(lambda seen: seen == [1, 2])
 
 
-async def test_brokers_that_are_gone_unknown_or_without_the_listener_get_nothing(
+async def test_dead_and_unknown_brokers_and_those_without_the_listener_get_no_requests(
     dispatcher: RequestSender, peer: Peer
 ) -> None:
     dispatcher.send([request(1)])
@@ -190,7 +190,7 @@ async def test_brokers_that_are_gone_unknown_or_without_the_listener_get_nothing
     assert peer.got == []
 
 
-async def test_a_broker_that_hangs_does_not_make_the_queue_grow(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_the_queue_of_a_hanging_broker_is_bounded(dispatcher: RequestSender, peer: Peer) -> None:
     answers = Answers(dispatcher)
     peer.gate.clear()
     dispatcher.put_broker(broker())
@@ -208,7 +208,7 @@ async def test_a_broker_that_hangs_does_not_make_the_queue_grow(dispatcher: Requ
     assert len(answers.seen) <= WAITING_LIMIT + 1
 
 
-async def test_what_one_event_has_to_tell_is_no_sign_of_a_slow_broker(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_many_requests_of_one_event_are_not_coalesced(dispatcher: RequestSender, peer: Peer) -> None:
     """Thousands of new partitions take more requests than may wait otherwise: each of them goes as it is."""
     answers = Answers(dispatcher)
     peer.gate.clear()
@@ -221,7 +221,7 @@ async def test_what_one_event_has_to_tell_is_no_sign_of_a_slow_broker(dispatcher
     assert answers.seen == list(range(many + WAITING_LIMIT))
 
 
-async def test_what_all_brokers_are_told_is_encoded_once(dispatcher: RequestSender, peer: Peer) -> None:
+async def test_a_request_to_all_brokers_is_encoded_once(dispatcher: RequestSender, peer: Peer) -> None:
     answers = Answers(dispatcher)
     body = SharedBody(ApiKey.UPDATE_METADATA, {**METADATA, "broker_epoch": 0})
     dispatcher.put_broker(broker(epoch=7))

@@ -31,7 +31,7 @@ PREFERRED, UNCLEAN = ElectionKind.PREFERRED, ElectionKind.UNCLEAN
         (UNCLEAN, -1, None),
     ],
 )
-def test_who_needs_an_election(build: Build, kind: ElectionKind, leader: int, code: int | None) -> None:
+def test_partitions_that_need_an_election(build: Build, kind: ElectionKind, leader: int, code: int | None) -> None:
     """Broker 3 is shutting down, 9 is dead."""
     context = build([1, 2, 3], {0: ((1, 2, 3, 9), leader, (leader,))})
     context.shutting_down = {3}
@@ -42,7 +42,7 @@ def test_who_needs_an_election(build: Build, kind: ElectionKind, leader: int, co
 
 
 @pytest.mark.parametrize(("kind", "code"), [(PREFERRED, 80), (UNCLEAN, 83)])
-def test_what_the_others_are_told(build: Build, kind: ElectionKind, code: int) -> None:
+def test_results_of_partitions_without_an_election(build: Build, kind: ElectionKind, code: int) -> None:
     context = build([1], {0: ((1, 2), -1, (2,)), 1: ((1,), -1, (1,))})
     del context.leaderships[T1]
     asked = candidates(context, [T0, T1, UNKNOWN], kind)
@@ -74,7 +74,7 @@ Build = Callable[..., ControllerContext]
 @pytest.mark.parametrize(
     ("elsewhere", "tolerated", "chosen"), [(1, 10, 0), (2, 10, 2), (2, 20, 0), (10, 10, 10), (1, 0, 1), (0, 0, 0)]
 )
-def test_the_share_decides(build: Build, elsewhere: int, tolerated: int, chosen: int) -> None:
+def test_the_imbalance_percentage_decides(build: Build, elsewhere: int, tolerated: int, chosen: int) -> None:
     context = build([1, 2], {n: ((1, 2), 2 if n < elsewhere else 1, (1, 2)) for n in range(10)})
     assert imbalanced_partitions(context, tolerated) == [TopicPartition("t", n) for n in range(chosen)]
 

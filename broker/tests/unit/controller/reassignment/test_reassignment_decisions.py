@@ -46,7 +46,7 @@ def moving(replicas: Sequence[int], adding: Sequence[int] = (), removing: Sequen
         (moving([3, 4, 2, 1], [4], [1]), [3, 2, 1], moving([3, 2, 1])),
     ],
 )
-def test_a_reassignment_begins_with_its_target_and_keeps_the_original_ones(
+def test_a_reassignment_has_the_target_replicas_first_and_keeps_the_original_ones(
     current: ReplicaAssignment, target: list[int], expected: ReplicaAssignment
 ) -> None:
     assert reassigned(current, target) == expected
@@ -74,13 +74,13 @@ def test_invalid_targets_are_refused(build: Build, target: tuple[int, ...] | Non
         requested_assignment(context, T0, target, must_live=True)
 
 
-def test_a_dead_broker_may_stay_and_the_znode_may_ask_for_one(build: Build) -> None:
+def test_a_dead_broker_can_keep_its_replica_and_the_znode_can_add_one(build: Build) -> None:
     context = build([1], {0: ((1, 2), 1, (1,))})
     assert requested_assignment(context, T0, (2, 1), must_live=True) == moving([2, 1])
     assert requested_assignment(context, T0, (1, 9), must_live=False) == moving([1, 9, 2], [9], [2])
 
 
-def test_topics_that_are_unknown_or_go_are_not_reassigned_any_more(build: Build) -> None:
+def test_reassignments_of_unknown_and_deleted_topics_end(build: Build) -> None:
     context = build([1, 2], {0: ((1,), 1, (1,))})
     with pytest.raises(UnknownTopicOrPartitionError):
         requested_assignment(context, TopicPartition("t", 1), (2,), must_live=True)
@@ -105,7 +105,7 @@ def test_topics_that_are_unknown_or_go_are_not_reassigned_any_more(build: Build)
         ((9, 2), None, True),
     ],
 )
-def test_the_only_copy_is_not_dropped(
+def test_the_only_in_sync_replica_is_not_dropped(
     build: Build, isr: tuple[int, ...], target: tuple[int, ...] | None, is_refused: bool
 ) -> None:
     """Broker 2 is being added to 1 and 9, which is dead."""
@@ -139,7 +139,7 @@ def test_replicas_of_a_replaced_reassignment_are_dropped(build: Build) -> None:
         ([1, 2], (2,), moving([1, 2]), True),
     ],
 )
-def test_old_replicas_may_go_when_the_wanted_ones_are_in_sync(
+def test_old_replicas_can_be_dropped_when_the_target_replicas_are_in_sync(
     build: Build, alive: list[int], isr: tuple[int, ...], assignment: ReplicaAssignment, is_done: bool
 ) -> None:
     context = build(alive, {0: (assignment.replicas, isr[0], isr)})
@@ -170,7 +170,7 @@ def test_an_epoch_bump_changes_nothing_else(build: Build) -> None:
         ([1, 2, 3], -1, (1,), (2, 1), (1, (1,))),
     ],
 )
-def test_leadership_and_in_sync_set_within_what_is_kept(
+def test_leader_and_isr_are_limited_to_the_kept_replicas(
     build: Build,
     alive: list[int],
     leader: int,
@@ -185,7 +185,7 @@ def test_leadership_and_in_sync_set_within_what_is_kept(
     assert set(plan.obstacles) == (set() if outcome is not None else {T0})
 
 
-def test_a_leader_that_is_shutting_down_stays_until_it_has_handed_over(build: Build) -> None:
+def test_a_leader_that_is_shutting_down_leads_until_another_is_elected(build: Build) -> None:
     context = build([1, 2], {0: ((1, 2), 1, (1, 2))})
     context.shutting_down = {1}
     assert [write.state.leader for write in restricted(context, {T0: (1, 2)}, 7).writes] == [1]
@@ -193,7 +193,7 @@ def test_a_leader_that_is_shutting_down_stays_until_it_has_handed_over(build: Bu
     assert [write.state.leader for write in restricted(context, {T0: (1, 2)}, 7).writes] == [2]
 
 
-def test_the_image_knows_what_is_moving(build: Build) -> None:
+def test_the_context_has_reassignments(build: Build) -> None:
     context = build([1, 2], {0: ((1,), 1, (1,)), 1: ((1,), 1, (1,))})
     assert not context.is_being_reassigned("t")
     context.set_assignment(T0, moving([2, 1], [2], [1]))

@@ -46,7 +46,7 @@ def test_steps(
     assert steps.started == started
 
 
-def test_topics_that_are_not_marked_are_left_alone(build: Build) -> None:
+def test_topics_that_are_not_marked_are_not_changed(build: Build) -> None:
     steps = next_steps(build([1], {0: ((1,), 1, (1,))}))
     assert (steps.finished, steps.retried, steps.started) == ([], [], [])
 

@@ -53,7 +53,7 @@ def test_the_answer_waits_for_the_image(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_a_leader_that_does_not_show_in_time(play: Play) -> None:
+def test_a_leader_that_the_image_does_not_have_in_time(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1, 2], 1: [2, 1]})
         server.controller.outcomes = {T0: 1, T1: 1}
@@ -66,7 +66,7 @@ def test_a_leader_that_does_not_show_in_time(play: Play) -> None:
     play(scenario)
 
 
-def test_who_asks_for_all_is_told_where_something_was_to_be_done(play: Play) -> None:
+def test_a_request_for_all_returns_partitions_that_needed_an_election(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1, 2]})
         server.controller.outcomes = {T0: 1, T1: ElectionNotNeededError("it leads")}
@@ -89,7 +89,7 @@ def test_refusals(play: Play) -> None:
     play(scenario)
 
 
-def test_a_server_that_closes_answers_whoever_waits(play: Play) -> None:
+def test_closing_the_server_ends_all_waiting_requests(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.controller.outcomes = {T0: 1}
         answer = asyncio.ensure_future(server.connect().ask(ApiKey.ELECT_LEADERS, 2, request(0)))

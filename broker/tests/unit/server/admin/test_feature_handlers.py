@@ -33,7 +33,7 @@ Play = Callable[..., None]
         (1, {"upgrade_type": 3, "validate_only": True}, 3),
     ],
 )
-def test_what_is_asked_and_answered(play: Play, version: int, fields: dict[str, object], upgrade_type: int) -> None:
+def test_requests_and_responses(play: Play, version: int, fields: dict[str, object], upgrade_type: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         validate_only = fields.pop("validate_only", False)
         update = {"feature": "metadata.version", "max_version_level": 4, **fields}
@@ -73,7 +73,7 @@ def following(scenario: Scenario, before: Feature | None = None) -> None:
     run_virtual(main())
 
 
-def test_what_is_finalized_is_followed() -> None:
+def test_changes_of_finalized_features_are_read() -> None:
     async def scenario(zk: MemoryZk, features: FinalizedFeatures, clock: VirtualClock) -> None:
         assert features.current == NOTHING_FINALIZED
         await zk.create(FEATURE, Feature(enabled=True, features={"a": 3}).encode())
@@ -90,7 +90,7 @@ def test_what_is_finalized_is_followed() -> None:
 
 
 @pytest.mark.parametrize("end", [b"no feature", None])
-def test_what_cannot_be_read_counts_as_nothing(end: bytes | None) -> None:
+def test_an_invalid_znode_counts_as_empty(end: bytes | None) -> None:
     async def scenario(zk: MemoryZk, features: FinalizedFeatures, clock: VirtualClock) -> None:
         assert features.current == Finalized(0, {"a": 3})
         await (zk.delete(FEATURE) if end is None else zk.set(FEATURE, end))
@@ -101,7 +101,7 @@ def test_what_cannot_be_read_counts_as_nothing(end: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("finalized", [NOTHING_FINALIZED, Finalized(0, {}), Finalized(7, {"b": 2, "a": 1})])
-def test_every_broker_tells_what_is_finalized(finalized: Finalized) -> None:
+def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> None:
     async def main() -> None:
         handlers = MetadataHandlers(
             identity=BrokerIdentity(broker_id=1, cluster_id="c", auto_create_topics=False),

@@ -102,7 +102,7 @@ def test_directories_are_described(tmp_path: Path, version: int) -> None:
     run_virtual(main())
 
 
-def test_a_directory_that_failed_says_so(tmp_path: Path) -> None:
+def test_a_failed_directory_has_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         from odradek.base.errors import StorageError
 

@@ -28,7 +28,7 @@ WISHES = {
 }
 
 
-def test_each_partition_has_its_answer(play: Play) -> None:
+def test_each_partition_has_a_result(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         server.controller.outcomes = {U0: InvalidReplicaAssignmentError("9 is dead")}
         response = await server.ask(ALTER, 0, WISHES)
@@ -44,7 +44,7 @@ def test_each_partition_has_its_answer(play: Play) -> None:
     play(scenario)
 
 
-def test_the_list_has_what_is_under_way(play: Play) -> None:
+def test_the_list_has_reassignments_in_progress(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         moving = ReplicaAssignment(replicas=(3, 1, 2), adding=(3,), removing=(2,))
         server.controller.reassignments = {T0: moving, U0: moving}

@@ -75,7 +75,7 @@ async def settled() -> None:
 
 
 @pytest.mark.parametrize("version", range(API_TABLE[ApiKey.CREATE_TOPICS].min_version, 8))
-def test_a_topic_is_made_and_waited_for(play: Play, version: int) -> None:
+def test_a_topic_is_created_and_waited_for(play: Play, version: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce(brokers=(1, 2))
         asker, controller = server.connect(), server
@@ -133,7 +133,7 @@ def test_a_topic_is_made_and_waited_for(play: Play, version: int) -> None:
         (new("n", -1, -1, assignments=assigned([2, 1], [1, 2])), NONE),
     ],
 )
-def test_what_is_looked_at_and_in_which_order(play: Play, topic: Message, code: int) -> None:
+def test_checks_of_new_topics_and_their_order(play: Play, topic: Message, code: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]}, brokers=(1, 2))
         await server.announce("a.b", {0: [1]}, brokers=(1, 2))
@@ -145,7 +145,7 @@ def test_what_is_looked_at_and_in_which_order(play: Play, topic: Message, code: 
     play(scenario)
 
 
-def test_a_topic_named_twice_is_refused_and_its_neighbour_is_not(play: Play) -> None:
+def test_a_duplicate_topic_is_refused_and_others_are_not(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         answers = await create(server, new("t"), new("n"), new("t"), dry=True)
@@ -176,7 +176,7 @@ def test_only_the_controller_answers(play: Play, api_key: ApiKey, message: Messa
     play(scenario)
 
 
-def test_what_takes_too_long_is_told_so_and_goes_on(play: Play) -> None:
+def test_a_creation_that_exceeds_its_timeout_continues(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         before = server.clock.monotonic_ms()
@@ -190,7 +190,7 @@ def test_what_takes_too_long_is_told_so_and_goes_on(play: Play) -> None:
     play(scenario)
 
 
-def test_zookeeper_away_is_told_as_a_time_out_of_one_topic(play: Play) -> None:
+def test_a_zookeeper_outage_is_a_timeout_of_the_topic(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         server.zk.failures = [ConnectionLost("gone")]
@@ -219,7 +219,7 @@ def test_a_request_that_is_cancelled_leaves_nothing_waiting(play: Play) -> None:
     play(scenario)
 
 
-def test_the_topic_of_group_offsets_has_settings_of_its_own(play: Play) -> None:
+def test_the_offsets_topic_has_other_settings(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         await server.topics.ensure_topic(GROUP_METADATA_TOPIC)
@@ -279,7 +279,7 @@ def test_a_topic_is_deleted_and_waited_for(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_what_cannot_be_deleted(play: Play) -> None:
+def test_groups_that_cannot_be_deleted(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]}, topic_id=ID)
         await server.zk.create(layout.topic_path("t"), b"{}")
@@ -334,7 +334,7 @@ def growth(name: str, count: int, replicas: list[list[int]] | None = None) -> Me
         (growth("t", 30), NONE),
     ],
 )
-def test_which_growth_is_allowed(play: Play, topic: Message, code: int) -> None:
+def test_allowed_new_partitions(play: Play, topic: Message, code: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1, 2], 1: [2, 1]}, brokers=(1, 2))
         answers = await grow(server, topic, growth("twice", 1), growth("twice", 1), dry=True)

@@ -18,7 +18,7 @@ from odradek_testkit.server import MemoryServer
 ALL = layout.DEFAULT_ENTITY
 
 
-def test_the_brokers_own_value_wins_over_that_of_all_and_that_over_the_file(play: Callable[..., None]) -> None:
+def test_a_broker_value_overrides_the_default_and_that_overrides_the_file(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         seen: list[int] = []
         settings = server.settings
@@ -49,7 +49,7 @@ def test_topics_get_new_defaults_and_keep_their_own(play: Callable[..., None]) -
     play(scenario)
 
 
-def test_what_is_in_zookeeper_at_the_start_is_in_force(play: Callable[..., None]) -> None:
+def test_settings_in_zookeeper_at_the_start_are_effective(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         content = {
             "log.retention.ms": "5",
@@ -72,7 +72,7 @@ def test_what_is_in_zookeeper_at_the_start_is_in_force(play: Callable[..., None]
     play(scenario)
 
 
-def test_only_what_concerns_this_broker_is_read_anew(play: Callable[..., None]) -> None:
+def test_only_the_settings_of_this_broker_are_read_again(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         for name in ("1", ALL):
             path = layout.config_path("brokers", name)
@@ -97,7 +97,7 @@ def test_a_changed_setting_is_read_when_zookeeper_is_back(play: Callable[..., No
     play(scenario)
 
 
-def test_secrets_are_not_told_to_the_log(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_logged(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(server: MemoryServer) -> None:
         with caplog.at_level("INFO"):
             await server.settings.change("1", lambda _: {"a.password": "swordfish", "log.retention.ms": "5"})
@@ -107,7 +107,7 @@ def test_secrets_are_not_told_to_the_log(play: Callable[..., None], caplog: pyte
     play(scenario)
 
 
-def test_created_topics_tell_where_their_values_come_from(play: Callable[..., None]) -> None:
+def test_created_topics_have_the_sources_of_their_values(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce()
         await server.settings.change(ALL, lambda _: {"log.retention.ms": "7"})
@@ -132,7 +132,9 @@ def test_created_topics_tell_where_their_values_come_from(play: Callable[..., No
     play(scenario, settings={"min.insync.replicas": "2"})
 
 
-def test_what_means_nothing_here_is_logged_once(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_without_an_effect_are_logged_once(
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         resource = {"resource_type": 4, "resource_name": "1"}
@@ -154,7 +156,7 @@ def test_what_means_nothing_here_is_logged_once(play: Callable[..., None], caplo
     ]
 
 
-def test_listeners_from_zookeeper_are_taken_together_or_not_at_all(play: Callable[..., None]) -> None:
+def test_settings_of_listeners_are_applied_together_or_not_at_all(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         settings, static = server.settings, server.config.listeners
         added = {
@@ -173,7 +175,7 @@ def test_listeners_from_zookeeper_are_taken_together_or_not_at_all(play: Callabl
     play(scenario)
 
 
-def test_what_the_broker_cannot_do_is_refused_before_it_is_written(play: Callable[..., None]) -> None:
+def test_settings_that_the_broker_cannot_apply_are_refused_before_they_are_written(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         async def refuse(config: BrokerConfig) -> None:
             raise ConfigError(f"no room for {config.listeners[-1]}")

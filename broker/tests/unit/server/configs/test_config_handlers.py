@@ -49,7 +49,7 @@ async def alter(server: MemoryServer, *resources: Message, dry: bool = False, ve
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_a_broker_without_a_replica_knows_what_the_topic_was_given(play: Callable[..., None], dry: bool) -> None:
+def test_a_broker_without_a_replica_reads_the_overrides_of_a_topic(play: Callable[..., None], dry: bool) -> None:
     """There is no notification for the overrides of a new topic, so they are read once, when they are requested."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -65,7 +65,7 @@ def test_a_broker_without_a_replica_knows_what_the_topic_was_given(play: Callabl
     play(scenario)
 
 
-def test_each_broker_tells_its_own_settings(play: Callable[..., None]) -> None:
+def test_each_broker_describes_its_settings(play: Callable[..., None]) -> None:
     """The empty name means the defaults for all brokers (KIP-226)."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -83,7 +83,7 @@ def test_each_broker_tells_its_own_settings(play: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_where_a_topics_values_come_from(play: Callable[..., None], version: int) -> None:
+def test_sources_of_topic_settings(play: Callable[..., None], version: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         await server.configs.change("t", lambda _: {"retention.ms": "5"})
@@ -153,7 +153,7 @@ def test_a_brokers_own_settings(play: Callable[..., None]) -> None:
         (0, "t", InvalidRequestError.code),
     ],
 )
-def test_what_has_no_settings(play: Callable[..., None], kind: int, name: str, code: int) -> None:
+def test_resource_types_without_settings(play: Callable[..., None], kind: int, name: str, code: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         found = await describe(server, 4, name, kind)
         assert (found.error_code, found.resource_type, found.resource_name) == (code, kind, name)
@@ -162,7 +162,7 @@ def test_what_has_no_settings(play: Callable[..., None], kind: int, name: str, c
     play(scenario)
 
 
-def test_the_oldest_version_tells_what_is_a_default(play: Callable[..., None]) -> None:
+def test_the_oldest_version_marks_defaults(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         await server.configs.change("t", lambda _: {"retention.ms": "5"})
@@ -177,7 +177,7 @@ def test_the_oldest_version_tells_what_is_a_default(play: Callable[..., None]) -
     play(scenario, settings={"min.insync.replicas": "2"})
 
 
-def test_only_the_keys_that_are_asked_for(play: Callable[..., None]) -> None:
+def test_only_the_requested_keys(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         every = len(TOPIC_SETTINGS) + len(IDLE_TOPIC_SETTINGS)
@@ -236,7 +236,7 @@ def test_changes_of_a_topic(
     play(scenario)
 
 
-def test_a_list_that_is_not_set_begins_with_what_is_in_force(play: Callable[..., None]) -> None:
+def test_append_to_a_list_that_is_not_set_starts_with_the_effective_value(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         assert await alter(server, change("t", ("cleanup.policy", APPEND, "delete"))) == [NONE]
@@ -370,7 +370,7 @@ def test_changes_of_brokers(
     play(scenario)
 
 
-def test_where_a_brokers_values_come_from(play: Callable[..., None]) -> None:
+def test_sources_of_broker_settings(play: Callable[..., None]) -> None:
     names = [
         "log.retention.ms",
         "log.retention.hours",
@@ -491,7 +491,7 @@ def test_a_topics_setting_without_an_effect_here_is_described(play: Callable[...
 SECRET = "zookeeper.sasl.jaas.config"
 
 
-def test_secrets_are_never_told(play: Callable[..., None]) -> None:
+def test_secrets_are_never_returned(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         found = await describe(server, 4, "1", BROKER, include_synonyms=True)
         (entry,) = [entry for entry in found.configs if entry.name == SECRET]

@@ -16,7 +16,7 @@ from odradek_testkit.server import MemoryServer
 PATH = layout.config_path("topics", "t")
 
 
-def test_a_change_is_written_announced_and_in_force(play: Callable[..., None]) -> None:
+def test_a_change_is_written_announced_and_effective(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         told: list[tuple[str, int]] = []
         server.configs.on_change = lambda topic, config: told.append((topic, config.retention_ms))
@@ -35,7 +35,7 @@ def test_a_change_is_written_announced_and_in_force(play: Callable[..., None]) -
     play(scenario)
 
 
-def test_a_topic_of_the_same_name_is_read_anew(play: Callable[..., None]) -> None:
+def test_the_overrides_of_a_recreated_topic_are_read_again(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.configs.load_unread(["t"])
         await server.zk.create(PATH, layout.encode_config({"retention.ms": "5"}))
@@ -48,7 +48,7 @@ def test_a_topic_of_the_same_name_is_read_anew(play: Callable[..., None]) -> Non
     play(scenario)
 
 
-def test_of_two_changes_at_once_none_is_lost(play: Callable[..., None]) -> None:
+def test_concurrent_changes_are_not_lost(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.configs.change("t", lambda _: {"retention.ms": "5"})
         seen: list[Mapping[str, str]] = []
@@ -66,7 +66,7 @@ def test_of_two_changes_at_once_none_is_lost(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_a_change_that_never_wins_is_given_up(play: Callable[..., None]) -> None:
+def test_a_change_is_rejected_after_repeated_conflicts(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         def change(now: Mapping[str, str]) -> Mapping[str, str]:
             server.zk.failures = [BadVersion("another was first", PATH)]
@@ -92,7 +92,7 @@ def test_a_refused_change_writes_nothing(play: Callable[..., None]) -> None:
     play(scenario)
 
 
-def test_what_others_wrote_is_used_as_far_as_it_means_something(play: Callable[..., None]) -> None:
+def test_valid_settings_of_other_tools_are_applied(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.zk.create(PATH, layout.encode_config({"retention.ms": "7", "message.format.version": "2.7"}))
         await server.zk.create(layout.config_path("topics", "broken"), b"{")
@@ -106,7 +106,7 @@ def test_what_others_wrote_is_used_as_far_as_it_means_something(play: Callable[.
     play(scenario)
 
 
-def test_what_is_no_topic_name_is_not_looked_for(play: Callable[..., None]) -> None:
+def test_an_invalid_topic_name_is_not_read(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
         path = layout.config_path("topics", "a")
         await server.zk.create(path, layout.encode_config({"retention.ms": "5"}), make_parents=True)

@@ -133,7 +133,7 @@ def test_an_answer_does_not_grow_beyond_what_was_read(play: Play, version: int) 
 
 
 @pytest.mark.parametrize(("version", "is_whole"), [(0, False), (2, False), (3, True), (4, True)])
-def test_a_batch_above_the_bound(play: Play, version: int, is_whole: bool) -> None:
+def test_a_batch_above_the_limit(play: Play, version: int, is_whole: bool) -> None:
     """Up to version 2 it is truncated, so that the consumer requests more bytes (KIP-74)."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -151,7 +151,7 @@ def test_a_batch_above_the_bound(play: Play, version: int, is_whole: bool) -> No
 
 @pytest.mark.parametrize("codec", ["producer", "zstd"])
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 10])
-def test_zstd_is_for_those_who_know_it(play: Play, version: int, codec: str) -> None:
+def test_zstd_requires_a_version_that_supports_it(play: Play, version: int, codec: str) -> None:
     """As in Kafka, the batches determine it below version 4, and the setting of the topic below version 10."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -170,7 +170,7 @@ def test_zstd_is_for_those_who_know_it(play: Play, version: int, codec: str) -> 
 @pytest.mark.parametrize(
     ("version", "code"), [(1, UnsupportedVersionError.code), (3, UnsupportedVersionError.code), (4, 0)]
 )
-def test_a_topic_may_refuse_conversion(play: Play, version: int, code: int) -> None:
+def test_a_topic_can_disable_conversion(play: Play, version: int, code: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.configs.change("t", lambda _: {"message.downconversion.enable": "false"})
         await server.announce("t", {0: [1]})
@@ -181,7 +181,7 @@ def test_a_topic_may_refuse_conversion(play: Play, version: int, code: int) -> N
     play(scenario)
 
 
-def test_records_that_are_old_enough_stay_as_they_are(play: Play) -> None:
+def test_records_in_a_supported_format_are_not_changed(play: Play) -> None:
     settings = {"inter.broker.protocol.version": "2.7", "log.message.format.version": "0.10.1"}
 
     async def scenario(server: MemoryServer) -> None:
@@ -280,12 +280,12 @@ def packed(value: bytes) -> bytes:
         (bytes(200), 0, 0),
     ],
 )
-def test_how_long_a_conversion_takes_is_guessed_from_headers(records: bytes, least: int, most: int) -> None:
+def test_the_conversion_time_is_estimated_from_headers(records: bytes, least: int, most: int) -> None:
     assert least <= estimated_us(records) <= most
 
 
 @given(st.binary(max_size=300), st.integers(0, 120), st.binary(min_size=1, max_size=8))
-def test_a_guess_is_made_of_any_bytes(garbage: bytes, at: int, change: bytes) -> None:
+def test_any_bytes_have_an_estimated_conversion_time(garbage: bytes, at: int, change: bytes) -> None:
     assert estimated_us(garbage) >= 0
     damaged = bytearray(batch(b"value") * 2)
     damaged[at : at + len(change)] = change
@@ -327,7 +327,7 @@ def test_large_sets_go_to_workers_and_the_answer_keeps_its_order() -> None:
 
 
 @pytest.mark.usefixtures("little_at_once")
-def test_what_is_too_much_at_once_is_converted_turn_by_turn() -> None:
+def test_large_responses_are_converted_in_several_iterations() -> None:
     """A conversion that is too small for a worker waits only until other tasks have run."""
 
     async def main() -> None:
@@ -350,7 +350,7 @@ def test_what_is_too_much_at_once_is_converted_turn_by_turn() -> None:
 
 @pytest.mark.usefixtures("little_at_once")
 @pytest.mark.parametrize("error", [WorkerDiedError("gone"), CorruptMessageError("bad")])
-def test_what_a_worker_raises_is_told_to_the_client(error: OdradekError) -> None:
+def test_an_error_of_a_worker_is_returned_to_the_client(error: OdradekError) -> None:
     async def main() -> None:
         workers = InlineWorkers()
         workers.error = error
@@ -366,7 +366,7 @@ def test_what_a_worker_raises_is_told_to_the_client(error: OdradekError) -> None
 
 
 @pytest.mark.usefixtures("little_at_once")
-def test_a_stop_fails_what_is_under_way() -> None:
+def test_a_stop_fails_conversions_in_progress() -> None:
     async def main() -> None:
         workers = InlineWorkers()
         workers.hold = asyncio.Event()
@@ -384,7 +384,7 @@ def test_a_stop_fails_what_is_under_way() -> None:
 
 
 @pytest.mark.usefixtures("little_at_once")
-def test_a_bug_in_a_conversion_ends_its_own_connection_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_conversion_closes_only_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         workers = InlineWorkers()
         monkeypatch.setattr(conversion, "converted_down", lambda *_: 1 // 0)
@@ -401,7 +401,7 @@ def test_a_bug_in_a_conversion_ends_its_own_connection_alone(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("little_at_once")
-def test_a_client_that_goes_while_its_records_are_converted(play: Play) -> None:
+def test_a_client_disconnects_while_its_records_are_converted(play: Play) -> None:
     workers = InlineWorkers()
 
     async def scenario(server: MemoryServer) -> None:

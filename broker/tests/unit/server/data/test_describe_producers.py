@@ -89,7 +89,7 @@ def test_an_open_transaction_on_a_follower(play: Play) -> None:
     play(scenario)
 
 
-def test_why_there_is_no_answer_for_a_partition(play: Play) -> None:
+def test_errors_of_partitions(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1], 1: [2]})
         await server.announce("broken", {0: [1]})

@@ -113,7 +113,7 @@ def test_records_are_appended(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_each_partition_of_a_produce_stands_alone(play: Play) -> None:
+def test_partitions_of_a_produce_request_are_independent(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1], 1: [2]})
         parts = [("t", 0, records(1)), ("t", 0, None), ("t", 1, records(1)), ("no", 0, records(1)), ("t", 0, b"")]
@@ -144,7 +144,7 @@ def test_each_partition_of_a_produce_stands_alone(play: Play) -> None:
         (2, {}, transactional(1), TransactionalIdAuthorizationFailedError.code),
     ],
 )
-def test_what_a_produce_may_not_do(play: Play, version: int, options: Any, data: bytes, code: int) -> None:
+def test_invalid_produce_requests(play: Play, version: int, options: Any, data: bytes, code: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         (part,) = await produce(server, version, ("t", 0, data), **options)
@@ -154,7 +154,7 @@ def test_what_a_produce_may_not_do(play: Play, version: int, options: Any, data:
     play(scenario)
 
 
-def test_without_acknowledgements_only_a_failure_is_heard_of(play: Play) -> None:
+def test_with_acks_0_only_a_failure_has_an_effect(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         peer = server.connect()
@@ -192,7 +192,7 @@ def test_records_are_fetched(play: Play, version: int) -> None:
     play(scenario)
 
 
-def test_a_fetch_waits_for_no_more_than_it_takes(play: Play) -> None:
+def test_a_fetch_does_not_wait_for_more_than_max_bytes(play: Play) -> None:
     """If min_bytes is above max_bytes, max_bytes are enough."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -380,7 +380,7 @@ async def old_offsets(
     return part.error_code, list(part.old_style_offsets)
 
 
-def test_the_oldest_version_tells_consumers_no_more_than_is_committed(play: Play) -> None:
+def test_the_oldest_version_limits_offsets_to_the_high_watermark(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1]})
         assert await old_offsets(server, LATEST) == (NONE, [0])
@@ -394,7 +394,7 @@ def test_the_oldest_version_tells_consumers_no_more_than_is_committed(play: Play
 
 
 @pytest.mark.parametrize("version", [7, 8, 11])
-def test_a_producer_is_told_which_records_are_at_fault(play: Play, version: int) -> None:
+def test_a_producer_gets_the_indexes_of_invalid_records(play: Play, version: int) -> None:
     """KIP-467."""
 
     async def scenario(server: MemoryServer) -> None:
@@ -427,7 +427,7 @@ def test_a_new_leader_does_not_guess_the_end(play: Play, version: int, code: int
     play(scenario)
 
 
-def test_who_cannot_be_told_offsets(play: Play) -> None:
+def test_errors_of_list_offsets(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce("t", {0: [1], 1: [2]})
         items = [
@@ -448,7 +448,7 @@ def test_who_cannot_be_told_offsets(play: Play) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FOR_LEADER_EPOCH))
-def test_where_epochs_end(play: Play, version: int) -> None:
+def test_end_offsets_of_epochs(play: Play, version: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         for epoch in (0, 4):
             await server.announce("t", {0: [1]}, leader_epoch=epoch)

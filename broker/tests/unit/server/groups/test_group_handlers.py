@@ -78,7 +78,7 @@ def test_the_leader_of_the_groups_partition_on_the_listener_of_the_client(versio
 
 
 @versions(ApiKey.FIND_COORDINATOR)
-def test_the_offsets_topic_is_made_when_somebody_looks_for_it(version: int) -> None:
+def test_the_offsets_topic_is_created_by_the_first_find_coordinator(version: int) -> None:
     async def scenario(server: Server) -> None:
         server.view.image = image()
         found = await find(server, version)
@@ -154,7 +154,7 @@ def test_a_refused_join_names_the_member_in_each_version(version: int) -> None:
     virtual(scenario)
 
 
-def test_the_oldest_join_has_its_session_time_out_for_a_rebalance_too() -> None:
+def test_the_oldest_join_uses_the_session_timeout_for_rebalances() -> None:
     async def scenario(server: Server) -> None:
         await server.join(0)
         server.view.image = image(*EVENTS, *OFFSETS_PARTITIONS)
@@ -166,7 +166,7 @@ def test_the_oldest_join_has_its_session_time_out_for_a_rebalance_too() -> None:
 
 
 @versions(ApiKey.JOIN_GROUP, since=5)
-def test_a_static_member_comes_back_in_each_version(version: int) -> None:
+def test_a_static_member_rejoins_in_each_version(version: int) -> None:
     async def scenario(server: Server) -> None:
         joined = await server.stable(group_instance_id="static")
         back = await server.join(version, group_instance_id="static")
@@ -264,7 +264,7 @@ def test_commits_in_each_version(version: int) -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "is_gone"), [(-1, False), (-SETTINGS.offsets_retention_ms, True)])
-def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) -> None:
+def test_version_1_can_have_a_commit_time(timestamp: int, is_gone: bool) -> None:
     """The retention begins at the commit time."""
 
     async def scenario(server: Server) -> None:
@@ -285,7 +285,7 @@ def test_version_1_may_say_when_it_was_committed(timestamp: int, is_gone: bool) 
 
 
 @versions(ApiKey.OFFSET_COMMIT, since=2)
-def test_only_old_commits_say_how_long_they_live(version: int) -> None:
+def test_only_old_commits_have_a_retention_time(version: int) -> None:
     async def scenario(server: Server) -> None:
         server.groups.start()
         await server.commit(version, {EVENTS[0]: 5}, retention_time_ms=60_000)
@@ -295,7 +295,7 @@ def test_only_old_commits_say_how_long_they_live(version: int) -> None:
     virtual(scenario)
 
 
-def test_a_commit_of_nothing_is_answered_with_nothing() -> None:
+def test_an_empty_commit_has_an_empty_response() -> None:
     async def scenario(server: Server) -> None:
         assert await server.commit(9, {}) == {}
 
@@ -356,7 +356,7 @@ def test_the_oldest_version_means_zookeeper(version: int) -> None:
 
 
 @versions(ApiKey.OFFSET_FETCH, since=1)
-def test_a_fetch_from_a_broker_that_does_not_coordinate(version: int) -> None:
+def test_offset_fetch_on_a_broker_that_is_not_the_coordinator(version: int) -> None:
     async def scenario(server: Server) -> None:
         asked = [{"name": "events", "partition_indexes": [0]}]
         answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
@@ -370,7 +370,7 @@ def test_a_fetch_from_a_broker_that_does_not_coordinate(version: int) -> None:
 
 
 @versions(ApiKey.OFFSET_FETCH, since=7)
-def test_offsets_on_their_way_are_kept_from_those_who_ask_for_stable_ones(version: int) -> None:
+def test_pending_offsets_are_an_error_for_require_stable(version: int) -> None:
     async def scenario(server: Server) -> None:
         release = asyncio.Event()
         server.partition.before_append = release.wait
@@ -446,7 +446,7 @@ def test_descriptions_in_each_version(version: int) -> None:
     virtual(scenario)
 
 
-def test_a_description_by_a_broker_that_does_not_coordinate() -> None:
+def test_describe_groups_on_a_broker_that_is_not_the_coordinator() -> None:
     async def scenario(server: Server) -> None:
         message = {"groups": ["group"], "include_authorized_operations": False}
         (group,) = (await server.ask(ApiKey.DESCRIBE_GROUPS, 5, message)).groups
@@ -502,7 +502,7 @@ def test_offsets_of_consumed_topics_are_not_deleted() -> None:
 
 
 @pytest.mark.parametrize(("group_id", "error"), [("nobody", GroupIdNotFoundError), ("", InvalidGroupIdError)])
-def test_a_deletion_of_offsets_in_a_group_that_does_not_exist(group_id: str, error: type[ProtocolError]) -> None:
+def test_deletion_of_offsets_of_an_unknown_group(group_id: str, error: type[ProtocolError]) -> None:
     async def scenario(server: Server) -> None:
         for partitions in ((EVENTS[0],), ()):
             answer = await delete_offsets(server, group_id, *partitions)
@@ -541,7 +541,7 @@ def test_producer_ids_in_each_version(version: int) -> None:
 
 
 @versions(ApiKey.INIT_PRODUCER_ID, since=3)
-def test_a_producer_that_has_an_id_is_given_another_one(version: int) -> None:
+def test_a_producer_with_an_id_gets_another_one(version: int) -> None:
     async def scenario(server: Server) -> None:
         assert (await init(server, version, producer_id=12, producer_epoch=3)).producer_id == 7000
         assert (await init(server, version, producer_id=12)).error_code == InvalidRequestError.code

@@ -58,7 +58,7 @@ def test_an_offset_is_stored_and_found(make: type[MemoryZk]) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63 - 1])
-def test_what_a_consumer_wrote_itself_is_read(number: int) -> None:
+def test_offsets_that_a_consumer_wrote_are_read(number: int) -> None:
     async def scenario() -> None:
         zk = MemoryZk()
         await zk.create(PATH, str(number).encode(), make_parents=True)
@@ -70,7 +70,7 @@ def test_what_a_consumer_wrote_itself_is_read(number: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"many", b"\xff", b"9" * 20, b"1.5"])
-def test_what_is_no_number_is_an_error_of_its_partition(data: bytes) -> None:
+def test_an_invalid_offset_is_an_error_of_its_partition(data: bytes) -> None:
     async def scenario() -> None:
         zk = MemoryZk()
         offsets = ZooKeeperOffsets(zk, metadata_max=0)
@@ -83,7 +83,7 @@ def test_what_is_no_number_is_an_error_of_its_partition(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("group_id", ["", ".", "..", "a/b", "../brokers", "a\x00b", "\ue000"])
-def test_a_group_stays_below_consumers(group_id: str) -> None:
+def test_group_ids_that_are_not_znode_names_are_refused(group_id: str) -> None:
     async def scenario() -> None:
         zk = MemoryZk()
         offsets = ZooKeeperOffsets(zk, metadata_max=0)
@@ -94,7 +94,7 @@ def test_a_group_stays_below_consumers(group_id: str) -> None:
     asyncio.run(scenario())
 
 
-def test_metadata_has_a_bound_and_is_not_kept() -> None:
+def test_metadata_is_limited_and_not_stored() -> None:
     async def scenario() -> None:
         offsets = ZooKeeperOffsets(MemoryZk(), metadata_max=4)
         codes = await offsets.commit("group", {TP: (3, "12345"), OTHER: (4, "\U0001f600" * 2)})
@@ -106,7 +106,7 @@ def test_metadata_has_a_bound_and_is_not_kept() -> None:
     asyncio.run(scenario())
 
 
-def test_without_zookeeper_the_client_is_told_to_try_again() -> None:
+def test_without_zookeeper_the_client_gets_a_retriable_error() -> None:
     async def scenario() -> None:
         offsets = ZooKeeperOffsets(LostZk(), metadata_max=4)
         assert await offsets.commit("group", {TP: (3, "")}) == {TP: RequestTimedOutError.code}
