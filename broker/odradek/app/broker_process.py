@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FAREWELL_TIMEOUT_MS: Final = 5_000.0
+SESSION_END_TIMEOUT_MS: Final = 5_000.0
 """Timeout, in milliseconds, for ending the session of a dead broker."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 10, 10)
@@ -76,7 +76,7 @@ def _end_session(zookeeper: ZkSettings, credentials: Credentials) -> None:
     from odradek.zk.session import end_session
 
     try:
-        end_session(zookeeper, credentials, timeout_ms=FAREWELL_TIMEOUT_MS)
+        end_session(zookeeper, credentials, timeout_ms=SESSION_END_TIMEOUT_MS)
     except ZkError as error:
         logger.warning(
             "the ZooKeeper session of the dead broker could not be ended; it expires after its timeout: %s", error

@@ -253,7 +253,7 @@ class ActiveController:
 
     async def _brokers_disappeared(self, brokers: Collection[int]) -> None:
         for broker in brokers:
-            log.info("broker %d is gone", broker)
+            log.info("broker %d is down", broker)
             self.context.remove_broker(broker)
             self._environment.dispatcher.remove_broker(broker)
             watch = self._broker_watches.pop(broker, None)

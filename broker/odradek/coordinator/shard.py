@@ -123,13 +123,13 @@ class GroupShard:
     def _member_group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
-            raise UnknownMemberIdError(f"There is no group {group_id!r}.")
+            raise UnknownMemberIdError(f"Group {group_id!r} does not exist.")
         return group
 
     def _known_group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupIdNotFoundError(f"There is no group {group_id!r}.")
+            raise GroupIdNotFoundError(f"Group {group_id!r} does not exist.")
         return group
 
     # Members

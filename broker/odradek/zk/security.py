@@ -1,9 +1,8 @@
 """Converts the broker's properties into the settings of the connection to ZooKeeper: TLS, identities, ACLs.
 
-Converts a `BrokerConfig` into `ZkSettings`, or raises a `ConfigError` that says what to change. `app/broker_process`
-and `app/broker` use it, because both must have the same settings. No files are read. Names and defaults are Kafka's,
-except `zookeeper.sasl.jaas.config`, which Kafka's brokers read from a JAAS file, and `zookeeper.auth.digest`, which
-they do not have.
+A `ConfigError` says what to change. `app/broker_process` and `app/broker` use this module, because both must have the
+same settings. No files are read. Names and defaults are Kafka's, except `zookeeper.sasl.jaas.config`, which Kafka's
+brokers read from a JAAS file, and `zookeeper.auth.digest`, which they do not have.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Cluster:
         self._brokers[number] = broker
         self._all.append(broker)
         self.start(number)
-        wait_until(self._is_in_sync, what=f"in-sync sets with the new broker {number}")
+        wait_until(self._is_in_sync, what=f"ISRs with the new broker {number}")
 
     def _is_in_sync(self) -> bool:
         topics = self._admin.list_topics(timeout=30).topics.values()

@@ -65,7 +65,7 @@ async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Seq
     """
     found = await zk.get_or_none(layout.topic_path(name))
     if found is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+        raise UnknownTopicOrPartitionError(f"topic {name} does not exist")
     topic = TopicAssignment.decode(name, found[0])
     if any(assignment.is_being_reassigned for assignment in topic.partitions.values()):
         raise ReassignmentInProgressError(
@@ -87,7 +87,7 @@ async def create_partitions(zk: ZkClient, name: str, additions: Mapping[int, Seq
 async def delete_topic(zk: ZkClient, name: str) -> None:
     """Mark a topic for deletion, unless it is already marked. Raises `UnknownTopicOrPartitionError`."""
     if await zk.exists(layout.topic_path(name)) is None:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+        raise UnknownTopicOrPartitionError(f"topic {name} does not exist")
     try:
         await zk.create(layout.delete_topic_path(name), make_parents=True)
     except NodeExists:

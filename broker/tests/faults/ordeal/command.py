@@ -181,7 +181,7 @@ def _words(report: Report) -> str:
     faults = sum(len(outcome.faults) for outcome in report.outcomes)
     return (
         f"{faults} faults in {report.seconds / 60:.1f} minutes, seed {settings.seed}; {settings.partitions} "
-        f"partitions, {settings.rate:g} records/s each, session time-out {settings.session_ms:g} ms, request time-out "
+        f"partitions, {settings.rate:g} records/s each, session timeout {settings.session_ms:g} ms, request timeout "
         f"of the clients {REQUEST_TIMEOUT_MS} ms. {report.sent} records sent, {report.acknowledged} acknowledged, "
         f"{report.followed} read along, {report.read_back} read back; {len(report.broken)} promises broken, "
         f"{len(report.missed)} goals missed. The load itself was late by at most {report.late_ms:.0f} ms."
