@@ -465,7 +465,7 @@ class PartitionLog(LogState["PartitionLog"]):
 
         It has changed if it was truncated, lost one of the segments to retention, was deleted, or is offline. In the
         first two cases the cleaned files are removed. Several swaps of one pass must come in increasing order:
-        `.cleaned` files below are taken for those of a failed pass and removed. Readers, offsets and producers see no
+        `.cleaned` files below count as those of a failed pass and are removed. Readers, offsets and producers see no
         change. Raises `KafkaStorageError`, and `CorruptMessageError`, with nothing changed, if the cleaned files are
         not whole.
         """

@@ -162,7 +162,7 @@ class LogStorage:
     def swap(self, swap: CleanedSwap, *, is_current: bool) -> bool:
         """Swap in cleaned segments. Returns False, with the cleaned files removed, if the log has changed meanwhile.
 
-        Readers of a replaced segment's file can go on reading. Also raises `CorruptMessageError` if the cleaned files
+        Readers of a replaced segment's file can continue. Also raises `CorruptMessageError` if the cleaned files
         are not whole.
         """
         place = place_of(self.segments.all, swap) if is_current else None

@@ -1,4 +1,4 @@
-"""Tells whether pages of a file are in the page cache, and reads them into it.
+"""Checks whether pages of a file are in the page cache, and reads them into it.
 
 Nothing is copied. `outflow` and `read_ahead` use it: they call `is_resident` on the event loop, where it costs a
 microsecond, and the others in a thread, because they may wait for a disk.

@@ -184,7 +184,7 @@ class ReplicaRoles:
         self._fetchers.remove(topic_partition)
         now_ms = self._clock.monotonic_ms()
         is_new_leader = partition.become_leader(state, now_ms)
-        # Followers may have later epochs than our log has entries for: the start of ours tells them where to truncate.
+        # Followers may have later epochs than this log: the start of the new epoch shows where they must truncate.
         partition.log.assign_epoch_start(state.leader_epoch, partition.log.log_end_offset)
         logger.debug("%s: leader in epoch %d, ISR %s", topic_partition, state.leader_epoch, state.isr)
         partition.advance(now_ms)

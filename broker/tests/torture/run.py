@@ -35,7 +35,7 @@ def main(*, runs: int, minutes: float, seed: int) -> None:
 def _run(seed: int, first: int, runs: int) -> bool:
     try:
         report = play(seed)
-    except Exception:  # noqa: BLE001 - whatever it is, the seed failed: it is told, and the next is played
+    except Exception:  # noqa: BLE001 - any error is a failure of the seed, which is reported
         click.echo(f"\nseed {seed} failed; reproduce it: make torture RUNS=1 MINUTES=0 SEED={seed}")
         click.echo(traceback.format_exc())
         return False
@@ -54,7 +54,7 @@ def _kill(minutes: float, seed: int) -> bool:
             while loop.kills < 20 and time.monotonic() < end:
                 try:
                     loop.once()
-                except Exception:  # noqa: BLE001 - whatever it is, the seed failed: it is told, and the next is played
+                except Exception:  # noqa: BLE001 - any error is a failure of the seed, which is reported
                     click.echo(f"\nkill {kills + 1} failed; try a similar run: make torture RUNS=0 SEED={seed}")
                     click.echo(traceback.format_exc())
                     return False

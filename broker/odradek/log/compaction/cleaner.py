@@ -176,7 +176,7 @@ class LogCleaner:
             try:
                 cleaned = await self.clean_dirtiest(number)
             except Exception:
-                # A bug in one pass must not end compaction of every log: log it, count the task as dead, and go on.
+                # A bug in one pass must not end compaction of every log: log it, count the task as dead, and continue.
                 logger.exception("a log cleaner task failed unexpectedly")
                 self._dead.add(number)
                 cleaned = False
@@ -365,7 +365,7 @@ class LogCleaner:
             self._dead.discard(number)
             if self._is_stale(choice) or not await self._swap(choice, result):
                 raise CleaningAbortedError(f"{log.topic_partition} changed during the pass")
-        except Exception as error:  # noqa: BLE001 - whatever it is concerns this log, and the others go on
+        except Exception as error:  # noqa: BLE001 - any error affects only this log, and the others continue
             await self._failed(choice, number, error)
             return False
         self._failures.pop(log.topic_partition, None)

@@ -226,19 +226,19 @@ class _Recovery:
         request = self.request
         # A crash may have lost anything from the recovery point on, hence also in the segment that contains it.
         suspect = not request.clean and (successor is None or successor > request.recovery_point)
-        vouched = _indexes_are_plausible(self.files, segment)
+        plausible = _indexes_are_plausible(self.files, segment)
         if suspect:
             # The scanned batches give the epochs more reliably than a checkpoint, which may be older.
             self.epochs.truncate_from_end(segment.base_offset)
         whole = True
-        if suspect or not vouched or not _adopt(self.files, segment, is_last=successor is None):
+        if suspect or not plausible or not _adopt(self.files, segment, is_last=successor is None):
             whole = self._walk(segment, successor)
             self.next_offset = segment.next_offset()
         else:
             self.next_offset = segment.next_offset() if successor is None else successor
         if successor is None:
             return whole
-        return whole and _joins(self.next_offset, successor, gap_is_loss=suspect and not vouched)
+        return whole and _joins(self.next_offset, successor, gap_is_loss=suspect and not plausible)
 
     def _walk(self, segment: Segment, successor: int | None) -> bool:
         producers = self._producers_at(segment.base_offset)

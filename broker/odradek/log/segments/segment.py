@@ -461,7 +461,7 @@ class Segment:
     def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
         """Rename the segment's files, and its producer snapshot unless kept, to `.deleted`. Returns the new paths.
 
-        A reader that holds the `.log` file can go on reading. Raises `StorageError`.
+        A reader that has opened the `.log` file can continue. Raises `StorageError`.
         """
         paths = []
         for suffix in SEGMENT_SUFFIXES if keep_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):

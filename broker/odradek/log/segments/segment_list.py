@@ -1,6 +1,6 @@
 """The segments of one log in order, and reads across them.
 
-Each `PartitionLog` owns one. Invariants: the tuple of segments is replaced, never modified, so that whoever holds it
+Each `PartitionLog` owns one. Invariants: the tuple of segments is replaced, never modified, so that a reader of it
 sees one state; base offsets strictly increase.
 """
 

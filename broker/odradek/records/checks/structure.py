@@ -91,7 +91,7 @@ def _is_plain(section: Buffer) -> bool:
 
 
 def _begins_with(section: Buffer, start: int, size: int) -> bool:
-    """Whether `size` >= 1 bytes begin with the length of the rest of them, in at most two bytes."""
+    """Whether `size` >= 1 bytes begin with the length of the bytes after it, in at most two bytes."""
     first = section[start]
     if size <= _SHORT:
         return first == (size - 1) << 1

@@ -122,7 +122,7 @@ def iterate_message(buffer: Buffer, position: int, header: BatchHeader, *, limit
 
 
 def timestamp_type_of(header: BatchHeader) -> TimestampType:
-    """Return who set the timestamps of an old message: nobody in format 0."""
+    """Return the timestamp type of an old message; format 0 has no timestamps."""
     return TimestampType.NONE if header.magic == 0 else header.timestamp_type
 
 

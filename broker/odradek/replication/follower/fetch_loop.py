@@ -165,7 +165,7 @@ class ReplicaFetcher:
         await self._clock.sleep_ms(self._config.replica_fetch_backoff_ms)
 
     def _tell_refusals(self) -> None:
-        for code, count in self._refusals.news():
+        for code, count in self._refusals.changes():
             if count:
                 level = logging.INFO if code in PASSING else logging.WARNING
                 logger.log(level, "broker %d returns error %d for %d partitions", self.leader_id, code, count)

@@ -1,7 +1,7 @@
 """Tracks partitions for which a leader returns errors to a fetch loop, and decides what to log.
 
 After an election a leader may refuse thousands of partitions at once, each several times. `fetch_loop` reports every
-answer. The result of `news` depends on the number of refused partitions, not on time: one line when an error begins,
+answer. The result of `changes` depends on the number of refused partitions, not on time: one line when an error begins,
 one whenever the number of partitions with it has doubled since the last line, and one when it is over.
 """
 
@@ -43,16 +43,16 @@ class Refusals:
         if error_code is not None:
             self._counts[error_code] -= 1
 
-    def news(self) -> list[RefusalCount]:
+    def changes(self) -> list[RefusalCount]:
         """Return what to log since the last call, by error code."""
-        news: list[RefusalCount] = []
+        changes: list[RefusalCount] = []
         for error_code, count in sorted(self._counts.items()):
             told = self._told.get(error_code, 0)
             if count >= max(1, 2 * told):
                 self._told[error_code] = count
-                news.append(RefusalCount(error_code, count))
+                changes.append(RefusalCount(error_code, count))
             elif not count:
                 del self._counts[error_code]
                 if self._told.pop(error_code, 0):
-                    news.append(RefusalCount(error_code, 0))
-        return news
+                    changes.append(RefusalCount(error_code, 0))
+        return changes

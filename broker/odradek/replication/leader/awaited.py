@@ -37,7 +37,7 @@ class Parked(Protocol):
         ...
 
 
-class _News(NamedTuple):
+class _Awaited(NamedTuple):
     leader_epoch: int
     until_ms: float
 
@@ -45,11 +45,11 @@ class _News(NamedTuple):
 class AwaitedFollowers:
     """The awaited followers with their partitions, and waiting fetches. Times are monotonic milliseconds."""
 
-    __slots__ = ("_news", "_parked")
+    __slots__ = ("_by_follower", "_parked")
 
     def __init__(self) -> None:
         """Start without awaited followers."""
-        self._news: dict[int, dict[TopicPartition, _News]] = {}
+        self._by_follower: dict[int, dict[TopicPartition, _Awaited]] = {}
         self._parked: dict[int, list[Parked]] = {}
 
     def expect(
@@ -58,27 +58,27 @@ class AwaitedFollowers:
         """Await followers after this broker became leader. Returns their waiting fetches, to be answered now."""
         waiting: list[Parked] = []
         for broker_id in followers:
-            news = self._news.setdefault(broker_id, {})
-            news.pop(topic_partition, None)  # re-insert at the end: entries are ordered by their end times
-            news[topic_partition] = _News(leader_epoch, now_ms + AWAITED_MS)
+            awaited = self._by_follower.setdefault(broker_id, {})
+            awaited.pop(topic_partition, None)  # re-insert at the end: entries are ordered by their end times
+            awaited[topic_partition] = _Awaited(leader_epoch, now_ms + AWAITED_MS)
             waiting += self._parked.pop(broker_id, ())
         return [fetch for fetch in waiting if not fetch.is_completed]
 
     def fetched(self, broker_id: int, entries: Iterable[Fetchable], now_ms: float) -> bool:
         """Record a follower's fetch. Returns whether it still has to request other partitions."""
-        news = self._news.get(broker_id)
-        if news is None:
+        awaited = self._by_follower.get(broker_id)
+        if awaited is None:
             return False
         for entry in entries:
-            known = news.get(entry.topic_partition)
+            known = awaited.get(entry.topic_partition)
             if known is not None and not 0 <= entry.current_leader_epoch < known.leader_epoch:
-                del news[entry.topic_partition]
-        while news:
-            first = next(iter(news))
-            if news[first].until_ms > now_ms:
+                del awaited[entry.topic_partition]
+        while awaited:
+            first = next(iter(awaited))
+            if awaited[first].until_ms > now_ms:
                 return True
-            del news[first]
-        del self._news[broker_id]
+            del awaited[first]
+        del self._by_follower[broker_id]
         return False
 
     def park(self, broker_id: int, fetch: Parked) -> None:

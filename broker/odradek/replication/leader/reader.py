@@ -6,7 +6,7 @@ watermark, a replica to propose for the ISR), which the caller handles after the
 
 Invariant: the result has at most `max_bytes`, except that the first partition with data returns at least one whole
 batch (KIP-74). With `hard_max_bytes` there is no exception: a larger batch is truncated, which makes old consumers
-request more. A partition without news costs a few attribute reads and its result.
+request more. A partition without new records costs a few attribute reads and its result.
 """
 
 from __future__ import annotations

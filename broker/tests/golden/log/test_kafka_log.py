@@ -3,7 +3,7 @@
 Origin: one broker in ZooKeeper mode; topic `golden`, one partition, segment.bytes=600, index.interval.bytes=100,
 segment.index.bytes=1000; librdkafka 2.15 wrote 20 idempotent records one by one, then one transaction that was
 committed and one that was aborted. `killed` was copied while the broker ran (so the active indexes have their
-preallocated size), `stopped` after a clean shutdown, `directory` holds the files beside the logs.
+preallocated size), `stopped` after a clean shutdown, `directory` has the other files of the log directory.
 """
 
 from __future__ import annotations

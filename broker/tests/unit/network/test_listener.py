@@ -60,7 +60,7 @@ async def connected(listener: Listener) -> AsyncIterator[Client]:
 async def until(condition: Callable[[], bool]) -> None:
     """Poll without waiting: every iteration of the loop checks the sockets."""
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 -- the condition is the kernel's to bring about, no event tells of it
+        while not condition():  # noqa: ASYNC110 -- the condition depends on the kernel, which reports no event
             await asyncio.sleep(0)
 
 

@@ -180,7 +180,7 @@ def play(tmp_path: Path) -> Play:
 
 
 def running(scenario: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[Bench], Coroutine[Any, Any, None]]:
-    """The scenario beside the running loop, which afterwards must end by itself and close its connection."""
+    """Run the scenario during the loop, which afterwards must end and close its connection."""
 
     async def wrapped(bench: Bench) -> None:
         task = asyncio.ensure_future(bench.fetcher.run())

@@ -21,7 +21,7 @@ def test_repeated_refusals_of_thousands_are_logged_once() -> None:
     for _ in range(3):
         for number in range(5000):
             refusals.refused(partition(number), 74)
-        told.append(refusals.news())
+        told.append(refusals.changes())
     assert told == [[RefusalCount(74, 5000)], [], []]
 
 
@@ -30,19 +30,19 @@ def test_a_refusal_is_logged_again_when_the_number_has_doubled_and_when_it_ends(
     told = []
     for number in range(5):
         refusals.refused(partition(number), 75)
-        told += refusals.news()
+        told += refusals.changes()
     for number in range(5):
         refusals.settled(partition(number))
-        told += refusals.news()
+        told += refusals.changes()
     assert told == [RefusalCount(75, 1), RefusalCount(75, 2), RefusalCount(75, 4), RefusalCount(75, 0)]
 
 
 def test_another_error_takes_the_place_of_the_first() -> None:
     refusals = Refusals()
     refusals.refused(partition(0), 75)
-    assert refusals.news() == [RefusalCount(75, 1)]
+    assert refusals.changes() == [RefusalCount(75, 1)]
     refusals.refused(partition(0), 74)
-    assert refusals.news() == [RefusalCount(74, 1), RefusalCount(75, 0)]
+    assert refusals.changes() == [RefusalCount(74, 1), RefusalCount(75, 0)]
 
 
 def test_refusals_that_end_between_two_calls_are_not_logged() -> None:
@@ -50,9 +50,9 @@ def test_refusals_that_end_between_two_calls_are_not_logged() -> None:
     refusals.refused(partition(0), 75)
     refusals.settled(partition(0))
     refusals.settled(partition(0))
-    assert refusals.news() == []
+    assert refusals.changes() == []
     refusals.refused(partition(0), 75)
-    assert refusals.news() == [RefusalCount(75, 1)]
+    assert refusals.changes() == [RefusalCount(75, 1)]
 
 
 answers = st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 6, 74])))
@@ -70,7 +70,7 @@ def test_the_last_logged_number_is_within_a_factor_of_two(rounds: list[list[tupl
             else:
                 refused.pop(number, None)
                 refusals.settled(partition(number))
-        known |= dict(refusals.news())
+        known |= dict(refusals.changes())
         counts = Counter(refused.values())
         for code in (6, 74):
             assert bool(known.get(code)) is bool(counts[code])
