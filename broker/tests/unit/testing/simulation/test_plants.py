@@ -62,7 +62,7 @@ def test_the_right_code_comes_back_after_an_error() -> None:
 @pytest.mark.parametrize(("owner", "attribute"), [(Right, "gone"), (Heir, "number")])
 def test_what_is_not_there_cannot_be_replaced(owner: Any, attribute: str) -> None:
     with (
-        pytest.raises(PlantError, match=f"no {attribute}"),
+        pytest.raises(PlantError, match=f"no longer defines {attribute}"),
         planted(plant((Right, "number", wrong_number), (owner, attribute, wrong_number))),
     ):
         pytest.fail("nothing is to run")

@@ -129,5 +129,5 @@ def test_a_machine_that_stays_away_is_missed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(game, "settle", settle)
     assert play(1, plan=PLAN).invariant == "enough"
     told = "; ".join(seen[0])
-    for what in ("broker-2 does not serve: off", "only 0, 1 are registered", "acked-0 has ("):
+    for what in ("broker-2 does not serve: off", "only 0, 1 are registered", "acked-0 has the ISR ("):
         assert what in told
