@@ -1,5 +1,6 @@
 """`make sim`: replays a seed, or searches seeds for violations.
 
+\b
     run.py --seed 46             replay a seed: print the trace, with the log messages of brokers in virtual time
     run.py --seeds 1-2000        search these seeds
     run.py --hours 2             search new seeds for two hours

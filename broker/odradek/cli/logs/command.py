@@ -81,8 +81,8 @@ def dump(
     """Show the content of log files in the format of Kafka's DumpLogSegments.
 
     For a directory, the command shows all its files and those of its partitions: .log, .index, .timeindex, .txnindex,
-    .snapshot and the checkpoint files. With --output json, each line is a JSON object. The command reports errors in
-    the files at the end, on standard error, and exits with code 1.
+    .snapshot and the checkpoint files. With --output json, each line is a JSON object. If there are errors in the
+    files, the command lists them at the end on standard error and exits with code 1.
 
     \b
     Example:
