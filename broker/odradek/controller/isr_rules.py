@@ -90,4 +90,4 @@ def _refusal(context: ControllerContext, change: IsrChange, state: PartitionStat
 
 
 def _listed(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers)) or "nobody"
+    return ", ".join(map(str, brokers)) or "no brokers"

@@ -178,7 +178,7 @@ DAMAGE: dict[str, tuple[Change, str, str]] = {
     "a swap that was cut short": (made(f"orders-0/{FIRST}.log.swap"), "leftover", "warning"),
     "a file to be removed": (made(f"orders-0/{FIRST}.log.deleted"), "leftover", "note"),
     "an index without its log": (made(f"orders-0/{'3' * 20}.index"), "leftover", "warning"),
-    "a file of somebody else": (made("orders-0/notes.txt"), "leftover", "note"),
+    "an unknown file": (made("orders-0/notes.txt"), "leftover", "note"),
     "a stray replica": (made("old-3.1234-stray/"), "directory", "warning"),
     "a deleted topic": (made("old-3.1234-delete/"), "directory", "note"),
     "another directory": (made("lost+found/"), "directory", "note"),
