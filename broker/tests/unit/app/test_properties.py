@@ -29,3 +29,12 @@ def test_overrides() -> None:
     assert parse_overrides(["a=1", "b = c=d"]) == {"a": "1", "b": "c=d"}
     with pytest.raises(ConfigError, match="key=value"):
         parse_overrides(["a"])
+
+
+def test_an_escaped_space_at_the_end_of_a_value_is_kept() -> None:
+    assert parse_properties("a=b \t\nc=d\\ \ne=f\\u0020\n") == {"a": "b", "c": "d ", "e": "f "}
+
+
+def test_an_invalid_escape_sequence_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match=r"invalid escape sequence \\u00x1"):
+        parse_properties("a=\\u00x1\n")
