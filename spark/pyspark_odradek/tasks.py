@@ -128,7 +128,7 @@ class TaskReader:
         if self.options.fail_on_data_loss:
             raise DataLossError(
                 f"COULD_NOT_READ_OFFSET_RANGE: offsets {position} to {offsets.end} of {partition} cannot be read any "
-                "more: they were deleted, or the topic was made anew. To go on without them, set failOnDataLoss=false"
+                "more: they were deleted, or the topic was created again. To skip them, set failOnDataLoss=false"
             ) from error
         earliest = client.earliest_offsets([partition])[partition]
         following = earliest if position < earliest < offsets.end else offsets.end

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 
 class OdradekError(Exception):
-    """Base of every error that this project raises. The message is one sentence for users."""
+    """Base of every error that this project raises. The message is for users."""
 
 
 class ConfigError(OdradekError):

@@ -394,10 +394,10 @@ class _Release:
             os.close(descriptor)
 
 
-def report_termination(sentence: str, path: Path = TERMINATION_LOG) -> None:
+def report_termination(message: str, path: Path = TERMINATION_LOG) -> None:
     """Write why this process ends. Does nothing outside a container, where the file does not exist."""
     try:
         if path.exists():
-            path.write_text(sentence[:MAX_TERMINATION_CHARACTERS], encoding="utf-8")
+            path.write_text(message[:MAX_TERMINATION_CHARACTERS], encoding="utf-8")
     except OSError as error:
         logger.warning("%s cannot be written: %s", path, error.strerror)

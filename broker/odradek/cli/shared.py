@@ -113,10 +113,10 @@ def reporting_errors() -> Iterator[None]:
     try:
         yield
     except OdradekError as error:
-        raise click.ClickException(sentence(error)) from error
+        raise click.ClickException(message_with_hint(error)) from error
 
 
-def sentence(error: OdradekError) -> str:
+def message_with_hint(error: OdradekError) -> str:
     """Return the message of an error as a sentence, with a hint if there is one."""
     text = str(error) or type(error).__name__
     if not text.endswith((".", "!", "?")):

@@ -43,7 +43,7 @@ class DigestLogin:
         offered = _directives(challenge)
         server_nonce = offered.get("nonce")
         if server_nonce is None or offered.get("algorithm") != "md5-sess":
-            raise DigestError("the server's challenge is none of DIGEST-MD5")
+            raise DigestError("the server's challenge is not DIGEST-MD5")
         if "auth" not in offered.get("qop", "auth").replace(" ", "").split(","):
             raise DigestError(f"the server asks for SASL protection {offered['qop']!r}; only 'auth' is supported")
         realm = offered.get("realm", "")
@@ -92,7 +92,7 @@ def _directives(message: bytes) -> dict[str, str]:
     while position < len(text):
         match = _DIRECTIVE.match(text, position)
         if match is None:
-            raise DigestError("the server's SASL message is none of DIGEST-MD5")
+            raise DigestError("the server's SASL message is not DIGEST-MD5")
         name, quoted, plain = match.groups()
         found.setdefault(name.lower(), plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
         position = match.end()
@@ -107,7 +107,7 @@ def _encoded(text: str, *, is_utf8: bool) -> bytes:
     try:
         return text.encode("utf-8" if is_utf8 else "latin-1")
     except UnicodeEncodeError:
-        raise DigestError("the user name has characters that the server does not take") from None
+        raise DigestError("the user name has characters that the server does not accept") from None
 
 
 def _hashed_form(text: str, *, is_utf8: bool) -> bytes:
@@ -117,7 +117,7 @@ def _hashed_form(text: str, *, is_utf8: bool) -> bytes:
     except UnicodeEncodeError:
         if is_utf8:
             return text.encode("utf-8")
-        raise DigestError("user name or password have characters that the server does not take") from None
+        raise DigestError("user name or password have characters that the server does not accept") from None
 
 
 def _hex(data: bytes) -> bytes:

@@ -86,7 +86,7 @@ def openssl_cipher(name: str) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return why a connection failed, as the end of a sentence."""
+    """Return why a connection failed, as the end of a message."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate was rejected ({error.verify_message.rstrip('.')}): see {PREFIX}truststore.location "

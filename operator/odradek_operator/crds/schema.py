@@ -34,7 +34,7 @@ def _cluster_definition() -> dict[str, Any]:
         _column("Controller", "integer", ".status.controllerId", "Id of the broker that is controller."),
         *_ready_columns(),
         _column("Bootstrap", "string", ".status.listeners[0].bootstrap", "Where clients connect.", priority=1),
-        _column("Message", "string", f"{_READY}.message", "Reason, in sentences.", priority=1),
+        _column("Message", "string", f"{_READY}.message", "Details about the reason, for people.", priority=1),
     ]
     return _definition("Cluster", "odc", _object(Cluster, ClusterStatusSchema), columns)
 
@@ -52,7 +52,7 @@ def _topic_definition() -> dict[str, Any]:
         ),
         _column("Size", "string", ".status.size", "Size of the logs of the leaders."),
         *_ready_columns(),
-        _column("Message", "string", f"{_READY}.message", "Reason, in sentences.", priority=1),
+        _column("Message", "string", f"{_READY}.message", "Details about the reason, for people.", priority=1),
     ]
     return _definition("Topic", "odt", _object(Topic, TopicStatusSchema), columns)
 

@@ -29,7 +29,7 @@ class _Condition(Model):
     reason: Annotated[Text, Field(max_length=1_024)]
     """The reason, in one word."""
     message: Annotated[str, Field(max_length=32_768)]
-    """The reason, in sentences."""
+    """Details about the reason, for people."""
     last_transition_time: datetime
     """The time when the status last changed."""
     observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None

@@ -288,7 +288,7 @@ class ClusterReconciler:
     def _tell_waiting(self, seen: _Seen, busy_ports: tuple[Waiting, ...]) -> None:
         for one in self._waits.due((*seen.decision.waiting, *busy_ports), time.monotonic()):
             details = {"status": "False", "reason": one.reason, "waiting": one.what}
-            self._report(Event(ProgressKind.STATUS, seen.subject, one.sentence, details, good=not one.needs_person))
+            self._report(Event(ProgressKind.STATUS, seen.subject, one.message, details, good=not one.needs_person))
 
     def _tell_rolled(self, seen: _Seen) -> None:
         """Report the end of a rolling restart."""
@@ -325,7 +325,7 @@ def _port_in_use(broker: int, listener: str, address: str) -> Waiting:
     return Waiting(
         what="listeners",
         reason="PortInUse",
-        sentence=f"Broker {broker} cannot open listener {listener}: port {port} of {LOOPBACK} is in use. Stop what "
+        message=f"Broker {broker} cannot open listener {listener}: port {port} of {LOOPBACK} is in use. Stop what "
         f"listens there, or change the port of listener {listener.lower()} in spec.listeners. It is tried again.",
         needs_person=True,
     )

@@ -34,7 +34,7 @@ class ObservedBroker:
     changed: tuple[str, ...] = ()
     """Names of the properties that differ from those of the running process and take a restart."""
     trouble: str = ""
-    """Why it is not ready, as a sentence; empty if unknown."""
+    """Why it is not ready, as a message; empty if unknown."""
     listeners: BrokerListeners | None = None
     """None if it does not run."""
 

@@ -69,7 +69,7 @@ _VERBS: Final[Mapping[type[Action], str]] = {
     SetConfig: "configured",
     RecordOwnership: "adopted",
     DeleteTopic: "marked for deletion",
-    ForgetOwnership: "left alone",
+    ForgetOwnership: "released",
 }
 
 
@@ -222,7 +222,7 @@ class Watcher:
             if refusal.obstacle.passes:
                 waiting.add(refusal.topic)
             else:
-                self._notice(f"topic {refusal.topic}", refusal.sentence)
+                self._notice(f"topic {refusal.topic}", refusal.message)
         for name in wanted.removed:
             self._conditions.pop(f"topic {name}", None)
         self._ledger.forget(name for name in settled if name not in waiting)

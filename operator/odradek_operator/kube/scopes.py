@@ -36,7 +36,7 @@ class Standing:
 
     serving: tuple[str, ...] = ()
     standby: Mapping[str, str] = field(default_factory=dict)
-    """Why a scope is not served, as the end of a sentence."""
+    """Why a scope is not served, as the end of a message."""
 
     def __str__(self) -> str:
         """One line per part."""

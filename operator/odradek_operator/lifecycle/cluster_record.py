@@ -196,7 +196,7 @@ def other_cluster(cluster: Cluster, record: Record, found: str | None) -> Waitin
     return _refused(
         "ClusterIdChanged",
         f"ZooKeeper {has}, but this cluster's id is {record.cluster_id}: its metadata was lost, or another ensemble "
-        "answers. Topics and brokers are left as they are. Bring the ensemble back with its data; to begin anew "
+        "answers. Topics and brokers are not changed. Bring the ensemble back with its data; to start over "
         f"without it, delete the claims of the cluster and ConfigMap {names.record(cluster.name)}.",
     )
 
@@ -231,10 +231,10 @@ def _lost(cluster: Cluster) -> Waiting:
     return _refused(
         "EnsembleLost",
         "The volume claims of ZooKeeper were deleted, and with them the cluster's metadata; an empty ensemble does not "
-        "start in its place. Restore the claims; to begin anew, delete the claims of the brokers and ConfigMap "
+        "start in its place. Restore the claims; to start over, delete the claims of the brokers and ConfigMap "
         f"{names.record(cluster.name)}.",
     )
 
 
-def _refused(reason: str, sentence: str) -> Waiting:
-    return Waiting(what="sizes", reason=reason, sentence=sentence, needs_person=True)
+def _refused(reason: str, message: str) -> Waiting:
+    return Waiting(what="sizes", reason=reason, message=message, needs_person=True)

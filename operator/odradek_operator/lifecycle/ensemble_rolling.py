@@ -140,5 +140,5 @@ def _restart(pod: Pod, why: str) -> Verdict:
     )
 
 
-def _wait(reason: str, sentence: str) -> Verdict:
-    return Verdict(waiting=(Waiting(what="zookeeper-roll", reason=reason, sentence=sentence),))
+def _wait(reason: str, message: str) -> Verdict:
+    return Verdict(waiting=(Waiting(what="zookeeper-roll", reason=reason, message=message),))

@@ -33,15 +33,15 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
     if not first:
         return None
     if snapshot is None:
-        sentence = f"It is not known yet whether the ids of new brokers are free: {listed(first)} cannot start yet."
-        return _waiting("BrokerIdsUnknown", sentence)
+        message = f"It is not known yet whether the ids of new brokers are free: {listed(first)} cannot start yet."
+        return _waiting("BrokerIdsUnknown", message)
     users = {broker: user for broker in first if (user := _user(snapshot, broker))}
     if users:
-        sentence = _in_use(cluster, snapshot, users, held=known_size(cluster, state))
-        return _waiting("BrokerIdsInUse", sentence, needs_person=True)
+        message = _in_use(cluster, snapshot, users, held=known_size(cluster, state))
+        return _waiting("BrokerIdsInUse", message, needs_person=True)
     if unknown := unreadable(snapshot):
-        sentence = f"{unknown} It may have replicas on {listed(first)}, so new brokers with these ids do not start."
-        return _waiting("BrokerIdsUnknown", sentence, needs_person=True)
+        message = f"{unknown} It may have replicas on {listed(first)}, so new brokers with these ids do not start."
+        return _waiting("BrokerIdsUnknown", message, needs_person=True)
     return None
 
 
@@ -105,5 +105,5 @@ def _free(snapshot: Snapshot) -> int:
     return max((broker + 1 for broker in used if broker < MAX_FIRST_BROKER_ID), default=0)
 
 
-def _waiting(reason: str, sentence: str, *, needs_person: bool = False) -> Waiting:
-    return Waiting(what=BROKER_IDS, reason=reason, sentence=sentence, needs_person=needs_person)
+def _waiting(reason: str, message: str, *, needs_person: bool = False) -> Waiting:
+    return Waiting(what=BROKER_IDS, reason=reason, message=message, needs_person=needs_person)

@@ -103,18 +103,18 @@ def _stuck(wish: Resized, gone: frozenset[int]) -> tuple[Waiting, ...]:
         Waiting(
             what="scale-in" if gone else "replication-factor",
             reason="PartitionsStuck",
-            sentence=f"Replicas of {named(wish.stuck)} cannot move yet: their leader, or other brokers, are offline.",
+            message=f"Replicas of {named(wish.stuck)} cannot move yet: their leader, or other brokers, are offline.",
         ),
     )
 
 
-def _unknown(sentence: str) -> Waiting:
-    return Waiting(what="rebalance", reason="ZnodeUnreadable", sentence=sentence, needs_person=True)
+def _unknown(message: str) -> Waiting:
+    return Waiting(what="rebalance", reason="ZnodeUnreadable", message=message, needs_person=True)
 
 
 def _absent(brokers: Sequence[int]) -> Waiting:
     return Waiting(
         what="rebalance",
         reason="BrokersMissing",
-        sentence=f"{listed(brokers).capitalize()}: not registered in ZooKeeper, so replicas are not evened out yet.",
+        message=f"{listed(brokers).capitalize()}: not registered in ZooKeeper, so replicas are not evened out yet.",
     )

@@ -197,7 +197,7 @@ def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
         pod, seen = match["of"] or match["name"], moment(event, "lastTimestamp") or moment(event, "eventTime") or 0.0
         if found.get(pod, (-1.0, ""))[0] < seen:
             found[pod] = (seen, _sentence("Kubernetes does not create it", match["why"]))
-    return {pod: sentence for pod, (_, sentence) in found.items()}
+    return {pod: message for pod, (_, message) in found.items()}
 
 
 def _tag(image: str) -> str:
@@ -324,7 +324,7 @@ def _members(pods: Iterable[Object], set_name: str) -> dict[int, Pod]:
 
 
 def trouble(pod: Object) -> str:
-    """Return why a pod is not ready, as a sentence; empty if it is ready or the reason is unknown."""
+    """Return why a pod is not ready, as a message; empty if it is ready or the reason is unknown."""
     if is_true(pod, "Ready"):
         return ""
     scheduled = condition(pod, "PodScheduled")

@@ -230,5 +230,5 @@ def _upper(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _wait(reason: str, sentence: str, *, needs_person: bool = False) -> Waiting:
-    return Waiting(what="release", reason=reason, sentence=sentence, needs_person=needs_person)
+def _wait(reason: str, message: str, *, needs_person: bool = False) -> Waiting:
+    return Waiting(what="release", reason=reason, message=message, needs_person=needs_person)

@@ -184,7 +184,7 @@ def _fitting(
                 Waiting(
                     what="replication-factor",
                     reason="NotEnoughBrokers",
-                    sentence=f"Topic {one.name.topic} cannot have {factor} replicas on {len(staying)} brokers.",
+                    message=f"Topic {one.name.topic} cannot have {factor} replicas on {len(staying)} brokers.",
                     needs_person=True,
                 )
             )
@@ -201,7 +201,7 @@ def _does_not_fit(
     return Waiting(
         what="scale-in",
         reason="ReplicasDoNotFit",
-        sentence=f"{listed(gone).capitalize()} cannot be drained: topic {first} has {factor} replicas, and "
+        message=f"{listed(gone).capitalize()} cannot be drained: topic {first} has {factor} replicas, and "
         f"{cluster.brokers.replicas} brokers would remain{others}. Lower its replication factor, or keep the brokers.",
         needs_person=True,
     )

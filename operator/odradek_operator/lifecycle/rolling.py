@@ -146,17 +146,17 @@ def _first_allowed(
 ) -> Verdict:
     if unknown := unreadable(snapshot):
         return _wait("ZnodeUnreadable", unknown, needs_person=True)
-    sentences = []
+    messages = []
     for broker, absence in absences(candidates, cluster, snapshot):
         if not absence.forbids:
             cost = ""
             if absence.costs:
                 cost = f"; {named(absence.costs)} will lack in-sync replicas meanwhile"
             return Verdict(step=_restart(broker, old[broker], why, cost))
-        sentences.append(
+        messages.append(
             f"Without broker {broker}, {named(absence.forbids)} would have fewer in-sync replicas than needed."
         )
-    return _wait("InSyncReplicas", sentences[0])
+    return _wait("InSyncReplicas", messages[0])
 
 
 def _restart(broker: int, pod: Pod, why: str, cost: str = "") -> RestartPod:
@@ -171,5 +171,5 @@ def _restart(broker: int, pod: Pod, why: str, cost: str = "") -> RestartPod:
     )
 
 
-def _wait(reason: str, sentence: str, *, needs_person: bool = False) -> Verdict:
-    return Verdict(waiting=(Waiting(what="roll", reason=reason, sentence=sentence, needs_person=needs_person),))
+def _wait(reason: str, message: str, *, needs_person: bool = False) -> Verdict:
+    return Verdict(waiting=(Waiting(what="roll", reason=reason, message=message, needs_person=needs_person),))

@@ -131,7 +131,7 @@ class Waiting:
     change. These values are stable, because conditions use them."""
     reason: str
     """Reason of a condition, in CamelCase."""
-    sentence: str
+    message: str
     """Message with a full stop. The same state always gives the same message, so that it is reported once."""
     needs_person: bool = False
     """Whether a user has to act."""

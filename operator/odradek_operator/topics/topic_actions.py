@@ -132,11 +132,11 @@ _TEMPORARY = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A change that is refused, with a message for the user in `sentence`."""
+    """A change that is refused, with a message for the user in `message`."""
 
     topic: str
     obstacle: Obstacle
-    sentence: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,15 +82,15 @@ def decide_removed(topic: Topic, snapshot: Snapshot) -> Decision:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     record = snapshot.ownership.get(topic.name)
     if topic.deletion is Deletion.PROTECT:
-        sentence = "the resource was deleted, but it had deletion: Protect, so the topic and its records are kept."
+        message = "the resource was deleted, but it had deletion: Protect, so the topic and its records are kept."
         actions: tuple[Action, ...] = ()
         if record is not None and snapshot.controller_epoch_version is not None:
             # A later resource of this name adopts the topic. It must not remove overrides that it has never set.
-            actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=sentence),)
+            actions = (ForgetOwnership(topic=topic.name, version=record.version, reason=message),)
         return Decision(
             topic=topic.name,
             actions=actions,
-            refusals=(Refusal(topic=topic.name, obstacle=Obstacle.PROTECTED, sentence=sentence),),
+            refusals=(Refusal(topic=topic.name, obstacle=Obstacle.PROTECTED, message=message),),
         )
     if snapshot.controller_epoch_version is None:
         return _refuse(topic.name, Obstacle.NO_CONTROLLER, "the cluster has had no controller yet.")
@@ -136,14 +136,14 @@ def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refus
     """Return why the topic cannot have the specified number of replicas; None if it can."""
     replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
     if replicas > max(brokers, live):
-        sentence = (
+        message = (
             f"spec.replicas is {replicas}, and the cluster has {_count(brokers, 'broker')}: "
             "lower spec.replicas, or add brokers to the Cluster."
         )
-        return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, sentence=sentence)
+        return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, message=message)
     if replicas > live:
-        sentence = f"{_count(replicas, 'replica')} need as many live brokers, but there are only {live}."
-        return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence=sentence)
+        message = f"{_count(replicas, 'replica')} need as many live brokers, but there are only {live}."
+        return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, message=message)
     return None
 
 
@@ -200,8 +200,8 @@ def _adopted(topic: Topic, observed: ObservedTopic, config: ObservedConfig | Non
     )
 
 
-def _refuse(topic: str, obstacle: Obstacle, sentence: str) -> Decision:
-    return Decision(topic=topic, refusals=(Refusal(topic=topic, obstacle=obstacle, sentence=sentence),))
+def _refuse(topic: str, obstacle: Obstacle, message: str) -> Decision:
+    return Decision(topic=topic, refusals=(Refusal(topic=topic, obstacle=obstacle, message=message),))
 
 
 def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
@@ -241,8 +241,8 @@ def _partitions(
     """Append the action that adds partitions to `actions`, or a refusal to `refusals`."""
     count = len(observed.assignment.partitions)
 
-    def refuse(obstacle: Obstacle, sentence: str) -> None:
-        refusals.append(Refusal(topic=topic.name, obstacle=obstacle, sentence=sentence))
+    def refuse(obstacle: Obstacle, message: str) -> None:
+        refusals.append(Refusal(topic=topic.name, obstacle=obstacle, message=message))
 
     if topic.partitions == count:
         return

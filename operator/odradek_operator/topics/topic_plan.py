@@ -70,7 +70,7 @@ def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
         return Plan(
             decisions={
                 name: Decision(
-                    topic=name, refusals=(Refusal(topic=name, obstacle=Obstacle.PAUSED, sentence=topics.PAUSED),)
+                    topic=name, refusals=(Refusal(topic=name, obstacle=Obstacle.PAUSED, message=topics.PAUSED),)
                 )
                 for name in sorted({*wanted.topics, *wanted.removed})
             }

@@ -100,8 +100,8 @@ def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Cond
     if decision.refusals:
         # Obstacles that the user has to remove come before temporary ones.
         refusals = sorted(decision.refusals, key=lambda refusal: refusal.obstacle.passes)
-        sentences = " ".join(_sentence(refusal.sentence) for refusal in refusals)
-        return not_ready(refusals[0].obstacle.value, sentences)
+        messages = " ".join(_as_sentence(refusal.message) for refusal in refusals)
+        return not_ready(refusals[0].obstacle.value, messages)
     if decision.actions or observed is None:
         what = "; ".join(action.reason for action in decision.actions) or "the topic does not exist"
         return not_ready("Reconciling", f"In progress: {what}.")
@@ -109,13 +109,13 @@ def _topic_condition(observed: ObservedTopic | None, decision: Decision) -> Cond
     if offline := len(observed.offline()):
         return not_ready("Offline", f"{offline} of {partitions} partitions have no leader.")
     if decision.reassigning:
-        return not_ready("Reassigning", _sentence(decision.reassigning))
+        return not_ready("Reassigning", _as_sentence(decision.reassigning))
     if behind := len(observed.under_replicated()):
         return not_ready("UnderReplicated", f"{behind} of {partitions} partitions are under-replicated.")
     return ready("Reconciled", f"All {partitions} partitions are as specified, and all replicas are in sync.")
 
 
-def _sentence(text: str) -> str:
+def _as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 

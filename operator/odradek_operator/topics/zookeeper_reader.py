@@ -44,11 +44,11 @@ class _Damage:
         try:
             return decode(key, data)
         except LayoutError as error:
-            sentence = f"A znode is invalid: {error}."
+            message = f"A znode is invalid: {error}."
             if topic is None:
-                self.others.append(sentence)
+                self.others.append(message)
             else:
-                self.topics.setdefault(topic, sentence)
+                self.topics.setdefault(topic, message)
             return None
 
 

@@ -169,7 +169,7 @@ class ApiContract:
                     "metadata": {"name": name, "namespace": namespace},
                     "involvedObject": about,
                     "reason": reason,
-                    "message": "A sentence.",
+                    "message": "A message.",
                     "type": "Warning",
                     "source": {"component": "test"},
                 }

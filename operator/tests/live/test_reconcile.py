@@ -259,7 +259,7 @@ async def test_one_spoiled_topic_holds_no_other_up(zk: KazooZkClient) -> None:
     assert [action.topic for action in done] == ["orders"]
     (refusal,) = outcome.plan.refusals
     assert (refusal.topic, refusal.obstacle.value) == ("spoiled", "ZnodeUnreadable")
-    assert "/brokers/topics/spoiled: not JSON" in refusal.sentence
+    assert "/brokers/topics/spoiled: not JSON" in refusal.message
     assert await settle(zk, wanted(ORDERS, removed=(spoiled,))) == []
     assert await zk.children(layout.DELETE_TOPICS) == []
 
@@ -332,7 +332,7 @@ async def test_ids_that_zookeeper_knows_are_refused_to_a_new_cluster(zk: KazooZk
     cluster = Cluster(name="demo", uid="uid", zookeeper=ZooKeeper(connect="zk:2181"))
     taken = ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None))
     assert taken is not None
-    assert "broker 0 is registered at host:9092" in taken.sentence
+    assert "broker 0 is registered at host:9092" in taken.message
     for broker in range(3):
         await zk.delete(layout.broker_path(broker))
     assert ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None)) is None
@@ -340,7 +340,7 @@ async def test_ids_that_zookeeper_knows_are_refused_to_a_new_cluster(zk: KazooZk
     await zk.create(topic.path, topic.encode())
     taken = ids.refused(cluster, KubernetesState(), await read_snapshot(zk, None))
     assert taken is not None
-    assert "broker 2 has replicas of topic orders" in taken.sentence
+    assert "broker 2 has replicas of topic orders" in taken.message
     claimed = defaults.decide(cluster, await read_snapshot(zk, []), {}, ids=frozenset({0, 1, 2}))
     assert claimed is not None
     await carry_out_step(zk, claimed, epoch_version=0)

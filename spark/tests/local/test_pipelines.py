@@ -37,7 +37,7 @@ setting for it. On a machine that is busy with other things the job is started a
 
 @pytest.fixture
 def run(spark: SparkSession, odradek_cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a job in the session of the tests; its result, or the sentence that it failed with."""
+    """Runs a job in the session of the tests; its result, or the message that it failed with."""
 
     def once(job: Any, topic: str, *arguments: str) -> dict[str, Any]:
         source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]

@@ -114,15 +114,15 @@ def test_an_empty_topic_is_no_row(make_topic: MakeTopic, read: Callable[..., Dat
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({}, "exactly one of the options subscribe, subscribePattern and assign"),
         ({"subscribe": "t", "failOnDataLoss": "perhaps"}, "failOnDataLoss='perhaps' is not allowed"),
         ({"subscribe": "t", "kafka.auto.offset.reset": "earliest"}, r"kafka\.auto\.offset\.reset is not allowed"),
     ],
 )
-def test_a_wrong_option_is_told_at_load(read: Callable[..., DataFrame], options: dict[str, str], sentence: str) -> None:
-    with pytest.raises(AnalysisException, match=sentence):
+def test_a_wrong_option_is_told_at_load(read: Callable[..., DataFrame], options: dict[str, str], message: str) -> None:
+    with pytest.raises(AnalysisException, match=message):
         read(**options)
 
 

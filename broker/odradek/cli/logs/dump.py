@@ -84,13 +84,13 @@ class Line:
     kind: str
     """Type of the line, for programs: file, start, batch, record, entry, …"""
     fields: Mapping[str, object] = field(default_factory=dict)
-    sentence: str = ""
+    message: str = ""
     mark: str = ""
     ending: str = ""
 
     def text(self) -> str:
         """The text that Kafka's tool prints."""
-        text = self.sentence or " ".join(f"{name}: {_shown(value)}" for name, value in self.fields.items())
+        text = self.message or " ".join(f"{name}: {_shown(value)}" for name, value in self.fields.items())
         return f"{self.mark} {text}{self.ending}" if self.mark else f"{text}{self.ending}"
 
     def plain(self) -> dict[str, object]:
@@ -101,8 +101,8 @@ class Line:
                 plain |= {"timestampType": name, "timestamp": value}
             else:
                 plain[name] = value.value if isinstance(value, Maybe) else value
-        if self.sentence and not self.fields:
-            plain["text"] = self.sentence
+        if self.message and not self.fields:
+            plain["text"] = self.message
         return plain
 
 
@@ -160,7 +160,7 @@ class DumpOptions:
 
 def dump_file(path: Path, options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     """Yield the lines of one file. Raises `StorageError`; problems in its content go to `complaints`."""
-    yield Line("file", {"file": str(path)}, sentence=f"Dumping {path}")
+    yield Line("file", {"file": str(path)}, message=f"Dumping {path}")
     dump = _SMALL_FILES.get(path.name) or _BY_SUFFIX.get(path.suffix)
     if dump is None:
         supported = f"{', '.join(_BY_SUFFIX)} and {', '.join(sorted(_SMALL_FILES))}"
@@ -173,7 +173,7 @@ def dump_file(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
 
 def _dump_log(path: Path, options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
     base_offset = base_offset_of(path)
-    yield Line("start", {"startOffset": base_offset}, sentence=f"Log starting offset: {base_offset}")
+    yield Line("start", {"startOffset": base_offset}, message=f"Log starting offset: {base_offset}")
     walk = Walk(path, limit_bytes=options.max_bytes)
     previous = -1
     for entry in walk:
@@ -191,13 +191,13 @@ def _dump_log(path: Path, options: DumpOptions, complaints: Complaints) -> Itera
                 previous = record.offset
                 yield line
         except ProtocolError as error:
-            complaints.listed("Records that can not be read in ", path, f"Position {entry.position}: {error}")
+            complaints.listed("Records that cannot be read in ", path, f"Position {entry.position}: {error}")
     trailing = walk.size - walk.end
     if trailing and options.max_bytes >= FILES.size(str(path)):
         yield Line(
             "trailing",
             {"invalidBytes": trailing},
-            sentence=f"Found {trailing} invalid bytes at the end of {path.name}",
+            message=f"Found {trailing} invalid bytes at the end of {path.name}",
         )
         complaints.fault(path, f"from position {walk.end} on: {walk.problem}")
 
@@ -311,7 +311,7 @@ def _dump_index(path: Path, options: DumpOptions, complaints: Complaints) -> Ite
     content, base_offset = FILES.read(str(path)), base_offset_of(path)
     entries = _offset_entries(content)
     if not entries:
-        yield Line("empty", {"entries": 0}, sentence=f"{path} is empty.")
+        yield Line("empty", {"entries": 0}, message=f"{path} is empty.")
         return
     if options.sanity_only:
         yield from _sanity(path, content, OFFSET_ENTRY_BYTES, complaints)
@@ -363,7 +363,7 @@ def _sanity(path: Path, content: bytes, entry_bytes: int, complaints: Complaints
     if relative < 0:
         complaints.fault(path, f"the last offset is {-relative} below the base offset")
         return
-    yield Line("sane", {"sane": True}, sentence=f"{path} passed sanity check.")
+    yield Line("sane", {"sane": True}, message=f"{path} passed sanity check.")
 
 
 def _dump_time_index(path: Path, options: DumpOptions, complaints: Complaints) -> Iterator[Line]:
@@ -478,7 +478,7 @@ def _dump_topic_id(path: Path, _options: DumpOptions, complaints: Complaints) ->
 
 def _dump_text(path: Path, _options: DumpOptions, _complaints: Complaints) -> Iterator[Line]:
     for line in read_whole(path).decode("utf-8", "replace").splitlines():
-        yield Line("text", sentence=line)
+        yield Line("text", message=line)
 
 
 def _decoded(decode: Callable[[], _T], path: Path, complaints: Complaints) -> _T | None:

@@ -56,20 +56,20 @@ class Complaints:
 
     def __init__(self) -> None:
         """None yet."""
-        self.sentences: list[str] = []
+        self.messages: list[str] = []
         self.count = 0
 
-    def add(self, sentence: str | None) -> None:
+    def add(self, message: str | None) -> None:
         """Add a violation; None is ignored."""
-        if sentence is not None:
+        if message is not None:
             self.count += 1
             if self.count <= MOST_SENTENCES:
-                self.sentences.append(sentence)
+                self.messages.append(message)
 
     def told(self) -> list[str]:
         """Return the violations to show."""
-        more = self.count - len(self.sentences)
-        return self.sentences + ([f"and {more} more"] if more else [])
+        more = self.count - len(self.messages)
+        return self.messages + ([f"and {more} more"] if more else [])
 
 
 class Reading:

@@ -148,10 +148,10 @@ def _run(settings: Settings, directory: Path) -> Report:
 
 
 def _judge(report: Report, directory: Path, *, goals: bool, kept: bool) -> None:
-    for sentence in report.broken:
-        click.echo(f"Broken: {sentence}", err=True)
-    for sentence in report.missed:
-        click.echo(f"Above its goal: {sentence}", err=True)
+    for message in report.broken:
+        click.echo(f"Broken: {message}", err=True)
+    for message in report.missed:
+        click.echo(f"Above its goal: {message}", err=True)
     if kept:
         click.echo(f"All logs are in {directory}.", err=True)
     if report.broken or (goals and report.missed):

@@ -114,7 +114,7 @@ def run(settings: Settings, directory: Path, progress: Progress) -> Report:
     progress(report.seconds, "comparing the replicas")
     report.broken += replicas.differences(volumes, TOPIC, settings.partitions)
     report.broken += replicas.damages(volumes)
-    report.missed += [sentence for outcome in report.outcomes if (sentence := missed(outcome, settings.timeouts))]
+    report.missed += [message for outcome in report.outcomes if (message := missed(outcome, settings.timeouts))]
     return report
 
 
@@ -353,7 +353,7 @@ class _Ordeal:
         clients.follower.ask_to_stop()
         told = clients.follower.result(_END_SECONDS)
         report.followed = told["records"]
-        report.broken += [f"read during the faults: {sentence}" for sentence in told["complaints"]]
+        report.broken += [f"read during the faults: {message}" for message in told["complaints"]]
         self._progress(self._now(), "reading all records")
         wanted = {**clients.common, "ledgers": [str(path) for path in clients.ledgers]}
         reader = Client("reading_back", directory, "reading-back", wanted)
@@ -363,7 +363,7 @@ class _Ordeal:
         finally:
             reader.kill()
         report.read_back = told["records"]
-        report.broken += [f"read after the faults: {sentence}" for sentence in told["complaints"]]
+        report.broken += [f"read after the faults: {message}" for message in told["complaints"]]
         for name, count in (("read along", report.followed), ("read back", report.read_back)):
             if count != report.sent:
                 report.broken.append(f"{report.sent} records were sent and {count} {name}")

@@ -92,7 +92,7 @@ class Sightings:
         )
 
     def lacks(self) -> str:
-        """Return what is missing according to the newest responses, as the end of a sentence."""
+        """Return what is missing according to the newest responses, as the end of a message."""
         silent = sorted(set(range(self._brokers)) - self._answers.keys())
         leaderless = [number for number, view in self._newest.items() if view.leader == NO_LEADER]
         short = [number for number, view in self._newest.items() if len(view.isr) < self._brokers]

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.base.errors import ConfigError, NetworkError, OdradekError, TopicAlreadyExistsError
 from odradek.cli.consume import parse_time
-from odradek.cli.shared import client_settings, pairs, run, sentence
+from odradek.cli.shared import client_settings, message_with_hint, pairs, run
 
 CONTEXT = click.Context(click.Command("consume"))
 PARAMETER = click.Option(["--from-time"])
@@ -26,11 +26,11 @@ PARAMETER = click.Option(["--from-time"])
     ],
 )
 def test_an_error_message_is_a_sentence(error: OdradekError, text: str) -> None:
-    assert sentence(error) == text
+    assert message_with_hint(error) == text
 
 
 def test_a_network_error_has_a_hint() -> None:
-    assert "--bootstrap-server" in sentence(NetworkError("cannot connect to a:1"))
+    assert "--bootstrap-server" in message_with_hint(NetworkError("cannot connect to a:1"))
 
 
 def test_errors_of_a_coroutine_become_click_errors() -> None:

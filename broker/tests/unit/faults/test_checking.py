@@ -32,7 +32,7 @@ def test_everything_once_and_in_order_is_right(count: int, acknowledged: set[int
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told", "sentence"),
+    ("numbers", "told", "message"),
     [
         ((0, 1), ((0, 2, 2),), "record 2 was acknowledged and is lost"),
         ((0, 2), ((0, 1, 1),), "record 1 was acknowledged and is lost"),
@@ -44,8 +44,8 @@ def test_everything_once_and_in_order_is_right(count: int, acknowledged: set[int
         ((), ((1, 0, 0),), "partition 1: record 0 was acknowledged and is lost"),
     ],
 )
-def test_what_is_wrong_is_told(numbers: tuple[int, ...], told: tuple[tuple[int, int, int], ...], sentence: str) -> None:
-    assert any(sentence in each for each in read(*numbers).compare(acks(*told)))
+def test_what_is_wrong_is_told(numbers: tuple[int, ...], told: tuple[tuple[int, int, int], ...], message: str) -> None:
+    assert any(message in each for each in read(*numbers).compare(acks(*told)))
 
 
 def test_an_unknown_offset_is_no_other_place() -> None:

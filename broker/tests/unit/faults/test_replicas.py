@@ -29,7 +29,7 @@ def test_different_or_missing_bytes_are_told(tmp_path: Path) -> None:
     write(volumes[1], 1, s0=b"same")
     write(volumes[0], 2, s0=b"x")
     told = differences(volumes, "t", 3)
-    assert [sentence.split(" differ")[0] for sentence in told] == [
+    assert [message.split(" differ")[0] for message in told] == [
         "the replicas of partition 0",
         "the replicas of partition 2",
     ]

@@ -64,15 +64,15 @@ def test_meta_properties_of_this_broker_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         (b"version=0\nbroker.id=2\ncluster.id=other\n", "belongs to cluster 'other'"),
         (b"version=0\nbroker.id=3\ncluster.id=5ZT0HXTvQUmXCYpMDCWYqw\n", "belongs to broker 3, but broker.id is 2"),
         (b"version=1\nnode.id=2\ncluster.id=5ZT0HXTvQUmXCYpMDCWYqw\n", "version 1"),
     ],
 )
-def test_meta_properties_of_another_broker_are_refused(content: bytes, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+def test_meta_properties_of_another_broker_are_refused(content: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         MetaProperties.check(content, "/data/meta.properties", OURS)
 
 

@@ -113,12 +113,12 @@ class Applier:
             return Waiting(
                 what="apply",
                 reason="ObjectIsLeaving",
-                sentence=f"{which} still exists and belongs to {owner}: it is created again once it is deleted.",
+                message=f"{which} still exists and belongs to {owner}: it is created again once it is deleted.",
             )
         return Waiting(
             what="apply",
             reason="ForeignObject",
-            sentence=f"{which} belongs to {owner} and is not changed, so this cluster lacks it. Give the Cluster "
+            message=f"{which} belongs to {owner} and is not changed, so this cluster lacks it. Give the Cluster "
             "another name or namespace, or remove that object.",
             needs_person=True,
         )
@@ -162,12 +162,12 @@ class Applier:
 
 def _refused(which: Reference, error: KubernetesError) -> Waiting:
     if error.status == HTTPStatus.CONFLICT:
-        sentence = f"{which} was changed concurrently: {error.reason.rstrip('.')}. It is retried."
-        return Waiting(what="apply", reason="ObjectChanged", sentence=sentence)
+        message = f"{which} was changed concurrently: {error.reason.rstrip('.')}. It is retried."
+        return Waiting(what="apply", reason="ObjectChanged", message=message)
     return Waiting(
         what="apply",
         reason="KubernetesRefuses",
-        sentence=f"Kubernetes rejects {which}: {error.reason.rstrip('.')}.",
+        message=f"Kubernetes rejects {which}: {error.reason.rstrip('.')}.",
         needs_person=True,
     )
 

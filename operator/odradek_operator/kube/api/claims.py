@@ -192,5 +192,5 @@ def _refusal(volume: VolumeSize, name: str, body: Object, error: KubernetesError
     )
 
 
-def _wait(reason: str, sentence: str, *, needs_person: bool = True) -> Waiting:
-    return Waiting(what="claims", reason=reason, sentence=sentence, needs_person=needs_person)
+def _wait(reason: str, message: str, *, needs_person: bool = True) -> Waiting:
+    return Waiting(what="claims", reason=reason, message=message, needs_person=needs_person)

@@ -209,20 +209,20 @@ class ClusterLoop:
             )
             return self._shared.settings.idle_seconds
         if former := view.former_sets:
-            sentence = f"The former Cluster with this name is still being deleted: waiting for {', '.join(former)}."
-            await self._statuses.waits(view.cluster, "FormerClusterGoing", sentence)
+            message = f"The former Cluster with this name is still being deleted: waiting for {', '.join(former)}."
+            await self._statuses.waits(view.cluster, "FormerClusterGoing", message)
             return BUSY_SECONDS
         spec = specification(view)
         if spec.cluster is None:
             return await self._refuse(view, spec.problem, outcome)
         return await self._reconcile(spec.cluster, spec, view, outcome)
 
-    async def _refuse(self, view: View, sentence: str, outcome: ReconciliationOutcome) -> float:
+    async def _refuse(self, view: View, message: str, outcome: ReconciliationOutcome) -> float:
         await release_protected(self._client, view.topics.values())
         outcome.failed = True
-        await self._statuses.invalid(view.cluster, sentence, view.topics)
+        await self._statuses.invalid(view.cluster, message, view.topics)
         await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
-        await self._shared.events.write_once(view.cluster, INVALID_SPEC, sentence, EventType.WARNING)
+        await self._shared.events.write_once(view.cluster, INVALID_SPEC, message, EventType.WARNING)
         return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
 
     async def _reconcile(
@@ -290,7 +290,7 @@ class ClusterLoop:
         try:
             zk = await self._session.client(zookeeper_connect(cluster))
             if (foreign := await self._foreign(cluster, view, zk)) is not None:
-                return None, foreign.sentence, (foreign,)
+                return None, foreign.message, (foreign,)
             outcome = await reconcile(
                 zk,
                 wanted,
@@ -453,14 +453,14 @@ class ClusterLoop:
     async def _report_waiting(self, view: View, decision: ClusterDecision) -> None:
         for waiting in decision.waiting:
             event_type = EventType.WARNING if waiting.needs_person else EventType.NORMAL
-            await self._shared.events.write_once(view.cluster, waiting.reason, waiting.sentence, event_type)
+            await self._shared.events.write_once(view.cluster, waiting.reason, waiting.message, event_type)
 
 
 def _refused(error: KubernetesError) -> Waiting:
     return Waiting(
         what="apply",
         reason="KubernetesRefuses",
-        sentence=f"An object of the cluster cannot be applied: {str(error).rstrip('.')}.",
+        message=f"An object of the cluster cannot be applied: {str(error).rstrip('.')}.",
         needs_person=True,
     )
 

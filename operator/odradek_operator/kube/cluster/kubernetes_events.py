@@ -47,7 +47,7 @@ class Events:
         other._client = client
         return other
 
-    async def write(self, about: Object, reason: str, sentence: str, event_type: EventType = EventType.NORMAL) -> None:
+    async def write(self, about: Object, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
         """Write an Event about something that happened now."""
         metadata = about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -64,7 +64,7 @@ class Events:
                 "uid": metadata["uid"],
             },
             "reason": reason,
-            "message": sentence[:MAX_NOTE],
+            "message": message[:MAX_NOTE],
             "type": event_type.value,
             "source": {"component": FIELD_MANAGER, "host": self._instance},
             "reportingComponent": FIELD_MANAGER,
@@ -73,21 +73,21 @@ class Events:
             "lastTimestamp": now,
             "count": 1,
         }
-        logger.info("%s %s/%s: %s: %s", about["kind"], metadata["namespace"], name, reason, sentence)
+        logger.info("%s %s/%s: %s: %s", about["kind"], metadata["namespace"], name, reason, message)
         try:
             await self._client.create(body)
         except KubernetesError as error:
             logger.warning("cannot write an Event: %s", error)
 
     async def write_once(
-        self, about: Object, reason: str, sentence: str, event_type: EventType = EventType.NORMAL
+        self, about: Object, reason: str, message: str, event_type: EventType = EventType.NORMAL
     ) -> None:
         """Write an Event about a lasting state, once."""
-        key = (about["metadata"]["uid"], reason, sentence)
+        key = (about["metadata"]["uid"], reason, message)
         known = key in self._written
         self._written[key] = None
         self._written.move_to_end(key)
         while len(self._written) > REMEMBERED:
             self._written.popitem(last=False)
         if not known:
-            await self.write(about, reason, sentence, event_type)
+            await self.write(about, reason, message, event_type)

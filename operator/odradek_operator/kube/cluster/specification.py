@@ -40,7 +40,7 @@ class Specification:
         """Return the problem, which a person has to correct."""
         if not self.problem:
             return ()
-        return (Waiting(what=SPEC, reason=INVALID_SPEC, sentence=self.problem, needs_person=True),)
+        return (Waiting(what=SPEC, reason=INVALID_SPEC, message=self.problem, needs_person=True),)
 
     @property
     def topic_warnings(self) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ def specification(view: View) -> Specification:
     former = None if kept is None else _former(view.cluster, kept)
     if kept is None or former is None:
         return Specification(cluster=None, problem=problem)
-    sentence = f"{problem} The last valid specification, of generation {kept.generation}, stays in force."
-    return Specification(cluster=former, kept=kept, problem=sentence)
+    message = f"{problem} The last valid specification, of generation {kept.generation}, stays in force."
+    return Specification(cluster=former, kept=kept, problem=message)
 
 
 def _valid(body: Object) -> Specification:

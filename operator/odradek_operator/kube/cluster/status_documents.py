@@ -119,7 +119,7 @@ def _cluster_condition(cluster: Cluster, view: ClusterView, brokers: Iterable[Do
 def _blocked(decision: ClusterDecision) -> Condition | None:
     for waiting in decision.waiting:
         if waiting.needs_person and waiting.what in BLOCKING:
-            return not_ready(waiting.reason, waiting.sentence)
+            return not_ready(waiting.reason, waiting.message)
     return None
 
 
@@ -129,7 +129,7 @@ def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Documen
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
     if held_back is not None and not any(one["id"] in cluster.brokers.ids(decision.broker_count) for one in away):
-        return not_ready(held_back.reason, held_back.sentence)
+        return not_ready(held_back.reason, held_back.message)
     if not away:
         return None
     planned = rolls and all(_restarts(one, view) for one in away)
@@ -159,7 +159,7 @@ def _not_serving(cluster: Cluster, snapshot: Snapshot) -> Condition | None:
 def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
     decision = view.decision
     for waiting in sorted(decision.waiting, key=lambda one: not one.needs_person):
-        return not_ready(waiting.reason, waiting.sentence)
+        return not_ready(waiting.reason, waiting.message)
     if missing := _missing_members(cluster, view.state):
         return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
@@ -212,8 +212,8 @@ def _missing_members(cluster: Cluster, state: KubernetesState) -> list[str]:
 
 
 def _why_away(broker: Document) -> str:
-    sentence = broker.get("reason", "")
-    return f"Broker {broker['id']} is {broker['state'].lower()}" + (f": {sentence}" if sentence else ".")
+    message = broker.get("reason", "")
+    return f"Broker {broker['id']} is {broker['state'].lower()}" + (f": {message}" if message else ".")
 
 
 def _offline(snapshot: Snapshot) -> int:
@@ -228,7 +228,7 @@ def _offline(snapshot: Snapshot) -> int:
 
 def _first(waiting: Iterable[Waiting], kinds: Iterable[str]) -> str | None:
     wanted = set(kinds)
-    return next((one.sentence for one in waiting if one.what in wanted), None)
+    return next((one.message for one in waiting if one.what in wanted), None)
 
 
 def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:

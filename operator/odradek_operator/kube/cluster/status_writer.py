@@ -143,7 +143,7 @@ class Statuses:
         if found.outcome is None:
             await self._write_condition(body, deletion_waits(namespace, name, found.trouble))
         elif refusals := found.outcome.plan.decisions[name].refusals:
-            await self._write_condition(body, deletion_waits(namespace, name, refusals[0].sentence))
+            await self._write_condition(body, deletion_waits(namespace, name, refusals[0].message))
         elif name in found.outcome.snapshot.topics or name in found.outcome.snapshot.deleting:
             await self._write_condition(body, topic_is_deleted(namespace, name))
 
@@ -179,9 +179,9 @@ class Statuses:
                 break
             written += await self._write_condition(topic, condition)
 
-    async def waits(self, body: Object, reason: str, sentence: str) -> None:
+    async def waits(self, body: Object, reason: str, message: str) -> None:
         """Write the status of a Cluster for which nothing can be done yet."""
-        await self._write_condition(body, not_ready(reason, sentence))
+        await self._write_condition(body, not_ready(reason, message))
 
     async def paused(self, body: Object, state: KubernetesState) -> None:
         """Write the status of a paused Cluster, including the number of ready pods."""

@@ -52,8 +52,8 @@ def test_an_edit_that_would_close_a_served_listener_is_refused() -> None:
     check_listeners(ServedListeners(first=PLAIN), ServedListeners(first=PLAIN, left_out={"new": "taken"}))
 
 
-def waiting(sentence: str, *, needs_person: bool = False) -> Waiting:
-    return Waiting(what="roll", reason="Why", sentence=sentence, needs_person=needs_person)
+def waiting(message: str, *, needs_person: bool = False) -> Waiting:
+    return Waiting(what="roll", reason="Why", message=message, needs_person=needs_person)
 
 
 def test_what_waits_is_reported_once_and_what_passes_only_after_a_while() -> None:

@@ -1,4 +1,4 @@
-"""Java, jars, ports and system errors: each told in one sentence that says what to do."""
+"""Java, jars, ports and system errors: each told in one message that says what to do."""
 
 from __future__ import annotations
 

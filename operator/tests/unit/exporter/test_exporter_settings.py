@@ -14,7 +14,7 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFi
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "message"),
     [
         ({"interval": 0.0}, "interval=0.0 is not allowed: it must be from 0.1 to 3600.0"),
         ({"interval": float("nan")}, "interval=nan"),
@@ -27,8 +27,8 @@ from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFi
         ({"interval": 30.0, "stale_after": 30.0}, "stale-after=30.0 is not allowed: it must be greater than interval"),
     ],
 )
-def test_what_makes_no_sense_is_refused(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
+def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ExporterSettings(**values)
 
 
@@ -67,7 +67,7 @@ def test_the_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "sentence"),
+    ("words", "code", "message"),
     [
         ([], 2, "Missing option '--bootstrap'"),
         (["--bootstrap", "a"], 1, "it must be a list of host:port"),
@@ -76,6 +76,6 @@ def test_the_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> N
         (["--bootstrap", "a:1", "--port", "70000"], 2, "70000 is not in the range"),
     ],
 )
-def test_wrong_usage_is_one_sentence(words: list[str], code: int, sentence: str) -> None:
+def test_wrong_usage_is_one_sentence(words: list[str], code: int, message: str) -> None:
     result = CliRunner().invoke(exporter, words, env={"BOOTSTRAP_SERVERS": None, "ZOOKEEPER_CONNECT": None})
-    assert (result.exit_code, sentence in result.output) == (code, True), result.output
+    assert (result.exit_code, message in result.output) == (code, True), result.output

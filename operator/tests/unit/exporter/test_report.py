@@ -93,7 +93,7 @@ def test_what_was_encoded_is_decoded(report: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[]", "the top level .* is not an object"),
@@ -108,8 +108,8 @@ def test_what_was_encoded_is_decoded(report: Report) -> None:
         ('{"topics": {"t": {"partitions": 1, "sizeBytes": null, "groups": [{"group": "g"}]}}}', "no key lagRecords"),
     ],
 )
-def test_what_is_no_report_is_refused(text: str, sentence: str) -> None:
-    with pytest.raises(ReportError, match=sentence):
+def test_what_is_no_report_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ReportError, match=message):
         decode(text)
 
 

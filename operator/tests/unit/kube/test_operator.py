@@ -80,10 +80,10 @@ async def until(accept: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def reports(process: Process, path: str, sentence: str) -> int:
-    """Wait until the text contains `sentence` and return the status."""
+async def reports(process: Process, path: str, message: str) -> int:
+    """Wait until the text contains `message` and return the status."""
     async with asyncio.timeout(SECONDS):
-        while sentence not in (answer := await process.text(path))[1]:  # noqa: ASYNC110 - another process
+        while message not in (answer := await process.text(path))[1]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     return answer[0]
 
@@ -136,10 +136,10 @@ async def test_a_second_operator_is_on_standby_and_takes_over(server: ApiServer,
     async with running(server, tmp_path / "a", "a") as first:
         await until(lambda: holder(server) == "odradek/a")
         async with running(server, tmp_path / "b", "b") as second:
-            sentence = "standby: the scope of all namespaces is served by odradek/a"
-            assert await reports(second, "/readyz", sentence) == 200
+            message = "standby: the scope of all namespaces is served by odradek/a"
+            assert await reports(second, "/readyz", message) == 200
             status, text = await second.text("/leader")
-            assert (status, sentence in text) == (503, True)
+            assert (status, message in text) == (503, True)
             assert 'odradek_operator_leader{scope="*"} 0.0' in (await second.text("/metrics"))[1]
             assert await first.end() == 0
             await until(lambda: holder(server) == "odradek/b")

@@ -497,13 +497,13 @@ def test_the_status_names_a_node_that_runs_two_brokers_and_nothing_restarts() ->
 
         def warnings() -> list[str]:
             said = world.get(Kind.CLUSTER, "demo")["status"].get("warnings", [])
-            return [sentence for sentence in said if "node node-" in sentence]
+            return [message for message in said if "node node-" in message]
 
         assert rules() == ["DoNotSchedule"]
         assert warnings() == []
         place(world, "node-5", 0, 1)
-        sentence = "Brokers 0 and 1 run on node node-5: its loss takes both."
-        await until(lambda: warnings() == [sentence], "the status reports it")
+        message = "Brokers 0 and 1 run on node node-5: its loss takes both."
+        await until(lambda: warnings() == [message], "the status reports it")
         assert world.ready(Kind.CLUSTER, "demo")
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"spread": "Preferred"}}})
         await until(lambda: rules() == [], "spreading is not mandatory")

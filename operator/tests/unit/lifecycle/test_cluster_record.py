@@ -129,7 +129,7 @@ def test_the_ensemble_keeps_its_size(
 def test_a_refused_size_says_which_one_to_return_to() -> None:
     state = KubernetesState(record=Record(members=1, formed=True), claims=claims("zookeeper-0"))
     (waiting,) = ensemble_of(cluster(), state).waiting
-    assert waiting.sentence.startswith(
+    assert waiting.message.startswith(
         "spec.zookeeper.replicas is 3, but the ensemble of this cluster has 1 member, and that number cannot change. "
         "Set spec.zookeeper.replicas back to 1."
     )
@@ -199,7 +199,7 @@ def test_broker_ids_stay_as_they_are(state: KubernetesState) -> None:
     assert other.cluster == beginning_at(100)
     (waiting,) = other.waiting
     assert (waiting.reason, waiting.needs_person) == ("BrokerIdsCannotChange", True)
-    assert "Set spec.brokers.firstBrokerId back to 100." in waiting.sentence
+    assert "Set spec.brokers.firstBrokerId back to 100." in waiting.message
 
 
 def test_broker_ids_begin_at_0_in_a_record_without_them_and_anywhere_before_there_are_brokers() -> None:
@@ -211,7 +211,7 @@ def test_broker_ids_begin_at_0_in_a_record_without_them_and_anywhere_before_ther
 
 
 @pytest.mark.parametrize(
-    ("recorded", "found", "sentence"),
+    ("recorded", "found", "message"),
     [
         (None, None, ""),
         (None, "a", ""),
@@ -220,7 +220,7 @@ def test_broker_ids_begin_at_0_in_a_record_without_them_and_anywhere_before_ther
         ("a", None, "ZooKeeper has no cluster id, but this cluster's id is a: "),
     ],
 )
-def test_metadata_of_another_cluster_is_refused(recorded: str | None, found: str | None, sentence: str) -> None:
+def test_metadata_of_another_cluster_is_refused(recorded: str | None, found: str | None, message: str) -> None:
     waiting = other_cluster(cluster(), Record(cluster_id=recorded), found)
-    assert ("" if waiting is None else waiting.sentence).startswith(sentence)
-    assert (waiting is None) == (not sentence)
+    assert ("" if waiting is None else waiting.message).startswith(message)
+    assert (waiting is None) == (not message)

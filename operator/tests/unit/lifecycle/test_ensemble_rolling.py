@@ -40,7 +40,7 @@ def waits(verdict: Verdict) -> str:
     assert verdict.step is None
     (waiting,) = verdict.waiting
     assert waiting.what == "zookeeper-roll"
-    assert waiting.sentence.endswith(".")
+    assert waiting.message.endswith(".")
     return waiting.reason
 
 

@@ -73,8 +73,8 @@ def test_an_id_that_zookeeper_knows_is_refused(snapshot: Snapshot, who: str, fre
     waiting = ids.refused(cluster(), NOTHING, snapshot)
     assert waiting is not None
     assert (waiting.what, waiting.reason, waiting.needs_person) == ("broker-ids", "BrokerIdsInUse", True)
-    assert who in waiting.sentence
-    assert f"No broker is started: set spec.brokers.firstBrokerId to {free}." in waiting.sentence
+    assert who in waiting.message
+    assert f"No broker is started: set spec.brokers.firstBrokerId to {free}." in waiting.message
     elsewhere = dataclasses.replace(cluster(), brokers=dataclasses.replace(cluster().brokers, first_id=free))
     assert ids.refused(elsewhere, NOTHING, snapshot) is None
     assert ids.refused(cluster(connect=None), NOTHING, snapshot) is None, "in its own ensemble all ids are its own"
@@ -126,15 +126,15 @@ def test_a_cluster_does_not_grow_into_an_id_of_others(state: KubernetesState) ->
     snapshot = dataclasses.replace(REGISTERED, brokers_record=remembering("another", 2))
     waiting = ids.refused(cluster(), state, snapshot)
     assert waiting is not None
-    assert "The cluster stays at 2 brokers: set spec.brokers.replicas back." in waiting.sentence
+    assert "The cluster stays at 2 brokers: set spec.brokers.replicas back." in waiting.message
     assert decide(cluster(), state, snapshot).broker_count == 2
 
 
 def test_many_ids_make_one_short_sentence() -> None:
     waiting = ids.refused(cluster(9), NOTHING, holding(ReplicaAssignment(replicas=tuple(range(9)))))
     assert waiting is not None
-    assert waiting.sentence.count("has replicas of") == ids.MAX_NAMED
-    assert ", and 6 more. " in waiting.sentence
+    assert waiting.message.count("has replicas of") == ids.MAX_NAMED
+    assert ", and 6 more. " in waiting.message
 
 
 def test_what_is_not_known_is_not_started() -> None:
@@ -146,7 +146,7 @@ def test_what_is_not_known_is_not_started() -> None:
     waiting = ids.refused(cluster(), NOTHING, unreadable)
     assert waiting is not None
     assert (waiting.reason, waiting.needs_person) == ("BrokerIdsUnknown", True)
-    assert waiting.sentence.startswith("A znode is invalid: /brokers/topics/t: not JSON. It may have")
+    assert waiting.message.startswith("A znode is invalid: /brokers/topics/t: not JSON. It may have")
 
 
 @pytest.mark.parametrize("snapshot", [REGISTERED, None])

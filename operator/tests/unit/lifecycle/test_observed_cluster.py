@@ -239,7 +239,7 @@ def container(name: str = "kafka", **more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"),
+    ("status", "message"),
     [
         ({}, ""),
         ({"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [container()]}, ""),
@@ -292,8 +292,8 @@ def container(name: str = "kafka", **more: object) -> dict[str, object]:
         ),
     ],
 )
-def test_why_a_pod_is_not_ready(status: dict[str, object], sentence: str) -> None:
-    assert trouble({"status": status}) == sentence
+def test_why_a_pod_is_not_ready(status: dict[str, object], message: str) -> None:
+    assert trouble({"status": status}) == message
 
 
 def test_a_sentence_stays_short() -> None:

@@ -79,7 +79,7 @@ def reason(verdict: Verdict) -> str:
     assert verdict.step is None
     (waiting,) = verdict.waiting
     assert waiting.what == "release"
-    assert waiting.sentence.endswith(".")
+    assert waiting.message.endswith(".")
     return waiting.reason
 
 
@@ -174,7 +174,7 @@ def test_no_only_copy_is_given_up(isr: tuple[int, ...], live: tuple[int, ...], g
     if not given_up:
         assert reason(verdict) == "OnlyCopies"
         assert verdict.waiting[0].needs_person
-        assert "orders-0" in verdict.waiting[0].sentence
+        assert "orders-0" in verdict.waiting[0].message
 
 
 def test_an_only_copy_elsewhere_is_no_reason() -> None:

@@ -126,7 +126,7 @@ def test_a_drain_is_refused_where_a_topic_would_not_fit_and_then_nothing_moves()
     assert not wish.targets
     refused = wish.waiting[0]
     assert (refused.what, refused.reason, refused.needs_person) == ("scale-in", "ReplicasDoNotFit", True)
-    assert refused.sentence == (
+    assert refused.message == (
         "Brokers 3 and 4 cannot be drained: topic t has 4 replicas, and 3 brokers would remain. Lower its replication "
         "factor, or keep the brokers."
     )

@@ -53,8 +53,8 @@ def waits(verdict: Verdict) -> tuple[str, str]:
     assert verdict.step is None
     (waiting,) = verdict.waiting
     assert waiting.what == "roll"
-    assert waiting.sentence.endswith(".")
-    return waiting.reason, waiting.sentence
+    assert waiting.message.endswith(".")
+    return waiting.reason, waiting.message
 
 
 def test_nothing_is_outdated() -> None:
@@ -125,7 +125,7 @@ def not_registered(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("away", "sentence"),
+    ("away", "message"),
     [
         (missing, "Broker 0 has no pod yet."),
         (terminating, "Broker 0 is ending."),
@@ -133,10 +133,10 @@ def not_registered(world: World) -> None:
         (not_registered, "Broker 0 does not serve yet: It is not registered yet."),
     ],
 )
-def test_one_at_a_time(away: Callable[[World], None], sentence: str) -> None:
+def test_one_at_a_time(away: Callable[[World], None], message: str) -> None:
     world = outdated_world()
     away(world)
-    assert waits(decide(world)) == ("BrokerRestarting", sentence)
+    assert waits(decide(world)) == ("BrokerRestarting", message)
     world.pods[1].ready = False
     assert waits(decide(world))[0] == "BrokerRestarting", "nor one that is registered and not ready"
 

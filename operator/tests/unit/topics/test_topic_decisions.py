@@ -200,7 +200,7 @@ def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> No
 def test_refusals(topic: Topic, state: Snapshot, obstacle: Obstacle, words: str) -> None:
     decision = topics.decide(topic, state, brokers=3)
     (refusal,) = [refusal for refusal in decision.refusals if refusal.obstacle is obstacle]
-    assert words in refusal.sentence
+    assert words in refusal.message
     assert not any(isinstance(action, CreateTopic | AddPartitions) for action in decision.actions)
 
 

@@ -59,8 +59,8 @@ def test_what_needs_a_person_is_told_before_what_passes() -> None:
     decision = Decision(
         topic="orders",
         refusals=(
-            Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence="too few."),
-            Refusal(topic="orders", obstacle=Obstacle.TOO_MANY_REPLICAS, sentence="not yet."),
+            Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, message="too few."),
+            Refusal(topic="orders", obstacle=Obstacle.TOO_MANY_REPLICAS, message="not yet."),
         ),
     )
     ready = topic_status(TOPIC, snapshot({}), decision).ready

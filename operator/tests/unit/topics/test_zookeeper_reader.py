@@ -121,7 +121,7 @@ async def test_other_znodes_that_cannot_be_understood_count_as_missing(path: str
     await zk.create(layout.config_path("brokers", "1"), NONSENSE)
     await zk.set(path, NONSENSE)
     seen = await read_snapshot(zk, None)
-    assert [path in sentence for sentence in seen.damaged].count(True) == 1
+    assert [path in message for message in seen.damaged].count(True) == 1
     assert len(seen.damaged) == 2
     assert sorted(seen.topics) == ["a", "b"]
     assert seen.unreadable == {}

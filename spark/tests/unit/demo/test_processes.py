@@ -1,4 +1,4 @@
-"""Children: events in, a sentence out when they fail, nothing left behind."""
+"""Children: events in, a message out when they fail, nothing left behind."""
 
 from __future__ import annotations
 

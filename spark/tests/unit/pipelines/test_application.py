@@ -1,4 +1,4 @@
-"""Arguments of the jobs, and the sentence in Spark's long accounts of a failure."""
+"""Arguments of the jobs, and the message in Spark's long accounts of a failure."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_a_job_tells_its_result_or_why_there_is_none(capsys: pytest.CaptureFixtu
     def spark() -> dict[str, int]:
         raise PySparkException(ACCOUNT)
 
-    for job, sentence in ((wrong, "subscribe is wrong"), (spark, "there is no topic departures")):
+    for job, message in ((wrong, "subscribe is wrong"), (spark, "there is no topic departures")):
         assert run(job) == 1
         told = capsys.readouterr()
-        assert (told.out, told.err.splitlines()[-1]) == ("", f"error: {sentence}")
+        assert (told.out, told.err.splitlines()[-1]) == ("", f"error: {message}")
 
 
 @pytest.mark.parametrize("job", [archive, departures_windows])

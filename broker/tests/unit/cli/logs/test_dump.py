@@ -108,7 +108,7 @@ def test_records_that_can_not_be_read_do_not_end_the_dump(partition: Path) -> No
     flip(path, 61)
     result = dump(path, "--deep-iteration")
     assert result.exit_code == 1
-    assert "Records that can not be read in" in result.stderr
+    assert "Records that cannot be read in" in result.stderr
     assert "| offset: 2 " in result.stdout
 
 

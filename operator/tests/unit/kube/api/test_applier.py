@@ -170,7 +170,7 @@ def test_kinds_that_are_not_installed_cause_a_warning_and_stop_nothing() -> None
         written = await applier.apply(wanted(monitored))
         assert {which.kind for which in written} >= {Kind.STATEFUL_SET, Kind.SERVICE}
         assert Kind.POD_MONITOR not in {which.kind for which in written}
-        assert ["PodMonitor" in sentence for sentence in applier.warnings()] == [True]
+        assert ["PodMonitor" in message for message in applier.warnings()] == [True]
         api.faults.status = 0
         assert [which.kind for which in await applier.apply(wanted(monitored))] == [Kind.POD_MONITOR]
         assert applier.warnings() == ()
@@ -210,7 +210,7 @@ def test_an_object_of_another_owner_is_reported_and_all_others_are_applied() -> 
         assert [which.name for which in missing] == ["demo-kafka-bootstrap"]
         (refused,) = applier.waiting
         assert refused.needs_person
-        assert refused.sentence.startswith(
+        assert refused.message.startswith(
             "Service shop/demo-kafka-bootstrap belongs to Kafka demo (kafka.strimzi.io/v1beta2) and is not changed"
         )
         await prune(applier, ())
@@ -231,7 +231,7 @@ def test_pods_do_not_restart_while_another_owner_has_their_config_map() -> None:
         api.put(theirs)
         await applier.apply(wanted())
         (refused,) = applier.waiting
-        assert "belongs to an unknown owner" in refused.sentence
+        assert "belongs to an unknown owner" in refused.message
         assert await client.get(Kind.STATEFUL_SET, "shop", "demo-kafka") is None
         assert await client.get(Kind.STATEFUL_SET, "shop", "demo-zookeeper") is not None
         await client.delete(Reference(kind=Kind.CONFIG_MAP, namespace="shop", name="demo-kafka-config"))

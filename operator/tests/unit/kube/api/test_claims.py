@@ -113,10 +113,8 @@ def test_a_refused_expansion_needs_a_person_and_costs_one_request_per_volume(sta
         growth = await grow(shop, "2Gi")
         (waiting,) = growth.waiting
         assert waiting.needs_person
-        assert waiting.sentence.startswith(
-            "Claim data-demo-kafka-0 of StorageClass disks cannot grow from 1Gi to 2Gi: "
-        )
-        assert waiting.sentence.endswith("or set spec.brokers.storage.volumes[id=0].size back.")
+        assert waiting.message.startswith("Claim data-demo-kafka-0 of StorageClass disks cannot grow from 1Gi to 2Gi: ")
+        assert waiting.message.endswith("or set spec.brokers.storage.volumes[id=0].size back.")
         assert growth.kept == {"demo-kafka"}
         assert shop.sizes() == ["1Gi", "1Gi"]
         assert [path.rpartition("/")[2] for path in asked] == ["data-demo-kafka-0"]
@@ -130,7 +128,7 @@ def test_a_size_below_that_of_a_claim_is_refused_and_can_be_set_back() -> None:
         shop.api.put(claim(0, "1Gi"))
         shop.api.put(claim(1, "2Gi"))
         growth = await grow(shop, "1Gi")
-        assert [(one.reason, one.sentence, one.needs_person) for one in growth.waiting] == [
+        assert [(one.reason, one.message, one.needs_person) for one in growth.waiting] == [
             (
                 "ClaimCannotShrink",
                 "spec.brokers.storage.volumes[id=0].size is 1Gi, but claim data-demo-kafka-1 has 2Gi, and a claim "

@@ -15,7 +15,7 @@ from .test_status_documents import NOW, cluster_of, pod, pods, ready_of, snapsho
 REFUSED = Waiting(
     what="apply",
     reason="KubernetesRefuses",
-    sentence="Kubernetes refuses StatefulSet demo-kafka: quota.",
+    message="Kubernetes refuses StatefulSet demo-kafka: quota.",
     needs_person=True,
 )
 
@@ -108,7 +108,7 @@ def test_a_pod_that_kubernetes_refuses_has_the_reason() -> None:
             event(f"{head}exceeded quota: pods=0", "2026-01-01T00:00:02Z"),
             event(f"{head}something older", "2026-01-01T00:00:01Z"),
             event(claim_of, "2026-01-01T00:00:01Z"),
-            event("another sentence", "2026-01-01T00:00:03Z"),
+            event("another message", "2026-01-01T00:00:03Z"),
         ]
     )
     state = KubernetesState(brokers={0: pod(0)}, refusals=refusals)
@@ -158,7 +158,7 @@ def test_the_version_of_a_pod_is_the_tag_of_its_image(image: str, tag: str) -> N
 def test_a_refusal_by_kubernetes_is_reported_before_the_pods_that_it_prevents() -> None:
     decision = ClusterDecision(broker_count=3, waiting=(REFUSED,))
     nothing = view(snapshot=snapshot(), state=KubernetesState(), decision=decision)
-    assert ready_of(cluster_of(nothing))[1:] == ("KubernetesRefuses", REFUSED.sentence)
+    assert ready_of(cluster_of(nothing))[1:] == ("KubernetesRefuses", REFUSED.message)
     assert ready_of(cluster_of(dataclasses.replace(nothing, snapshot=None)))[1] == "KubernetesRefuses"
 
 

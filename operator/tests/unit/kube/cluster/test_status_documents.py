@@ -205,7 +205,7 @@ def test_brokers_beyond_the_specified_ones() -> None:
 
 
 def waiting(what: str, **more: bool) -> Waiting:
-    return Waiting(what=what, reason="Because", sentence="It waits for orders-0.", **more)
+    return Waiting(what=what, reason="Because", message="It waits for orders-0.", **more)
 
 
 PROGRESS = Progress(remaining=3, total=12, reason="broker 3 is drained")
@@ -382,7 +382,7 @@ def test_a_topic_with_adopted_changes_and_one_that_moves() -> None:
 
 
 def test_a_topic_that_does_not_exist() -> None:
-    refusal = Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, sentence="too few.")
+    refusal = Refusal(topic="orders", obstacle=Obstacle.NOT_ENOUGH_BROKERS, message="too few.")
     document = topic_of(snapshot(), Decision(topic="orders", refusals=(refusal,)))
     assert set(document) == {"observedGeneration", "conditions"}
     assert ready_of(document) == ("False", "NotEnoughBrokers", "Too few.")
