@@ -1,6 +1,6 @@
-"""Collections against brokers that answer real frames by script: how much is asked, and what a failure takes away.
+"""Collections against scripted brokers that answer real frames: the number of requests, and the effect of failures.
 
-The live test shows that real brokers answer as these do.
+The live test checks that real brokers give the same answers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ T = TypeVar("T")
 
 @dataclass
 class Brokers:
-    """Brokers 1 to `count`; partition p of every topic is led by 1 + p % count, group g by one of them."""
+    """Brokers with the ids 1 to `count`. Broker 1 + p % count leads partition p of each topic. Each group has a
+    coordinator.
+    """
 
     count: int = 2
     topics: Mapping[str, int] = field(default_factory=lambda: {"t": 4})
@@ -54,7 +56,7 @@ class Brokers:
     end: int = 100
     newest: dict[ApiKey, int] = field(default_factory=dict)
     refused: dict[ApiKey, int] = field(default_factory=dict)
-    """Error codes in the answers of an API."""
+    """The error code with which each API answers."""
     asked: list[tuple[int, ApiKey, Any]] = field(default_factory=list)
     under_way: Counter[int] = field(default_factory=Counter)
     most_under_way: int = 0
@@ -199,7 +201,7 @@ class Brokers:
 
 
 class Link:
-    """A connection to one of them, as `Channel`."""
+    """A connection to a scripted broker; implements `Channel`."""
 
     def __init__(self, brokers: Brokers, node: int) -> None:
         self._brokers, self._node = brokers, node
@@ -278,7 +280,7 @@ def test_one_collection_learns_everything() -> None:
 def test_who_was_behind_before_the_first_look_has_a_lag_in_seconds() -> None:
     brokers = Brokers(groups={"g": {TopicPartition("t", 0): 90}})
     snapshot = collecting(brokers, one)
-    # No broker has a record that is as new as any of the times asked about: the partition has stood still that long.
+    # No broker has a record as new as any of the requested times, so the lag is at least the longest of them.
     (position,) = [each for each in snapshot.groups[0].positions if each.partition == 0]
     assert position == Position("t", 0, 90, 10, pytest.approx(7 * 86_400.0, rel=1e-6))
 

@@ -1,4 +1,4 @@
-"""Settings of the exporter: bounds, filters, and the command line that gives them."""
+"""Settings of the exporter: bounds, filters, and options of the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_filters_are_about_whole_names(include: str, exclude: str, taken: list[s
 
 
 def options(*words: str) -> dict[str, object]:
-    """The options as click would hand them over."""
+    """Return the options as click passes them."""
     context = exporter.make_context("exporter", list(words))
     assert isinstance(context, click.Context)
     return {name: value for name, value in context.params.items() if name != "log_level"}

@@ -1,4 +1,4 @@
-"""What the exporter says of itself: probes and counts."""
+"""The health of the exporter: probes and counters."""
 
 from __future__ import annotations
 

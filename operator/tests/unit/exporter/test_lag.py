@@ -1,4 +1,4 @@
-"""Lag in seconds: estimates from offsets seen over time, and what is kept of these."""
+"""Lag in seconds: estimates from earlier end offsets, and how many of these are kept."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_who_reads_further_is_never_later(growth: list[tuple[int, float]], behin
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(1.0, 20.0)), min_size=2, max_size=SAMPLES - 1), st.data())
 def test_the_error_is_at_most_the_time_between_two_looks(growth: list[tuple[int, float]], data: st.DataObject) -> None:
-    """Against the truth: each record's own time, known to the test alone."""
+    """The test knows the time of each record and compares the estimate with it."""
     seen, offset, time = history((0, 0.0)), 0, 0.0
     written: list[float] = []
     for records, seconds in growth:

@@ -1,4 +1,4 @@
-"""What stays of what brokers told: until it is old, and no longer than the thing it is about."""
+"""Readings from brokers: they expire, and are dropped when their topic or group no longer exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def view(*topics: str) -> ClusterView:
 
 
 def filled(settings: ExporterSettings = SETTINGS) -> Readings:
-    """Everything was told at 100."""
+    """Return readings that were all taken at time 100."""
     readings = Readings(settings)
     readings.set_cluster(view("t"), 100.0)
     readings.set_ends({A: 50, B: 70}, 100.0)

@@ -1,4 +1,4 @@
-"""The report: what is summed, what is cut off, and the JSON both ways."""
+"""The report: sums, limits, and conversion to and from JSON."""
 
 from __future__ import annotations
 

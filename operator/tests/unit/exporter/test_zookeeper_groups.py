@@ -1,4 +1,4 @@
-"""Offsets of old consumers: what is read of them, and what is passed over. The real ensemble is in the live test."""
+"""Offsets of old consumers in ZooKeeper: which are read and which are ignored. The live test uses a real ensemble."""
 
 from __future__ import annotations
 

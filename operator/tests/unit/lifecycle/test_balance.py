@@ -1,4 +1,4 @@
-"""Even shares: never more moves than needed, racks kept, a fixed point, and when they are wanted at all."""
+"""Rebalancing: no more moves than needed, racks are respected, the result is stable, and when it runs at all."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def test_a_partition_with_a_broker_that_is_not_there_stays() -> None:
 
 
 def test_leaders_are_handed_on_along_a_chain() -> None:
-    # 0 leads three and shares none with 2: 0 hands one to 1, and 1 one to 2. Nobody's records move.
+    # Broker 0 leads three partitions and shares none with broker 2. So 0 hands a leadership to 1, and 1 hands one to 2.
+    # No records move.
     found = partitions([(0, 1), (0, 1), (0, 1), (1, 2), (2, 1), (2, 0), (1, 2), (1, 0)])
     found = [*found[:4], partition(4, (1, 2)), partition(5, (0, 2))]
     assert (held(found, 3), led(found, 3)) == ([4, 5, 3], [4, 2, 0])
@@ -158,7 +159,7 @@ def test_leaders_end_as_even_as_handing_on_can_make_them(cluster: tuple[list[Par
     found, brokers = cluster
     done = to_the_end(found, brokers, {}, limit)
     counts = led(done, brokers)
-    # Nobody reaches, over partitions that it leads, a broker with two fewer.
+    # Along the partitions that it leads, no broker reaches a broker that leads two partitions fewer.
     for start in range(brokers):
         reached, edge = {start}, [start]
         while edge:

@@ -1,4 +1,4 @@
-"""What comes before what."""
+"""The order of the steps of a cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_brokers(world: World, **changes: object) -> World:
 
 
 def everything_to_do() -> World:
-    """Templates and defaults are new, a broker has lost its disk, another has to leave."""
+    """Return a world with new templates and defaults, a broker that has lost its disk, and a broker to drain."""
     world = make_world({"t": [(0, 1, 2), (1, 2, 3), (2, 3, 0)]}, brokers=4)
     with_brokers(world, replicas=3)
     world.lose_node(0)

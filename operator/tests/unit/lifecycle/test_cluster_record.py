@@ -1,4 +1,4 @@
-"""What is remembered of a cluster's sizes, when it counts, and what it refuses."""
+"""The record of a cluster's sizes: its content, when it applies, and which changes of the size it refuses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_somebody_has_spoilt_is_unknown(data: dict[str, object]) -> None:
     ("uid", "state", "counts"),
     [
         ("u1", KubernetesState(), True),
-        # Another Cluster of the name: as long as anything is left of the earlier one.
+        # Another Cluster of the same name: the record applies while objects of the earlier cluster still exist.
         ("u2", KubernetesState(), False),
         ("u2", KubernetesState(claims=claims("kafka-0")), True),
         ("u2", KubernetesState(claims=claims("kafka-0", terminating=True)), False),
@@ -94,12 +94,12 @@ def test_a_record_counts_as_long_as_anything_is_left(uid: str, state: Kubernetes
 @pytest.mark.parametrize(
     ("record", "state", "size", "reasons"),
     [
-        # A new cluster, and one that is as it was.
+        # A new cluster, and clusters whose size has not changed.
         (Record(), KubernetesState(), 3, []),
         (Record(members=3, formed=True), KubernetesState(claims=claims(*MEMBERS)), 3, []),
         (Record(), KubernetesState(claims=claims(*MEMBERS)), 3, []),
         (Record(), KubernetesState(sets=sets(3), claims=claims(*MEMBERS)), 3, []),
-        # Another number: as recorded, as the set has it; by claims alone it is not known.
+        # Another size than before: the record has it, or else the set. Claims alone do not show it.
         (
             Record(members=1, formed=True),
             KubernetesState(claims=claims("zookeeper-0")),
@@ -110,9 +110,9 @@ def test_a_record_counts_as_long_as_anything_is_left(uid: str, state: Kubernetes
         (Record(), KubernetesState(sets=sets(5)), 5, ["EnsembleSizeCannotChange"]),
         (Record(), KubernetesState(claims=claims("zookeeper-0")), None, ["EnsembleSizeUnknown"]),
         (Record(), KubernetesState(claims=claims(*MEMBERS, "zookeeper-4")), None, ["EnsembleSizeUnknown"]),
-        # Somebody has scaled it to nothing: nobody knows.
+        # Somebody has scaled the set to 0, so the former size is unknown.
         (Record(), KubernetesState(sets=sets(0)), 3, []),
-        # Its claims are gone, and brokers have theirs.
+        # The claims of the ensemble are gone, but the claims of the brokers still exist.
         (Record(members=3, formed=True), KubernetesState(claims=claims("kafka-0")), 3, ["EnsembleLost"]),
         (Record(members=3, formed=False), KubernetesState(), 3, []),
     ],
@@ -146,7 +146,8 @@ def test_another_ones_ensemble_has_any_size() -> None:
         (Record(), KubernetesState(), False),
         (Record(formed=False), KubernetesState(claims=claims(*MEMBERS)), False),
         (Record(formed=True), KubernetesState(), True),
-        # Without a record: claims without a set are of an earlier life; with a set it shows as soon as it answers.
+        # Without a record: claims without a set belong to an earlier cluster. With a set, the ensemble counts as formed
+        # once it answers.
         (Record(), KubernetesState(claims=claims(*MEMBERS)), True),
         (Record(), KubernetesState(claims=claims(*MEMBERS), sets=sets(3)), False),
     ],

@@ -1,4 +1,4 @@
-"""Brokers' dynamic defaults: what is the resource's, what others set, and a throttle that is in force."""
+"""Dynamic defaults of the brokers: those of the resource, those that others set, and an active throttle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def seen(**present: str) -> Snapshot:
 
 
 def snapshot(values: dict[str, str] | None, ownership: BrokersOwnership | None, **others: BrokersOwnership) -> Snapshot:
-    """What is set, and what the record says about the cluster and about others; without either there is no record."""
+    """Return a snapshot with these defaults. The record has the entries of this and other clusters; without any, there
+    is no record.
+    """
     clusters = others | ({} if ownership is None else {"uid": ownership})
     record = ObservedBrokersRecord(record=ManagedBrokers(clusters=clusters), version=2)
     return Snapshot(
@@ -33,7 +35,7 @@ def snapshot(values: dict[str, str] | None, ownership: BrokersOwnership | None, 
 
 
 def after(before: Snapshot, step: SetBrokerDefaults | RecordBrokers) -> Snapshot:
-    """What is there when the step has been carried out."""
+    """Return the snapshot after the step is carried out."""
     config = step.config if isinstance(step, SetBrokerDefaults) else None
     values = before.broker_configs["<default>"].values if config is None else config
     return Snapshot(
@@ -61,10 +63,10 @@ def names(*keys: str) -> frozenset[str]:
         ),
         ({"log_retention_ms": "nonsense"}, {"log.retention.ms": "7"}, {"log.retention.ms": "7"}, "from nonsense to"),
         ({"a_plugin": "1"}, {}, {}, "a.plugin is removed (was a hidden value)"),
-        # People's own throttle stays, the resource's own is written.
+        # A throttle that a user set stays. A throttle in the resource is written.
         ({RATE: "5"}, {}, None, ""),
         ({RATE: "5"}, {RATE: "6"}, {RATE: "6"}, f"{RATE} changes from 5 to 6"),
-        # While ours is in force, nobody changes it.
+        # While the throttle of a reassignment is active, the operator neither removes nor overwrites it.
         ({RATE: "5", MARK: "resize"}, {}, None, ""),
         ({RATE: "5", MARK: "resize"}, {RATE: "6"}, None, ""),
         ({MARK: "resize"}, {RATE: "6"}, None, ""),
@@ -136,7 +138,7 @@ def test_what_the_record_says_about_other_clusters_stays() -> None:
     assert isinstance(step, SetBrokerDefaults)
     assert step.config == {"log.segment.bytes": "9", "log.retention.ms": "7"}
     assert step.record.clusters == {"other": OTHER, "uid": BrokersOwnership(owned=names("log.retention.ms"))}
-    # In an ensemble of the cluster's own, it is an entry of a former Cluster.
+    # In the cluster's own ensemble, the entry belongs to a former Cluster of the same name.
     alone = defaults.decide(OWN, before, {})
     assert isinstance(alone, RecordBrokers)
     assert alone.record.clusters == {"uid": BrokersOwnership(preserved=names("log.segment.bytes"))}

@@ -53,7 +53,7 @@ def seen(values: Mapping[str, str] | None) -> Snapshot:
         (of(PLAIN), of(PLAIN, MOVED), marked(PLAIN, OUT), True),
         (of(PLAIN), of(PLAIN), marked(PLAIN, OUT), False),
         (of(PLAIN), of(OUT, PLAIN), None, True),
-        # A process that was started with the port that the settings in ZooKeeper still contradict.
+        # The settings in ZooKeeper still override the port with which the process was started.
         (of(PLAIN, MOVED), of(PLAIN, MOVED), marked(PLAIN, OUT), True),
         # Listeners that another tool set.
         (of(PLAIN), of(PLAIN), of(PLAIN, OUT), False),
@@ -115,7 +115,7 @@ def test_one_step_is_enough(started: Mapping[str, str], wanted: Mapping[str, str
     values = None if set_before is None else {**set_before, MARK: "true"}  # type: ignore[dict-item]
     one = broker(started, wanted)
     if needs_restart(one, seen(values)):
-        # The restart removes the marked settings and brings the wanted listeners in the file.
+        # The restart removes the marked settings, and the properties file then has the wanted listeners.
         one, values = broker(wanted, wanted), None
     for step in decide([one], seen(values)):
         values = dict(step.config)

@@ -1,4 +1,4 @@
-"""Which broker ids are the cluster's, and which are refused."""
+"""Which broker ids belong to the cluster, and which are refused."""
 
 from __future__ import annotations
 

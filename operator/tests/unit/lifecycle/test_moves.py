@@ -1,4 +1,4 @@
-"""Portions, throttles, and their end."""
+"""Moves of replicas in portions, with a throttle that is removed at the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def decide(world: World, snapshot: Snapshot | None = None, **factors: int) -> Mo
 
 
 def drained(portion: int = 2) -> World:
-    """Broker 2 has to leave, with a replica of each of three partitions."""
+    """Return a world in which broker 2 must be drained. It has a replica of each of three partitions."""
     return resized(make_world({"t": [(0, 2), (2, 1), (0, 2)], "u": [(0, 1)]}, portion=portion), 2)
 
 

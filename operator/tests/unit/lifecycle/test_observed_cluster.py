@@ -1,4 +1,4 @@
-"""What is read of the API server's objects, and that nothing missing or strange in them stops it."""
+"""Reading objects of the API server. Missing or unexpected fields stop nothing."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_claim_and_the_nodes_it_is_tied_to(claim: dict[str, object], volume: o
             },
             {"b"},
         ),
-        # What cannot be read, and what says nothing, fits no node.
+        # An unknown operator or an empty list of expressions matches no node.
         ({"matchExpressions": [{"key": "zone", "operator": "Near"}]}, set()),
         ({"matchExpressions": []}, set()),
     ],

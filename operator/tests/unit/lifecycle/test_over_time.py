@@ -1,5 +1,7 @@
-"""The operator over time in a small model of a cluster, in any order of what may happen: what never happens, and that
-everything ends as it shall be once the environment is fair."""
+"""Property tests of the operator in a model of a cluster, with events in any order.
+
+Forbidden states never occur. Once no more faults happen, the cluster reaches the desired state.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def spread(brokers: int, partitions: int, factor: int) -> list[tuple[int, ...]]:
 
 
 def happen(world: World, event: str, number: int) -> None:
-    """One thing that the environment does."""
+    """Apply one event of the environment."""
     match event:
         case "sets":
             world.sets_act()
@@ -55,7 +57,7 @@ def happen(world: World, event: str, number: int) -> None:
 
 
 class OverTime(RuleBasedStateMachine):
-    """Rules are what may happen; the assertions of `World` are what may not."""
+    """The rules are the possible events. The assertions of `World` detect forbidden states."""
 
     world: World
 
@@ -76,7 +78,7 @@ class OverTime(RuleBasedStateMachine):
 
     @rule(events=st.lists(EVENTS, max_size=8), dies_after=st.sampled_from([None, None, None, 0, 1]))
     def time_goes_on(self, events: list[tuple[str, int]], dies_after: int | None) -> None:
-        """Whatever the environment does, in any order, and a round of the operator, which may die in it."""
+        """Apply events of the environment in any order, then run a round of the operator, which may be killed in it."""
         for event, number in events:
             happen(self.world, event, number)
         self.world.round(dies_after=dies_after)
@@ -87,7 +89,7 @@ class OverTime(RuleBasedStateMachine):
             self.world.settle(replicas_too=replicas_too)
             self.world.round()
 
-    # What people wish
+    # Changes by users
 
     @rule(template=HASHES)
     def template_changes(self, template: str) -> None:
@@ -144,7 +146,7 @@ class OverTime(RuleBasedStateMachine):
         self.world.regain_nodes()
 
     def teardown(self) -> None:
-        """Fair from here on: it ends as it shall be, and then nothing is left to do."""
+        """Stop all faults. The cluster reaches the desired state, and the operator has nothing left to do."""
         if not hasattr(self, "world"):
             return
         world = self.world

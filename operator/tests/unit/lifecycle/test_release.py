@@ -1,4 +1,4 @@
-"""When the disk of a broker is given up, and what keeps it."""
+"""When the operator gives up the disk of a broker or member, and what prevents it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOST_AT = NOW - 300.0
 
 
 def seen(*isr: int, live: tuple[int, ...] = (0, 2)) -> Snapshot:
-    """Broker 1 is away; one partition is on all three."""
+    """Return a snapshot without broker 1. One partition has replicas on all three brokers."""
     world: World = make_world({"orders": [(0, 1, 2)]})
     for broker in set(world.registered) - set(live):
         world.registered.discard(broker)
@@ -113,12 +113,12 @@ def test_a_lost_disk_is_given_up(pod: Pod | None, nodes: tuple[str, ...], force:
     [
         (dataclasses.replace(POD, node="good"), ("good",)),
         (dataclasses.replace(POD, node="good"), ("bad",)),
-        # It fits nowhere, for want of memory say: its disk is whole.
+        # The pod cannot be scheduled for another reason, such as too little memory. Its disk is intact.
         (PENDING, ("good",)),
         (PENDING, ("bad", "good")),
         (PENDING, ()),
         (None, ("good",)),
-        # Gone, and nobody knows since when: Kubernetes will remove the pod, and then it is Pending.
+        # The node is deleted, but it is unknown when. Kubernetes will delete the pod, and the next one will be Pending.
         (dataclasses.replace(POD, node="gone"), ("gone",)),
         (None, ("gone",)),
     ],
@@ -282,7 +282,8 @@ def test_the_lost_disk_of_a_member_is_given_up_while_all_others_serve(pod: Pod |
         (Quorum(modes={0: "follower"}), "MemberSilent"),
         (Quorum(modes={0: "follower", 2: "follower"}), "NoLeader"),
         (Quorum(modes={0: LEADER, 2: LEADER}), "NoLeader"),
-        # The leader still hears of a third one, which only Kubernetes and the operator cannot reach.
+        # The leader still has a third member as a follower, although Kubernetes and the operator cannot reach that
+        # member.
         (Quorum(modes={0: "follower", 2: LEADER}, followers=2), "FollowersDiffer"),
         (Quorum(modes={0: "follower", 2: LEADER}, followers=0), "FollowersDiffer"),
         (Quorum(modes={0: "follower", 1: "follower", 2: LEADER}, followers=2), "StillAlive"),

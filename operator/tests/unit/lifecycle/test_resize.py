@@ -1,4 +1,4 @@
-"""Fewer brokers and other factors: who goes where, what is refused, and how the set shrinks."""
+"""Fewer brokers and other replication factors: where replicas move, what is refused, and how the set shrinks."""
 
 from __future__ import annotations
 
@@ -73,23 +73,23 @@ def resize(brokers: int, seen: Snapshot, *, present: int = 5, factors: dict[str,
         # Nothing to do.
         (snapshot((0, 1), (1, 2)), 3, {}, {}),
         (snapshot((0, 1)), 5, {"t": 2}, {}),
-        # In the place of the one that leaves, to the one with the fewest replicas.
+        # A replica moves from the broker that is drained to the broker with the fewest replicas.
         (snapshot((4, 0), (0, 1)), 3, {}, {T[0]: (2, 0)}),
         (snapshot((0, 4), (0, 3)), 3, {}, {T[0]: (0, 1), T[1]: (0, 2)}),
         (snapshot((3, 4)), 3, {}, {T[0]: (0, 1)}),
-        # To a rack that the partition is not in, however full.
+        # A rack without a replica of the partition comes first, even if its brokers have more replicas.
         (snapshot((0, 4), (2, 0), (2, 0), racks={0: "a", 1: "a", 2: "b", 3: "a", 4: "b"}), 3, {}, {T[0]: (0, 2)}),
-        # More replicas, fewer replicas, both at once.
+        # More replicas, fewer replicas, and a drain together with either.
         (snapshot((0,), live=range(3)), 3, {"t": 3}, {T[0]: (0, 1, 2)}),
         (snapshot((2, 1, 0), live=range(3)), 3, {"t": 1}, {T[0]: (2,)}),
         (snapshot((4, 0, 1)), 3, {"t": 2}, {T[0]: (0, 1)}),
         (snapshot((4, 0)), 3, {"t": 3}, {T[0]: (1, 0, 2)}),
-        # Who goes: the one that is not there, the one that is not in sync, the one whose rack has another.
+        # Which replica is removed: on a broker that is down, not in sync, or in a rack that has another replica.
         (snapshot((0, 1, 2), live=(0, 2)), 3, {"t": 2}, {T[0]: (0, 2)}),
         (snapshot((0, 1, 2), live=range(3), isr=(0, 2)), 3, {"t": 2}, {T[0]: (0, 2)}),
         (snapshot((0, 1, 2), live=range(3), racks={0: "a", 1: "b", 2: "a"}), 3, {"t": 2}, {T[0]: (0, 1)}),
         (snapshot((0, 1, 2), (1, 0), (1, 0), live=range(3)), 3, {"t": 2}, {T[0]: (0, 2)}),
-        # A topic that is being deleted stays where it is.
+        # Replicas of a topic that is being deleted do not move.
         (snapshot((4, 0), deleting=True), 3, {"t": 3}, {}),
     ],
 )
@@ -175,7 +175,7 @@ def test_the_set_shrinks_from_the_top_by_those_that_hold_nothing(
 def known(
     record: int | None, *, replicas: int | None = None, claims: tuple[int, ...] = (), pods: tuple[int, ...] = ()
 ) -> KubernetesState:
-    """What is known of a cluster's size, with or without its set."""
+    """Return a Kubernetes state with this record of the size, with or without a StatefulSet."""
     found = {number: f"data-demo-kafka-{number}" for number in claims}
     return dataclasses.replace(
         KubernetesState() if replicas is None else state(replicas),
@@ -208,23 +208,24 @@ FIVE = (0, 1, 2, 3, 4)
 @pytest.mark.parametrize(
     ("seen", "assigned", "expected"),
     [
-        # The record says it, with or without a set: deleted, scaled down by hand, or not grown yet.
+        # The record has the size, with or without a set: the set was deleted, scaled down by hand, or has not grown
+        # yet.
         (known(5, claims=FIVE), None, 5),
         (known(5, replicas=3, claims=FIVE), None, 5),
         (known(3, replicas=5, claims=FIVE), None, 5),
         (known(5, claims=FIVE), (0, 1), 5),
-        # Claims of brokers that were drained stay and say nothing.
+        # The claims of drained brokers are kept and do not count.
         (known(3, claims=FIVE), None, 3),
         (known(3, claims=FIVE), (0, 1), 3),
         (known(3, replicas=3, claims=FIVE), (0, 2), 3),
-        # Replicas in ZooKeeper and a claim: it was taken away before it was drained.
+        # A broker with a claim and with replicas in ZooKeeper was removed before it was drained.
         (known(None, claims=FIVE), (0, 4), 5),
         (known(3, replicas=3, claims=FIVE), (0, 4), 5),
         (known(3, replicas=3, claims=(0, 1, 2)), (0, 4), 3),
-        # Recorded brokers whose claims are gone, of an earlier life.
+        # The record has brokers without claims. They belong to an earlier cluster.
         (known(5, claims=(0, 1, 2)), None, 3),
         (known(5, claims=(0, 1, 2, 3)), None, 4),
-        # Without a record and a set: pods that were left behind, else the resource.
+        # Without a record and a set, leftover pods determine the size, else the resource.
         (known(None, pods=(0, 1, 2, 3)), None, 4),
         (known(None, claims=FIVE), None, 3),
         (known(None), None, 3),

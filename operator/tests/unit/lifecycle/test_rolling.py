@@ -18,7 +18,7 @@ THREE = {"orders": [(0, 1, 2), (1, 2, 0), (2, 0, 1)]}
 
 
 def outdated_world(topics: dict[str, list[tuple[int, ...]]] | None = None, minimum: int = 2, brokers: int = 3) -> World:
-    """All is well, and brokers' pods have an old template. The controller is the last broker."""
+    """Return a healthy world whose broker pods have an old template. The controller is the last broker."""
     world = make_world(THREE if topics is None else topics, minimum={"orders": minimum}, brokers=brokers)
     for pod in world.pods.values():
         pod.hash = "old"
@@ -169,14 +169,14 @@ def test_a_pod_on_a_lost_node_does_not_restart_and_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("replicas", "isr", "minimum", "expected"),
     [
-        # Restarting broker 0 of brokers 0 to 3: is it allowed, and at what cost?
+        # Whether broker 0 of brokers 0 to 3 may restart, and whether the partition falls below its minimum.
         ((0, 1, 2), (0, 1, 2), 2, "goes"),
         ((0, 1, 2), (0, 1), 2, "waits"),
         ((0, 1, 2), (0, 1), 1, "goes"),
         ((0, 1, 2), (0,), 1, "waits"),
         ((0, 1, 2), (1, 2), 2, "goes"),
         ((0, 1, 2), (1,), 2, "goes"),
-        # Never could keep the minimum: all the others are needed, then it goes and says so.
+        # The minimum cannot be kept without broker 0. The restart needs all other replicas in sync, and is reported.
         ((0, 1, 2), (0, 1, 2), 3, "costs"),
         ((0, 1, 2), (0, 1), 3, "waits"),
         ((0, 1), (0, 1), 2, "costs"),
@@ -186,7 +186,8 @@ def test_a_pod_on_a_lost_node_does_not_restart_and_is_waited_for() -> None:
     ],
 )
 def test_in_sync_replicas(replicas: tuple[int, ...], isr: tuple[int, ...], minimum: int, expected: str) -> None:
-    # Other partitions keep brokers from passing for ones that are refilling.
+    # The other partitions give each broker replicas in sync. Otherwise it would count as a broker that refills its
+    # disk.
     world = outdated_world({"orders": [replicas], "rest": [(0,), (1,), (2,)] * 3}, minimum=minimum, brokers=4)
     world.pods[1].hash = world.pods[2].hash = world.pods[3].hash = "a"
     world.topics["orders"][0].isr = isr

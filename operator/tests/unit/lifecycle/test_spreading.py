@@ -1,4 +1,4 @@
-"""When pods must spread over nodes, and what is said of nodes that run several."""
+"""When pods must run on different nodes, and what is reported about nodes that run several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def pod(ordinal: int, node: str | None, *, spread: bool = False) -> Pod:
 
 
 def claim(ordinal: int, reach: str | None) -> Claim:
-    """The second of two volumes; nodes that it can be used on are letters, None: all."""
+    """Return the claim of the second volume. `reach` has one letter for each node that can use it; None means all
+    nodes.
+    """
     return Claim(
         name=f"data-1-demo-kafka-{ordinal}",
         uid="c",
@@ -78,20 +80,20 @@ def state(
 @pytest.mark.parametrize(
     ("places", "reaches", "bad", "required"),
     [
-        # Nothing there yet, and volumes that every node can use, wherever the pods are.
+        # No pods yet, and volumes that every node can use, wherever the pods run.
         ([], [], "", True),
         (["a", "a", "b"], [None, None, None], "", True),
-        # Disks of nodes: one pod each, also while a pod or a node is away.
+        # Each volume is tied to its own node, also while a pod or a node is down.
         (["a", "b", "c"], ["a", "b", "c"], "", True),
         (["a", None, "c"], ["a", "b", "c"], "", True),
         (["a", "?", "c"], ["a", "b", "c"], "b", True),
-        # Two disks on one node: the second pod could not come back while another node is empty.
+        # Two volumes are tied to one node. If the pods had to spread, the second one could not run again.
         (["a", "a", "c"], ["a", "a", "c"], "", False),
         (["a", None, "c"], ["a", "a", "c"], "", False),
         ([None, None, None], ["a", "a", "c"], "", False),
-        # A disk on a node that a pod without such a disk has taken.
+        # A volume is tied to a node on which a pod without such a volume already runs.
         (["a", "a", "c"], [None, "a", None], "", False),
-        # Zones: as many nodes as pods there, or fewer, also for a while.
+        # Volumes are tied to zones. Spreading is required while the zones have enough ready nodes for the pods.
         (["a", "b", "c"], ["ab", "ab", "c"], "", True),
         (["a", "b", "a"], ["ab", "ab", "ab"], "", False),
         (["a", "b", "c"], ["ab", "ab", "c"], "b", False),
@@ -124,7 +126,7 @@ def test_the_ensemble_spreads_by_its_own_field() -> None:
     ("seen", "replaced"),
     [
         (state(["a", "?", "c"], ["a", "a", "c"], set_spread=False, pods_spread=True), "demo-kafka-1"),
-        # It waits for something else, or the set still demands it, or it runs.
+        # The pod is pending for another reason, or the set still has the rule, or the pod runs.
         (state(["a", "?", "c"], ["a", "a", "c"], set_spread=False), None),
         (state(["a", "?", "c"], ["a", "a", "c"], pods_spread=True), None),
         (state(["a", "b", "c"], ["a", "a", "c"], set_spread=False, pods_spread=True), None),

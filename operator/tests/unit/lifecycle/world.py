@@ -1,9 +1,9 @@
-"""A small cluster to try decisions on: pods, disks, nodes, in-sync sets and reassignments, without bytes or time.
+"""A model of a small cluster for tests of decisions: pods, disks, nodes, in-sync replicas and reassignments.
 
-`World` is Kubernetes, ZooKeeper and the brokers at once. Methods without a leading underscore are what may happen, each
-in one step, so that a test can put them in any order; `observe` and `snapshot` are what the operator sees; `round` lets
-it decide and carries out what it says, all of it or only the beginning, as if it died there. The assertions in the
-carrying out are what may never happen.
+`World` models Kubernetes, ZooKeeper and the brokers. Public methods are single events, so that a test can combine them
+in any order. `observe` and `snapshot` return what the operator sees. `round` decides and carries out the decision,
+completely or, to simulate a crash, only its first writes. Assertions in the methods that carry out steps detect
+forbidden states.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PodModel:
     uid: str
     hash: str
     node: str | None = None
-    """None: Pending."""
+    """None while the pod is Pending."""
     ready: bool = False
     terminating: bool = False
     pending_since: float | None = None
@@ -66,37 +66,37 @@ class World:
     cluster: Cluster
     racks: Mapping[int, str] = field(default_factory=dict)
     hash: str = "a"
-    """Of the templates that are wanted, of both sets."""
+    """The restart hash of the current templates of both sets."""
     now: float = 1_000.0
     pods: dict[int, PodModel] = field(default_factory=dict)
     members: dict[int, PodModel] = field(default_factory=dict)
     sets: dict[str, Set] = field(default_factory=dict)
     claims: dict[int, str] = field(default_factory=dict)
-    """Broker -> the node to which its disk is tied."""
+    """The node to which the disk of each broker is tied."""
     member_claims: dict[int, str] = field(default_factory=dict)
-    """The same of members of the ensemble."""
+    """The node to which the disk of each member of the ensemble is tied."""
     bad_nodes: dict[str, float] = field(default_factory=dict)
     """Nodes that do not answer, and since when."""
     registered: set[int] = field(default_factory=set)
     controller: int | None = None
     leader: int = 0
-    """Of the ensemble."""
+    """The ordinal of the leader of the ensemble."""
     topics: dict[str, dict[int, PartitionModel]] = field(default_factory=dict)
     asked: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     defaults: dict[str, str] = field(default_factory=dict)
     record: ManagedBrokers | None = field(default_factory=lambda: ManagedBrokers(clusters={"": BrokersOwnership()}))
-    """Of keys and ids in ZooKeeper."""
+    """The record in ZooKeeper of the keys and broker ids that each cluster owns."""
     overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     minimum: dict[str, int] = field(default_factory=dict)
     factors: dict[str, int] = field(default_factory=dict)
     dynamic: dict[str, str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
-    """Hashes of templates with which no pod becomes ready."""
+    """Restart hashes of templates with which no pod becomes ready."""
     away: set[tuple[Component, int]] = field(default_factory=set)
-    """Pods that served when the operator deleted them, and do not serve again yet."""
+    """Pods that were serving when the operator deleted them, and whose replacements do not serve yet."""
     made: int = 0
 
-    # What the operator sees
+    # Observation
 
     def observe(self) -> KubernetesState:
         kafka = {broker: self._pod(KAFKA, broker, pod) for broker, pod in sorted(self.pods.items())}
@@ -197,7 +197,7 @@ class World:
             },
         )
 
-    # The operator
+    # Operator
 
     def decide(self) -> ClusterDecision:
         return plan.decide(
@@ -212,7 +212,9 @@ class World:
         )
 
     def round(self, *, dies_after: int | None = None) -> ClusterDecision:
-        """One round. `dies_after` so many writes, the objects of Kubernetes being the first, the operator is gone."""
+        """Run one round. With `dies_after`, the operator is killed after this many writes, of which the StatefulSets
+        are the first.
+        """
         decision = self.decide()
         writes = [*(() if dies_after == 0 else (decision.broker_count,)), *decision.steps]
         for write in writes[:dies_after]:
@@ -228,7 +230,7 @@ class World:
             assert not any(broker in one.replicas for one in self.all_partitions()), (
                 f"broker {broker} goes with replicas on it"
             )
-            # Whoever waits for it would wait for ever; and it holds nothing.
+            # A removed broker has no replicas and never returns, so nothing may wait for it.
             self.away.discard((Component.KAFKA, broker))
         for name, replicas in ((KAFKA, count), (ZOOKEEPER, self.cluster.zookeeper.replicas)):
             wanted = Set(name=name, replicas=replicas, restart_hash=self.hash, generation_observed=True)
@@ -280,7 +282,7 @@ class World:
         else:
             pods[ordinal].terminating = True
 
-    # What may never happen
+    # Forbidden states
 
     def _check_broker_restart(self, broker: int) -> None:
         pod = self.pods[broker]
@@ -289,7 +291,7 @@ class World:
         if not pod.ready and broker not in self.registered:
             return
         assert not self.away, f"{self.away} are away already"
-        # A member whose node is lost is not away for our sake, and nobody knows when it will be back.
+        # A member on a lost node was not stopped by the operator and may never return, so restarts do not wait for it.
         here = [
             member for number, member in self.members.items() if self.member_claims.get(number) not in self.bad_nodes
         ]
@@ -353,10 +355,10 @@ class World:
     def all_partitions(self) -> list[PartitionModel]:
         return [one for partitions in self.topics.values() for one in partitions.values()]
 
-    # What may happen
+    # Events
 
     def sets_act(self) -> None:
-        """The controllers of Kubernetes: templates are seen, pods are made and surplus ones removed."""
+        """Run the StatefulSet controllers: they observe the templates, create missing pods and delete surplus ones."""
         for name, pods in ((KAFKA, self.pods), (ZOOKEEPER, self.members)):
             found = self.sets[name]
             self.sets[name] = dataclasses.replace(found, generation_observed=True)
@@ -368,7 +370,7 @@ class World:
                 pods[ordinal].terminating = True
 
     def schedule(self) -> None:
-        """Pending pods find their node, where it is well."""
+        """Assign pending pods to the nodes of their disks, if these are healthy."""
         kinds = ((self.pods, self.claims, "node"), (self.members, self.member_claims, "zoo"))
         for pods, claims, prefix in kinds:
             for ordinal, pod in pods.items():
@@ -384,7 +386,7 @@ class World:
                     pod.node, pod.pending_since = claims[ordinal], None
 
     def end(self, component: Component) -> None:
-        """Pods that are being deleted are gone, where somebody on their node can say so."""
+        """Remove the pods that are being deleted, if their node can confirm that they have stopped."""
         pods = self.pods if component is Component.KAFKA else self.members
         for ordinal in [number for number, pod in pods.items() if pod.terminating]:
             if pods[ordinal].node not in self.bad_nodes:
@@ -393,13 +395,13 @@ class World:
                     self.registered.discard(ordinal)
 
     def register(self, broker: int) -> None:
-        """A broker that runs registers."""
+        """Register a broker whose pod runs."""
         pod = self.pods.get(broker)
         if pod is not None and self._runs(pod):
             self.registered.add(broker)
 
     def become_ready(self, component: Component, ordinal: int) -> None:
-        """Readiness is seen."""
+        """Mark a pod as ready if it runs and, for a broker, is registered."""
         pod = (self.pods if component is Component.KAFKA else self.members).get(ordinal)
         known = component is Component.ZOOKEEPER or ordinal in self.registered
         if pod is not None and self._runs(pod) and known:
@@ -417,7 +419,7 @@ class World:
         return pod is not None and pod.ready and not pod.terminating
 
     def elect(self) -> None:
-        """A controller, leaders and in-sync sets after brokers came or went; a leader of the ensemble."""
+        """Elect a leader of the ensemble, a controller and partition leaders, and remove dead brokers from the ISR."""
         if not self._leads():
             ready = [number for number, pod in self.members.items() if pod.ready and not pod.terminating]
             self.leader = max(ready, default=self.leader)
@@ -436,7 +438,7 @@ class World:
                 one.leader = -1
 
     def catch_up(self, pick: int) -> None:
-        """One replica that lags comes into its in-sync set."""
+        """Add one replica that has caught up to its ISR."""
         behind = [
             (one, broker)
             for one in self.all_partitions()
@@ -448,7 +450,7 @@ class World:
             one.isr = (*one.isr, broker)
 
     def reassign(self) -> None:
-        """The cluster's controller begins what was asked for, and completes what is in sync."""
+        """Start the requested reassignments as the controller does, and complete those whose replicas are in sync."""
         if self.controller not in self.registered:
             return
         for name, target in list(self.asked.items()):
@@ -466,21 +468,23 @@ class World:
                 del self.asked[name]
 
     def crash(self, broker: int) -> None:
-        """A broker's process ends by itself; its pod stays and starts it anew."""
+        """The process of a broker exits. Its pod remains and restarts it."""
         if broker in self.pods:
             self.pods[broker].ready = False
             self.registered.discard(broker)
 
     def crash_member(self, number: int) -> None:
-        """The same for a member of the ensemble."""
+        """The process of a member of the ensemble exits. Its pod remains and restarts it."""
         if number in self.members:
             self.members[number].ready = False
 
     def lose_node(self, broker: int, *, runs_on: bool = False) -> None:
-        """The node with the broker's disk does not answer any more; its broker may live on, only seen by the others."""
+        """The node with the broker's disk no longer answers. With `runs_on`, the broker still runs and reaches
+        ZooKeeper.
+        """
         if broker in self.claims:
             self.bad_nodes.setdefault(self.claims[broker], self.now)
-            # Whatever took it away before, from now on it is the node that keeps it away.
+            # From now on, the lost node keeps the broker down, not the operator.
             self.away.discard((Component.KAFKA, broker))
             if not runs_on:
                 self.crash(broker)
@@ -488,18 +492,18 @@ class World:
                 self.pods[broker].ready = False
 
     def lose_member_node(self, member: int) -> None:
-        """The node with a member's disk does not answer any more, and the member with it."""
+        """The node with the disk of a member no longer answers, and the member is down."""
         if member in self.member_claims:
             self.bad_nodes.setdefault(self.member_claims[member], self.now)
             self.away.discard((Component.ZOOKEEPER, member))
             self.crash_member(member)
 
     def regain_nodes(self) -> None:
-        """All nodes answer again; what ran on them is gone."""
+        """All nodes answer again. The processes that ran on lost nodes have ended."""
         self.bad_nodes.clear()
 
     def settle(self, *, replicas_too: bool = True) -> None:
-        """Everything that a fair environment does sooner or later; replicas come into sync last."""
+        """Run everything that happens sooner or later without faults. Replicas join the ISR last."""
         for _ in range(3):
             self.sets_act()
             for component in Component.KAFKA, Component.ZOOKEEPER:
@@ -526,7 +530,7 @@ def make_world(
     minimum: Mapping[str, int] | None = None,
     portion: int = 2,
 ) -> World:
-    """A cluster where all is well."""
+    """Return the world of a healthy cluster."""
     cluster = Cluster(
         name=NAME,
         brokers=Brokers(
