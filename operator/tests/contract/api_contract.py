@@ -1,7 +1,8 @@
-"""What the operator relies upon of a Kubernetes API server, as one suite for every form of it.
+"""The behaviour of the Kubernetes API that the operator depends on, as a suite for every implementation.
 
-A subclass gives the fixtures `client`, a `KubernetesClient`, and `namespace`, the name of an empty one. It runs over
-the API server in memory, through HTTP and within the process (`test_api_server`), and over a real one (`tests/e2e`).
+A subclass provides the fixtures `client`, a `KubernetesClient`, and `namespace`, the name of an empty namespace. The
+suite runs against the in-memory API server, over HTTP and within the process (`test_api_server`), and against a real
+API server (`tests/e2e`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LABEL = "odradek.dev/test"
 
 
 async def until(observe: Callable[[], Awaitable[T]], accept: Callable[[T], object]) -> T:
-    """The first observation that is accepted: other controllers work on a real API server."""
+    """Return the first accepted observation. On a real API server, other controllers work at the same time."""
     async with asyncio.timeout(SECONDS):
         while not accept(seen := await observe()):  # noqa: ASYNC110 - another process changes it
             await asyncio.sleep(0.05)
@@ -93,7 +94,7 @@ def claim(namespace: str, size: str) -> Object:
 def pod(namespace: str, node: str | None) -> Object:
     spec: Object = {
         "containers": [{"name": "main", "image": "registry.invalid/nothing:1"}],
-        # A pod on a node that never was would be collected after a while, but not at once.
+        # A pod on a node that does not exist is garbage-collected after a while, but not at once.
         "tolerations": [{"operator": "Exists"}],
     }
     return {
@@ -122,9 +123,9 @@ def owner(body: Object) -> Object:
 
 
 class ApiContract:
-    """Objects and verbs."""
+    """Tests of objects and verbs."""
 
-    # Reading
+    # Reads
 
     async def test_what_was_made_is_there(self, client: KubernetesClient, namespace: str) -> None:
         assert await client.get(Kind.CONFIG_MAP, namespace, "one") is None
@@ -214,7 +215,7 @@ class ApiContract:
         (item,) = await client.list(Kind.TOPIC, namespace)
         assert item["kind"] == "Topic"
 
-    # Replacing and merging
+    # Replace and merge patch
 
     async def test_a_stale_version_is_refused(self, client: KubernetesClient, namespace: str) -> None:
         made = await client.create(config_map(namespace, a="1"))
@@ -330,7 +331,7 @@ class ApiContract:
     async def test_all_objects_of_a_cluster_are_applied_twice_alike(
         self, client: KubernetesClient, namespace: str
     ) -> None:
-        """Nothing that the operator wants is changed by the server such that it would be applied for ever."""
+        """The server changes no field in such a way that the operator would apply the object again and again."""
         resource = await client.create(
             {
                 "apiVersion": "odradek.dev/v1",
@@ -417,7 +418,7 @@ class ApiContract:
         assert await client.delete(which, uid=made["metadata"]["uid"], force=True)
         assert await client.get(Kind.POD, namespace, "pod") is None
 
-    # What cannot be changed
+    # Immutable fields
 
     async def test_claim_templates_are_fixed(self, client: KubernetesClient, namespace: str) -> None:
         made = await client.apply(stateful_set(namespace))
@@ -434,7 +435,7 @@ class ApiContract:
                 await client.merge(Reference.of(made), {"spec": {"resources": {"requests": {"storage": size}}}})
             assert caught.value.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.FORBIDDEN)
 
-    # What belongs to no namespace
+    # Cluster-scoped objects
 
     async def test_objects_without_a_namespace(self, client: KubernetesClient, namespace: str) -> None:
         name = names.node_reader_binding(namespace, "demo")
@@ -459,7 +460,7 @@ def _environment(body: Object) -> list[Object]:
 
 
 def _meant(body: Object) -> tuple[str, str, object]:
-    """What changes when somebody changes the object, but not with its status."""
+    """Return the fields that change when a client changes the object, but not when its status changes."""
     metadata = body["metadata"]
     specified = {key: value for key, value in body.items() if key not in ("metadata", "status")}
     return body["kind"], metadata["name"], (metadata.get("generation"), metadata["labels"], specified)

@@ -1,4 +1,4 @@
-"""The API server in memory behaves as the operator expects of a real one, over HTTP and within the process."""
+"""The in-memory API server fulfils the contracts of a real one, over HTTP and within the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .api_contract import ApiContract, topic
 from .watch_contract import Listener, WatchContract, watching
 
 FAST = 10_000.0
-"""Writes per second; nothing else uses this server."""
+"""Permitted writes per second: no limit in practice, as only the tests use this server."""
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
 
 
 class TestOverHttp(ApiContract):
-    """The operator's own client."""
+    """The contract with the operator's client over HTTP."""
 
 
 class TestWatches(WatchContract):
-    """kopf."""
+    """The contract of watches with kopf."""
 
     async def test_watches_continue_after_an_outage(
         self, server: ApiServer, client: KubernetesClient, namespace: str

@@ -125,7 +125,7 @@ class WatchContract:
         assert "annotations" not in after["metadata"] and "finalizers" not in after["metadata"]
 
     async def test_versions_of_events_and_lists_can_be_compared(self, client: KubernetesClient, namespace: str) -> None:
-        """The cache keeps the newer one of an event and a list."""
+        """The cache compares the versions of an event and a list, and keeps the newer object."""
         listener = Listener(namespace)
         made = await client.create(labelled(namespace, "ours"))
         found, listed_at = await client.list_with_version(Kind.CONFIG_MAP, namespace, fields="metadata.name=ours")

@@ -1,4 +1,4 @@
-"""`odradek up` from the outside, and the test kit's cluster over it: real processes, real manifests."""
+"""`odradek up` and the test kit's cluster, tested from the outside with real processes and manifests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 def scraped(prometheus: Path) -> list[str]:
-    """The targets that Prometheus scrapes with this configuration."""
+    """Return the targets that Prometheus scrapes with this configuration."""
     (job,) = yaml.safe_load(prometheus.read_text())["scrape_configs"]
     files = [Path(file) for config in job["file_sd_configs"] for file in config["files"]]
     groups = [group for file in files for group in json.loads(file.read_text())]
@@ -105,7 +105,8 @@ def test_two_cannot_share_a_data_folder(up: Callable[..., Up]) -> None:
 
 def test_a_port_in_use_is_told_before_anything_starts(up: Callable[..., Up]) -> None:
     with socket.socket() as taken:
-        # Below the ports of outgoing connections: one of these may have the next port, which broker 1 needs.
+        # The port must be outside of the range of outgoing connections, one of which could use the next port, that of
+        # broker 1.
         port = rows()[1]
         taken.bind(("127.0.0.1", port))
         taken.listen()
@@ -123,13 +124,13 @@ def pair(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
 
 
 def condition(cluster: RunningCluster, subject: str) -> object:
-    """The reason of the last condition that was told of a resource."""
+    """Return the reason of the last reported condition of a resource."""
     told = [event for event in cluster.events if event.kind is ProgressKind.STATUS and event.subject == subject]
     return told[-1].details["reason"] if told else None
 
 
 async def seen(cluster: RunningCluster) -> Snapshot:
-    """Everything in its ZooKeeper."""
+    """Return a snapshot of all the data in the cluster's ZooKeeper."""
     zk = KazooZkClient(ZkSettings(connect=cluster.zookeeper))
     await zk.start()
     try:
@@ -150,7 +151,7 @@ def actions(cluster: RunningCluster) -> list[object]:
 def test_replicas_move_in_portions_to_another_factor(
     odradek_cluster_factory: ClusterFactory, first: int, then: int
 ) -> None:
-    """Twelve partitions of which ten may move at once; the throttle is gone at the end."""
+    """Of the twelve partitions, at most ten move at once. At the end the throttle is removed."""
     cluster = odradek_cluster_factory(brokers=2, topics={"orders": {"partitions": 12, "replicas": first}})
     cluster.write_topics({"orders": {"partitions": 12, "replicas": then}})
     wait_until(lambda: "LiftThrottle" in actions(cluster), what="the end of all moves")

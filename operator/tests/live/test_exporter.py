@@ -1,4 +1,4 @@
-"""The exporter as a process beside a real cluster, a real group with lag and old offsets in ZooKeeper."""
+"""The exporter as a process, with a real cluster, a group with lag, and offsets of an old consumer in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Process:
-    """The exporter's command in a process of its own."""
+    """A child process that runs the command of the exporter."""
 
     def __init__(self, cluster: RunningCluster, log: Path) -> None:
         code = "from odradek_operator.exporter.exporter_command import exporter; exporter()"
@@ -73,7 +73,7 @@ class Process:
         return body
 
     def scrape(self) -> dict[tuple[str, Labels], float]:
-        """Every sample, by its name and sorted labels."""
+        """Return the value of every sample by its name and sorted labels."""
         text = self._get("/metrics").decode()
         families = list(text_string_to_metric_families(text))
         samples = [sample for family in families for sample in family.samples]
@@ -103,7 +103,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 def fill(bootstrap: str) -> None:
-    """Records in every partition, some of which a group has read and committed."""
+    """Write records to every partition. The group `slow` reads and commits some of them."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for number in range(RECORDS):
         producer.produce(TOPIC, b"v" * 100, partition=number % PARTITIONS)
@@ -145,7 +145,7 @@ def process(cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -
 def seen_by_admin(
     bootstrap: str,
 ) -> tuple[ClusterView, dict[TopicPartition, OffsetAndMetadata], dict[str, dict[TopicPartition, ListedOffset]]]:
-    """Metadata, what the group has committed, and both ends of every partition."""
+    """Return the metadata, the committed offsets of the group, and both ends of every partition."""
 
     async def ask() -> tuple[
         ClusterView, dict[TopicPartition, OffsetAndMetadata], dict[str, dict[TopicPartition, ListedOffset]]
@@ -160,7 +160,7 @@ def seen_by_admin(
 
 
 def expected(cluster: RunningCluster) -> dict[tuple[str, Labels], float]:
-    """Every series of the topic and its groups, from what the admin client says."""
+    """Return every series of the topic and its groups, computed from the answers of the admin client."""
     view, committed, ends = seen_by_admin(cluster.bootstrap)
     samples: dict[tuple[str, Labels], float] = {
         ("kafka_brokers", ()): 2,
@@ -224,7 +224,7 @@ def test_the_report_has_sizes_and_lag(cluster: RunningCluster, process: Process)
     directories = [path for path in cluster.directory.rglob(f"{TOPIC}-[0-9]") if path.is_dir()]
     sizes = sum(path.stat().st_size for directory in directories for path in directory.glob("*.log"))
     assert (topic.partitions, topic.size_bytes) == (PARTITIONS, sizes)
-    # The topic may have groups of other tests of this module, too.
+    # Groups of other tests in this module can also have offsets of the topic.
     (lag,) = [each for each in topic.groups if each.group == "slow"]
     assert lag.lag_records == sum(ends["latest"][key].offset - each.offset for key, each in committed.items()) > 0
     assert lag.lag_seconds is not None and 0 < lag.lag_seconds < 3600

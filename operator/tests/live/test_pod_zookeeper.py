@@ -1,4 +1,4 @@
-"""`odradek-pod zookeeper` for real: an ensemble of one on this machine, scraped, probed, stopped and resumed."""
+"""`odradek-pod zookeeper` with a real ZooKeeper: metrics, probes, stop, restart, and changes of the ensemble."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PROPERTIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """One member, as its pod would run it."""
+    """A running member, started with the command of its pod."""
 
     process: subprocess.Popen[bytes]
     url: str
@@ -89,7 +89,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
-    """Where its members find one another: each has an address of this machine, all the same ports."""
+    """The ports of an ensemble. All members use the same ports, each on its own loopback address."""
 
     members: int
     peer: int
@@ -105,9 +105,9 @@ class Ensemble:
 def member(
     folder: Path, *, ordinal: int = 0, ensemble: Ensemble | None = None, state: str | None = None
 ) -> Iterator[Running]:
-    """Run a member in a folder that it finds again; without `ensemble` the last one of its own.
+    """Run a member on the data in a folder. Without `ensemble`, it is the last member of a new one.
 
-    `state` is what the operator says of the ensemble; None: an operator that says nothing.
+    `state` is the state of the ensemble as the operator writes it; None for an operator that writes none.
     """
     client, metrics = free_ports(2)
     found = ensemble or Ensemble.of(ordinal + 1)
@@ -167,7 +167,7 @@ def test_metrics_probes_and_an_orderly_end(tmp_path: Path) -> None:
         assert wanted <= set(samples)
         assert samples["zookeeper_quorumsize"] == ({}, 1)
         assert samples["zookeeper_inmemorydatatree_nodecount"][0] == {"replicaId": "1", "memberType": "Leader"}
-        # A Java process, not the small Python one that serves this.
+        # The values are those of the Java process, not of the small Python process that serves the metrics.
         assert samples["jvm_threads_current"][1] > 10
         assert samples["jvm_memory_used_bytes"][1] > 50 << 20
         assert samples["process_open_fds"][1] > 30
@@ -193,7 +193,7 @@ def test_java_dies_with_the_pods_process_and_the_pod_with_java(tmp_path: Path) -
 
 
 def java_of(running: Running) -> int:
-    """The one child of the pod's process."""
+    """Return the process id of Java, the only child of the pod's process."""
     (child,) = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
     return int(child)
 
@@ -207,16 +207,16 @@ def test_the_volume_of_another_member_is_refused(tmp_path: Path) -> None:
 
 
 ELECTION_ROUNDS = 5
-"""So many notifications of an election an empty member must have ignored before it counts as kept from voting."""
+"""Number of election notifications after which an empty member counts as kept from voting."""
 
 
 def ignored(running: Running) -> bool:
-    """Whether an empty member has sat through an election, as it has no vote."""
+    """Whether the log of an empty member shows an election in which it had no vote."""
     return running.log_file.read_text(errors="replace").count("Notification") >= ELECTION_ROUNDS
 
 
 def test_empty_members_cannot_outvote_an_old_one(tmp_path: Path) -> None:
-    """An ensemble of one with data becomes one of three: without the old member no two make a majority."""
+    """An ensemble of one member with data grows to three. The two empty members are no majority without the old one."""
     alone = Ensemble.of(1)
     with member(tmp_path / "0", ensemble=alone, state=names.FORMING) as first:
         wait_until(first.is_serving, what="serving")
@@ -254,14 +254,14 @@ def test_a_member_that_is_rebuilt_copies_from_the_leader_and_votes_then(tmp_path
             with run(2, names.FORMED) as third:
                 wait_until(third.is_serving, what="the third has copied")
                 assert third.value("/kept") == b"1"
-    # The one that was rebuilt makes a majority with another now.
+    # The rebuilt member now forms a majority with another one.
     with run(1, names.FORMED) as second, run(2, names.FORMED) as third:
         wait_until(lambda: second.is_serving() and third.is_serving(), what="a majority with the rebuilt one")
         assert third.value("/kept") == b"1"
 
 
 def test_members_with_data_pass_an_upgrade_unharmed(tmp_path: Path) -> None:
-    """From an operator that said nothing of the ensemble's state to one that does."""
+    """The former operator does not write the state of the ensemble; the new one does."""
     with member(tmp_path) as before:
         wait_until(before.is_serving, what="serving")
         before.put("/kept", b"1")

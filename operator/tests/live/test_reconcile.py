@@ -1,4 +1,4 @@
-"""Reading, deciding and writing against a real ZooKeeper; the test plays the brokers and the controller."""
+"""Rounds of the operator against a real ZooKeeper. The test simulates the brokers and the controller."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ ORDERS = Topic(name="orders", cluster="demo", partitions=2, replicas=2, config={
 
 
 class Meddled(KazooZkClient):
-    """A client before each of whose next `elections` transactions another controller is elected."""
+    """A client for which another controller is elected before each of the next `elections` transactions."""
 
     elections = 0
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        """As the client's own, after the election."""
+        """Elect another controller, then run the transaction."""
         if self.elections:
             self.elections -= 1
             await self.set(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(self.elections))
@@ -61,7 +61,7 @@ class Meddled(KazooZkClient):
 
 @pytest.fixture
 async def zk(odradek_zookeeper: str) -> AsyncIterator[Meddled]:
-    """A chroot with what three brokers and a controller of epoch 5 leave there."""
+    """Return a client in a chroot with the znodes of three brokers and a controller with epoch 5."""
     client = Meddled(ZkSettings(connect=f"{odradek_zookeeper}/operator-{uuid4().hex}"))
     await client.start()
     for path in layout.PERSISTENT_PATHS:
@@ -195,7 +195,7 @@ async def test_an_ensemble_that_nobody_has_used_is_empty(odradek_zookeeper: str)
 
 
 async def all_znodes(zk: KazooZkClient, path: str = "") -> dict[str, bytes]:
-    """Everything below a path but the registrations."""
+    """Return the data of all znodes below a path."""
     found: dict[str, bytes] = {}
     for child in await zk.children(path or "/"):
         below = f"{path}/{child}"
@@ -213,7 +213,7 @@ async def test_no_write_outlives_the_controller_it_was_planned_under(zk: KazooZk
     seen = await read_snapshot(zk, ["orders", "other", "gone"])
     plan = make_plan(wanted(changed, other, removed=(gone,)), seen)
     planned = {type(action): action for action in plan.actions}
-    # The next controller comes between the plan and the write.
+    # Another controller is elected between the plan and the write.
     await zk.set(layout.CONTROLLER_EPOCH, layout.encode_controller_epoch(6))
     before = await all_znodes(zk)
     assert seen.controller_epoch_version is not None

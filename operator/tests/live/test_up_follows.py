@@ -1,4 +1,4 @@
-"""A running embedded cluster follows changes of its Cluster resource, under a small load that must lose nothing."""
+"""A running embedded cluster follows changes of its Cluster resource, under a small load that must lose no records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAIN = {"name": "plain", "port": 9092}
 
 
 class Followed:
-    """A cluster with its manifest, and the events since the last change."""
+    """A cluster with its manifest, and the events since its last change."""
 
     def __init__(self, cluster: RunningCluster) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Followed:
         self._begin = 0
 
     def change(self, **spec: Any) -> None:
-        """Write the Cluster with this specification, `brokers` merged into three brokers."""
+        """Write a Cluster with this specification. `brokers` is merged into the field `brokers` of three replicas."""
         brokers = {"replicas": 3, **spec.pop("brokers", {})}
         documents = [
             _resource("Cluster", CLUSTER_NAME, {**spec, "brokers": brokers}),
@@ -71,7 +71,7 @@ class Followed:
         ]
 
     def restarted(self) -> list[int]:
-        """Ids of restarted brokers in order; each must be ready before the next one stops."""
+        """Return the ids of restarted brokers in order. Fails if one stopped before the last one was ready again."""
         order: list[int] = []
         away: set[object] = set()
         for event in self.events:
@@ -123,7 +123,7 @@ class Load:
                     self._progress.notify_all()
 
     async def goes_on(self) -> None:
-        """Return when a record that is acknowledged from now on was consumed, and all before it."""
+        """Return when one more record is acknowledged, and more records are consumed than are acknowledged now."""
         before = len(self.acknowledged)
         async with asyncio.timeout(120), self._progress:
             await self._progress.wait_for(lambda: len(self.acknowledged) > before and len(self.consumed) > before)
@@ -136,7 +136,7 @@ class Load:
 
 @asynccontextmanager
 async def under_load(bootstrap: str) -> AsyncIterator[Load]:
-    """A load that has lost nothing when the block ends."""
+    """Run a load inside the block, and check at its end that no record is lost."""
     load = Load()
     earliest = ClientSettings.of(bootstrap, group_id="load", auto_offset_reset="earliest")
     async with Producer(bootstrap) as producer, Consumer(earliest) as consumer, asyncio.TaskGroup() as group:
@@ -171,12 +171,12 @@ async def test_a_property_that_needs_a_restart_restarts_each_broker_once(followe
     assert values == ["3", "3", "3"]
     assert not set(followed.cluster.pids.values()) & set(followed.first_pids.values())
     assert {action for action, _ in followed.actions()} == {"RestartBroker"}
-    # A planned restart is not a failure.
+    # A planned restart is not reported as a failure.
     assert [event.message for event in followed.events if not event.good] == []
 
 
 async def values_of(admin: Admin, key: str) -> list[str | None]:
-    """The value that each broker reports."""
+    """Return the value that each broker reports."""
     brokers = [ConfigResource.broker(number) for number in range(3)]
     described = await admin.describe_configs(brokers, keys=[key])
     return [described[one][key].value for one in brokers]
@@ -231,7 +231,7 @@ def is_action(name: str) -> Callable[[Event], bool]:
 
 
 def free_row(count: int) -> int:
-    """The first of some consecutive free ports."""
+    """Return the first of `count` consecutive free ports."""
     while True:
         (port,) = free_ports(1)
         if all(is_free(port + number) for number in range(count)):
@@ -257,7 +257,7 @@ async def test_a_listener_is_added_moved_and_removed(followed: Followed) -> None
         assert followed.cluster.pids == followed.first_pids
         assert sorted(followed.actions(), key=str) == [("SetBrokerListeners", broker) for broker in range(3)]
 
-        # Another port of the same listener takes a restart.
+        # A change of a listener's port needs a restart.
         followed.change(listeners=[PLAIN, {"name": "out", "port": second}])
         await followed.until_rolled()
         assert sorted(followed.restarted()) == [0, 1, 2]

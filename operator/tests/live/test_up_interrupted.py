@@ -1,4 +1,4 @@
-"""`odradek up` is stopped in the middle of a change, and continues it at the next start."""
+"""`odradek up` is stopped in the middle of a change and continues the change at the next start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 def write(folder: Path, *, brokers: int, partitions: int = 2, replicas: int = 1, **spec: Any) -> None:
-    """Write a Cluster and a topic. One partition moves at a time."""
+    """Write a Cluster and a topic. At most one partition moves at a time."""
     of_brokers = {"replicas": brokers, "rebalance": {"partitions": 1}, "config": spec}
     resources = [
         ("Cluster", "demo", {"brokers": of_brokers}),
@@ -52,7 +52,7 @@ def test_ctrl_c_in_the_middle_of_a_roll_stops_everything_in_order(up: Callable[.
     stopped = [event["subject"] for event in one.events if event["message"] == "stopped"]
     assert stopped[-1] == "zookeeper"
 
-    # Every broker starts with the new properties, so nothing is left to roll.
+    # Every broker starts with the new properties, so no restart is left to do.
     two = up()
     two.until(is_ready)
     for broker in range(2):

@@ -1,4 +1,4 @@
-"""The loop over manifests against a real ZooKeeper, without brokers: the test plays the controller."""
+"""The loop that watches manifests, with a real ZooKeeper and without brokers. The test simulates the controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def topic(name: str, partitions: int = 1, deletion: str = "Protect") -> str:
 
 
 class PretendedBrokers(BrokerProcesses):
-    """One broker that always runs as it should, without a process."""
+    """Reports one broker that is always ready, without a process."""
 
     @property
     def ids(self) -> list[int]:
@@ -49,7 +49,7 @@ class PretendedBrokers(BrokerProcesses):
 
 
 class Stage:
-    """A cluster of one broker in ZooKeeper, a manifest, and everything that was told."""
+    """A cluster of one broker in ZooKeeper, its manifest, and all reported events."""
 
     def __init__(self, zk: KazooZkClient, folder: Path) -> None:
         self.zk = zk
@@ -82,7 +82,7 @@ class Stage:
         self._news.set()
 
     async def told(self, wanted: Callable[[Event], bool]) -> Event:
-        """The first event that is wanted, told or yet to be told."""
+        """Return the first event that is wanted. Waits for it if it has not been reported yet."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not (found := [event for event in self.events if wanted(event)]):
                 self._news.clear()
@@ -90,7 +90,7 @@ class Stage:
         return found[0]
 
     async def elect(self, name: str, partitions: int = 1) -> None:
-        """What a controller writes for a new topic."""
+        """Write the partition states of a new topic, as a controller does."""
         state = PartitionState(leader=0, leader_epoch=0, isr=(0,), controller_epoch=1)
         for number in range(partitions):
             path = layout.partition_state_path(TopicPartition(name, number))
@@ -113,7 +113,7 @@ async def stage(odradek_zookeeper: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest.fixture
 async def running(stage: Stage) -> AsyncIterator[Stage]:
-    """Its watcher runs over one topic that is ready."""
+    """Run the watcher of a cluster with one topic that is ready."""
     watcher = stage.watcher(CLUSTER + topic("orders"))
     ready = asyncio.create_task(watcher.wait_until_ready(DEADLINE_SECONDS))
     await stage.told(lambda event: event.kind is ProgressKind.ACTION)

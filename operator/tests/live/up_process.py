@@ -22,7 +22,7 @@ def topic(partitions: int, deletion: str = "Delete") -> str:
 
 
 class Up:
-    """`odradek up --output json` as a child of the test."""
+    """A child process that runs `odradek up --output json`."""
 
     def __init__(self, folder: Path, *more: str) -> None:
         zookeeper, base, metrics, monitoring = self.ports = rows()
@@ -38,7 +38,7 @@ class Up:
         self.events: list[dict[str, Any]] = []
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Read events up to the first that is wanted."""
+        """Read events until one is wanted, and return it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
@@ -49,13 +49,13 @@ class Up:
         raise AssertionError(f"it never came; after {self.events}: {self.process.stderr.read()}")
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end: exit code and standard error."""
+        """Wait for the end of the process, and return its exit code and standard error."""
         _, errors = self.process.communicate(timeout=DEADLINE_SECONDS)
         return self.process.returncode, errors
 
 
 def rows() -> tuple[int, int, int, int]:
-    """Four free bases with two free ports after each."""
+    """Return four free ports, each of which is followed by two free ports."""
     found: list[int] = []
     while len(found) < 4:
         (port,) = free_ports(1)

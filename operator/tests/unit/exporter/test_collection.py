@@ -44,9 +44,7 @@ T = TypeVar("T")
 
 @dataclass
 class Brokers:
-    """Brokers with the ids 1 to `count`. Broker 1 + p % count leads partition p of each topic. Each group has a
-    coordinator.
-    """
+    """Brokers with the ids 1 to `count`. Broker 1 + p % count leads partition p. Each group has a coordinator."""
 
     count: int = 2
     topics: Mapping[str, int] = field(default_factory=lambda: {"t": 4})

@@ -99,7 +99,7 @@ def test_a_record_counts_as_long_as_anything_is_left(uid: str, state: Kubernetes
         (Record(members=3, formed=True), KubernetesState(claims=claims(*MEMBERS)), 3, []),
         (Record(), KubernetesState(claims=claims(*MEMBERS)), 3, []),
         (Record(), KubernetesState(sets=sets(3), claims=claims(*MEMBERS)), 3, []),
-        # Another size than before: the record has it, or else the set. Claims alone do not show it.
+        # The resource has another size than before. The record or the set has the former size; claims do not show it.
         (
             Record(members=1, formed=True),
             KubernetesState(claims=claims("zookeeper-0")),

@@ -23,9 +23,7 @@ def seen(**present: str) -> Snapshot:
 
 
 def snapshot(values: dict[str, str] | None, ownership: BrokersOwnership | None, **others: BrokersOwnership) -> Snapshot:
-    """Return a snapshot with these defaults. The record has the entries of this and other clusters; without any, there
-    is no record.
-    """
+    """Return a snapshot with these defaults, and a record with entries of this cluster and of others, if any."""
     clusters = others | ({} if ownership is None else {"uid": ownership})
     record = ObservedBrokersRecord(record=ManagedBrokers(clusters=clusters), version=2)
     return Snapshot(

@@ -40,9 +40,7 @@ def pod(ordinal: int, node: str | None, *, spread: bool = False) -> Pod:
 
 
 def claim(ordinal: int, reach: str | None) -> Claim:
-    """Return the claim of the second volume. `reach` has one letter for each node that can use it; None means all
-    nodes.
-    """
+    """Return the claim of the second volume. Each letter of `reach` is a node that can use it; None: all nodes."""
     return Claim(
         name=f"data-1-demo-kafka-{ordinal}",
         uid="c",

@@ -212,9 +212,7 @@ class World:
         )
 
     def round(self, *, dies_after: int | None = None) -> ClusterDecision:
-        """Run one round. With `dies_after`, the operator is killed after this many writes, of which the StatefulSets
-        are the first.
-        """
+        """Run one round. With `dies_after`, kill it after this many writes. The StatefulSets are the first write."""
         decision = self.decide()
         writes = [*(() if dies_after == 0 else (decision.broker_count,)), *decision.steps]
         for write in writes[:dies_after]:
@@ -479,9 +477,7 @@ class World:
             self.members[number].ready = False
 
     def lose_node(self, broker: int, *, runs_on: bool = False) -> None:
-        """The node with the broker's disk no longer answers. With `runs_on`, the broker still runs and reaches
-        ZooKeeper.
-        """
+        """The node with the broker's disk no longer answers. With `runs_on`, the broker stays registered."""
         if broker in self.claims:
             self.bad_nodes.setdefault(self.claims[broker], self.now)
             # From now on, the lost node keeps the broker down, not the operator.

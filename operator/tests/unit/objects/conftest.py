@@ -1,4 +1,4 @@
-"""Wanted objects by kind and name, for tests that look at single ones."""
+"""A fixture with the wanted objects by kind and name, for tests of single objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Build = Callable[..., Objects]
 
 @pytest.fixture
 def build() -> Build:
-    """Bodies of all objects of a cluster by kind and name."""
+    """Return a function that builds all objects of a cluster and returns their bodies by kind and name."""
 
     def built(
         cluster: Cluster,

@@ -1,4 +1,4 @@
-"""Objects of the brokers: rights, Services, policy, set."""
+"""Objects of the brokers: RBAC rules, Services, the NetworkPolicy and the StatefulSet."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_image_of_brokers(brokers: Brokers, image: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "given"), [(None, None), (60.0, "60"), (0.5, "0.5")])
 def test_pods_know_how_long_to_ask_the_api_server(seconds: float | None, given: str | None) -> None:
-    """A setting that nobody made is no reason to restart brokers."""
+    """Without the setting there is no variable, because a new variable would restart the brokers."""
     objects = {
         (item.kind, item.name): item.body
         for item in wanted_objects(

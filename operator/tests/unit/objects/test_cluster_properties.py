@@ -1,4 +1,4 @@
-"""Brokers' and ensemble's properties: where each stands, and that files say what was meant."""
+"""Properties of brokers and ensemble: where each one is written, and that a written file is read back unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_each_property_of_the_resource_stands_in_one_place() -> None:
 
 @pytest.mark.parametrize("key", ["messag.max.bytes", "background.threads", "listener.name.plain.max.connections"])
 def test_a_property_without_effect_reaches_no_broker_and_restarts_none(key: str) -> None:
-    """Misspelled, or known to Kafka only."""
+    """A misspelled property, and properties that only Kafka has."""
     assert split(cluster(Brokers(config={key: "6"}))) == split(cluster(Brokers()))
 
 
@@ -86,7 +86,7 @@ def test_the_brokers_own_table_says_what_is_dynamic(key: str) -> None:
 
 def test_brokers_accept_their_file_and_their_dynamic_properties() -> None:
     found = split(cluster(Brokers(config={"min.insync.replicas": "2", "num.partitions": "6"})))
-    # What the pod adds for each broker.
+    # These are the properties that the pod adds for each broker.
     own = {"broker.id": "0", "listeners": "PLAINTEXT://:9091"}
     config, warnings = BrokerConfig.parse({**parse_properties(render(found.file, header="h")), **own})
     assert warnings == []
@@ -110,7 +110,7 @@ def test_a_file_says_whence_it_is_and_is_sorted() -> None:
     assert render({"b": "2", "a": "1"}, header="Ours.") == "# Ours.\na=1\nb=2\n"
 
 
-# Java's files know text of 16-bit units: what lies beyond is read as two of them by everybody.
+# Java's property files use 16-bit code units. A character beyond 0xFFFF is written as two units and read back as two.
 texts = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
 
 

@@ -1,4 +1,4 @@
-"""Objects of a cluster's own ZooKeeper."""
+"""Objects of the dedicated ZooKeeper ensemble of a cluster."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_policy_keeps_strangers_out(build: Build) -> None:
     kafka, exporter, operator = allowed[2181]
     assert kafka == {"podSelector": {"matchLabels": names.selector("demo", names.Component.KAFKA)}}
     assert exporter == {"podSelector": {"matchLabels": names.selector("demo", names.Component.EXPORTER)}}
-    # In one peer: pods with the operator's labels, in the operator's namespace only.
+    # Both selectors are in one peer, so it only matches pods with the operator's labels in the operator's namespace.
     assert operator == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "odradek-system"}},
         "podSelector": {

@@ -1,6 +1,6 @@
-"""Every object of two clusters, as files that people read: what a change of the builders changes, a diff shows.
+"""Golden files with every object of two clusters. A diff of the files shows the effect of a change of the builders.
 
-A changed pod template restarts the pods of every cluster that is there. Where that is meant, write the files anew:
+A changed pod template restarts the pods of every existing cluster. If the change is intended, regenerate the files:
 
     ODRADEK_WRITE_GOLDEN=1 .venv/bin/pytest operator/tests/unit/objects/test_golden.py
 """
@@ -34,7 +34,7 @@ def demo() -> Cluster:
 
 
 def everything() -> Cluster:
-    """What the example leaves at its default is different here."""
+    """Return a cluster that sets the fields that the example leaves at their defaults."""
     return Cluster(
         name="shop",
         namespace="sales",
@@ -75,7 +75,7 @@ def everything() -> Cluster:
 
 
 class Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks; nothing by reference."""
+    """Writes strings of several lines as blocks, and writes no YAML aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Kubernetes' own models as judges: no field that it does not know, none of another type, none missing."""
+"""Objects checked with the models of the Kubernetes client library: unknown fields, wrong types and missing fields."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CLUSTERS = {
 
 
 def read(body: dict[str, Any], model: str) -> object:
-    """The body as the library's model; raises `ValueError` where something that is required is missing."""
+    """Return the body as a model of the library. Raises `ValueError` if a required field is missing."""
     return ApiClient().deserialize(json.dumps(body), model, "application/json")
 
 
@@ -75,7 +75,7 @@ def test_kubernetes_knows_every_field(name: str) -> None:
     )
     assert len(wanted) > 10
     for item in wanted:
-        # Unknown fields would be dropped, values of other types turned.
+        # The library drops unknown fields and converts values of the wrong type, so the result would differ.
         model = read(item.body, f"V1{item.kind}")
         assert ApiClient().sanitize_for_serialization(model) == item.body, item.kind
 

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given."""
+"""Objects for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_everything_is_off_by_default(build: Build) -> None:
 
 
 def relabelled(relabelings: list[dict[str, Any]], found: dict[str, str]) -> dict[str, str]:
-    """Labels as Prometheus makes them: `replace` and `labelmap`, with one source each."""
+    """Return the labels that Prometheus would create. Supports `replace` and `labelmap`, with one source label each."""
     labels = {}
     for rule in relabelings:
         if rule["action"] == "labelmap":
@@ -57,7 +57,7 @@ def test_series_get_the_labels_that_panels_ask_for(build: Build, component: Comp
     pod = names.pod_labels("demo", component)
     assert monitor["spec"]["selector"]["matchLabels"].items() <= pod.items()
     assert (endpoint["port"], endpoint["path"]) == ("tcp-prometheus", "/metrics")
-    # As Prometheus' discovery names what it knows of a pod.
+    # The meta labels of Prometheus' service discovery for pods.
     found = {f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', key)}": value for key, value in pod.items()}
     found |= {
         "__meta_kubernetes_namespace": "shop",

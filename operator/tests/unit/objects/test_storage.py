@@ -1,4 +1,4 @@
-"""Volume claims: names, sizes, and what becomes of them."""
+"""Volume claims: their names and sizes, and when a StatefulSet must be recreated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_volumes_have_claims_and_mounts(
 
 
 def test_a_claim_template_never_changes() -> None:
-    # Kubernetes refuses every change of a StatefulSet that would change this: later versions must give the same.
+    # Kubernetes refuses to change the claim templates of a StatefulSet, so later versions must return the same
+    # template.
     assert storage.claim_template("demo", Component.KAFKA, name="data", size="100Gi", storage_class="local-ssd") == {
         "metadata": {
             "name": "data",
@@ -103,7 +104,8 @@ def stateful_set(**sizes: str) -> dict[str, object]:
         (stateful_set(a="1Gi", b="1Gi"), stateful_set(a="1Gi", b="1500Mi"), True),
         (stateful_set(data="1Gi"), stateful_set(data="1024Mi"), False),
         (stateful_set(data="1Gi"), stateful_set(data="1Gi"), False),
-        # Other differences are refused when the resource changes; were one here, only a person could mend it.
+        # The operator refuses other changes of the resource. If the set differed nevertheless, only a user could repair
+        # it.
         (stateful_set(data="1Gi"), stateful_set(other="2Gi"), False),
         ({"spec": {}}, stateful_set(data="1Gi"), False),
         ({"spec": {}}, {"spec": {}}, False),

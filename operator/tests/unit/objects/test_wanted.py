@@ -1,4 +1,4 @@
-"""What holds of the objects of every cluster: names, references, selectors, ports, order, restart hashes."""
+"""Properties of the objects of every cluster: names, references, selectors, ports, order and restart hashes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 
-# As long as the resource's own limits allow: 40 letters, or 46 together with the name of an external listener.
+# The longest names that the resource permits: 40 characters, or 46 together with the name of an external listener.
 dns_words = st.from_regex(r"[a-z]([-a-z0-9]{0,19}[a-z0-9])?", fullmatch=True)
 label_maps = st.dictionaries(st.sampled_from(["team", "odradek.dev/cluster", "tier"]), dns_words, max_size=2)
 quantities = st.sampled_from(["1", "500m", "2Gi", "10Gi"])
@@ -139,7 +139,7 @@ def bodies(cluster: Cluster) -> list[Object]:
 
 
 def templates_of(objects: list[Object]) -> Iterator[tuple[Object, Object]]:
-    """Sets and deployments with their pod templates."""
+    """Yield StatefulSets and Deployments with their pod templates."""
     for body in objects:
         if body["kind"] in ("StatefulSet", "Deployment"):
             yield body, body["spec"]["template"]
@@ -160,7 +160,7 @@ def test_every_name_and_label_is_one_that_kubernetes_takes(cluster: Cluster) -> 
         for value in body["metadata"]["labels"].values():
             assert LABEL_VALUE.fullmatch(value), value
         if body["kind"] == "StatefulSet":
-            # Pods bear it as a label's value, with '-' and a hash of ten letters.
+            # Pods have the name as the value of a label, followed by '-' and a hash of ten characters.
             assert len(name) <= 52
     for _, template in templates_of(bodies(cluster)):
         assert all(LABEL_VALUE.fullmatch(value) for value in template["metadata"]["labels"].values())
@@ -288,7 +288,7 @@ def test_objects_go_with_the_cluster_or_are_found_by_their_labels(cluster: Clust
 
 
 def selected(selector: str, labels: Mapping[str, str]) -> bool:
-    """As the API server reads label selectors of `=` and `!=`."""
+    """Match labels as the API server does. Supports selectors with `=` and `!=`."""
     for term in selector.split(","):
         if "!=" in term:
             label, value = term.split("!=")
@@ -402,7 +402,7 @@ def test_restart_hash_follows_template_and_static_properties_alone(
     dynamic = {key: value for key, value in config.items() if is_dynamic(key)}
     static = {key: value for key, value in config.items() if not is_dynamic(key)}
     kept = {key: value for key, value in cluster.brokers.config.items() if not is_dynamic(key)}
-    # Written out, the defaults that follow from the size are the user's own.
+    # Defaults that depend on the number of brokers count as set by the user if they are in the resource.
     before = hashes(cluster, IMAGES)
     assert hashes(of_brokers(replicas=replicas, config={**kept, **dynamic})(cluster), IMAGES) == before
     changed = hashes(of_brokers(config={**cluster.brokers.config, **static})(cluster), IMAGES)

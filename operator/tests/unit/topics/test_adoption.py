@@ -1,4 +1,4 @@
-"""A resource that finds a topic of others keeps its settings, and removes later only what it set itself."""
+"""Adoption of an existing topic: the resource keeps the topic's settings, and later removes only those that it set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT_FOR_EVER = {"retention.ms": "-1", "segment.bytes": "100"}
 
 
 def test_adopting_a_topic_removes_no_setting_and_moves_no_replica() -> None:
-    """The default retention would delete records that were to be kept for ever."""
+    """The default retention would delete records that are meant to be kept."""
     resource = wish(replicas=None)
     decision = topics.decide(resource, snapshot(TWO, config=KEPT_FOR_EVER, owned=None), brokers=3)
     (action,) = decision.actions

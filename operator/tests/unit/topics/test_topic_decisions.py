@@ -1,4 +1,4 @@
-"""What is decided about one topic: a table of states and wishes, and that a plan carried out leaves nothing to do."""
+"""Decisions about one topic: a table of states and resources, and that a completed plan leaves nothing to do."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
     assert factors(wish(2, 3), state=snapshot(half)) == {"orders": 3}
     decision = topics.decide(wish(2, 3), snapshot(half), brokers=3)
     assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have this factor or")
-    # The last ones are on their way: nothing is wanted any more, and what moves is told.
+    # The last partition is being moved: no factor is wanted any more, and the status reports the move.
     partitions = {
         0: ReplicaAssignment(replicas=(0, 1, 2)),
         1: ReplicaAssignment(replicas=(1, 2, 0), adding=(0,)),
@@ -374,7 +374,7 @@ def test_a_resource_that_is_back_is_not_deleted() -> None:
     assert make_plan(wanted, snapshot(TWO)).actions == ()
 
 
-# What the writes do, told by hand: the judge of the property below must not be the code under test.
+# A separate model of the writes: the property test below must not rely on the code under test.
 
 
 def after(state: Snapshot, action: Action) -> Snapshot:
@@ -483,15 +483,15 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     for action in plan.actions:
         done = after(done, action)
     again = make_plan(wishes, done)
-    # Creating one topic may put another's name out of reach; nothing but refusals may come of that.
+    # A new topic can collide with the name of another one. That may cause refusals, but no further actions.
     assert again.actions == ()
-    # Adding partitions and changing configurations takes nothing off the list of moves.
+    # New partitions and changed configurations cancel no change of a replication factor.
     assert topics.wanted_factors(wishes, state).items() <= topics.wanted_factors(wishes, done).items()
     check(wishes, plan, state, done)
 
 
 def check(wishes: Wanted, plan: Plan, before: Snapshot, done: Snapshot) -> None:
-    """What must hold for every plan, whatever it does."""
+    """Check what must be true of every plan."""
     touched = {action.topic for action in plan.actions}
     assert touched <= {*wishes.topics, *wishes.removed}
     for name, topic in done.topics.items():

@@ -1,4 +1,4 @@
-"""What is read of ZooKeeper, over one in memory: everything, in depth or by name, and what cannot be understood."""
+"""Reading a cluster from an in-memory ZooKeeper: topics in detail or only their names, and invalid znodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE = PartitionState(leader=1, leader_epoch=3, isr=(1, 2), controller_epoch=5)
 
 
 async def cluster() -> MemoryZk:
-    """Two brokers, a controller, and the topics `a` and `b` of one partition each."""
+    """Create a cluster of two brokers and a controller. The topics `a` and `b` have one partition each."""
     zk = MemoryZk()
     for path in layout.PERSISTENT_PATHS:
         await zk.ensure_path(path)
@@ -97,7 +97,7 @@ async def test_a_znode_that_cannot_be_understood_spoils_its_topic_alone(path: st
     assert list(seen.unreadable) == ["a"]
     assert seen.unreadable["a"] == f"A znode is invalid: {path}: not JSON: {NONSENSE!r}."
     assert seen.damaged == ()
-    # The topic is still known to be there, and never taken for one that was not read.
+    # The topic still counts as existing, and not as one that was not read.
     assert seen.topics["a"].version >= 0
     assert seen.topics["b"] == whole.topics["b"]
     assert seen.configs["b"] == whole.configs["b"]

@@ -1,4 +1,4 @@
-"""Steps of a cluster in ZooKeeper, over one in memory: what is written, under which conditions, how it is undone."""
+"""Steps written to an in-memory ZooKeeper: the content, the conditions of each transaction, and the reverse steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RECORD = RecordBrokers(record=OURS, record_version=None, config_version=0, reaso
 
 
 async def cluster() -> MemoryZk:
-    """A controller's epoch of version 0, two topics, one with overrides, and defaults of the brokers."""
+    """Create a cluster with a controller epoch of version 0, two topics, one override, and a default of brokers."""
     zk = MemoryZk()
     for path in layout.PERSISTENT_PATHS:
         await zk.ensure_path(path)
@@ -67,7 +67,7 @@ async def config(zk: MemoryZk, path: str) -> dict[str, str]:
 
 
 async def notices(zk: MemoryZk) -> list[str]:
-    """Which entities every broker was told of, in order."""
+    """Return the entities of the change notifications for brokers, in order."""
     told = []
     for name in await zk.children(layout.CONFIG_CHANGES):
         path = f"{layout.CONFIG_CHANGES}/{name}"
@@ -215,10 +215,10 @@ async def test_a_move_is_never_asked_for_beside_another_one() -> None:
 
 
 class Meddled(MemoryZk):
-    """A client between whose reading and writing somebody sets a configuration."""
+    """A client for which a configuration changes between its reads and its writes."""
 
     async def get_many(self, paths: Any) -> Any:
-        """As read; then it changes."""
+        """Read, then change the configuration."""
         found = await super().get_many(paths)
         await self.set(DEFAULTS, layout.encode_config({"log.retention.ms": "9"}))
         return found

@@ -1,4 +1,4 @@
-"""Topics as they may be found in ZooKeeper, and resources that ask for them."""
+"""States of topics in ZooKeeper, and resources for these topics."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def snapshot(
     preserved: Iterable[str] = (),
     **more: object,
 ) -> Snapshot:
-    """`owned` and `preserved` are the record of the topic; without `owned` there is none."""
+    """Return a snapshot whose ownership record has `owned` and `preserved`. If `owned` is None, there is no record."""
     ownership = {} if topic is None or owned is None else {"orders": record(owned, preserved)}
     base = Snapshot(
         controller_id=0,
