@@ -1,1 +1,1 @@
-"""Test kit of the operator: an in-memory Kubernetes API server, and a simulation of a cluster around the operator."""
+"""Test kit of the operator: an in-memory Kubernetes API server, and a simulation of the operator's environment."""

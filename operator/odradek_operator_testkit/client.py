@@ -22,16 +22,16 @@ class Line:
     """The faults of the connection of one client. Tests change them at any time."""
 
     cut: bool = False
-    """Whether requests do not reach the server, and no responses arrive."""
+    """Whether the connection is cut: no request reaches the server, and no response reaches the client."""
     delay_seconds: float = 0.0
     """Delay after which a write reaches the server, even if its caller was cancelled."""
 
 
 class MemoryClient(KubernetesClient):
-    """As `KubernetesClient`."""
+    """A `KubernetesClient` that calls the in-memory API server."""
 
     def __init__(self, api: KubernetesApi, *, writes_per_second: float = 15.0, timeout_seconds: float = 15.0) -> None:
-        """Needs no configuration: it calls the server directly."""
+        """Create a client. It needs no configuration, because it calls the server directly."""
         self.api = api
         self._limit(writes_per_second, timeout_seconds)
         self.line = Line()
@@ -45,7 +45,7 @@ class MemoryClient(KubernetesClient):
             raise KubernetesError(str(call), 0, "no answer: the line is cut")
         if call.method == "GET" or not self.line.delay_seconds:
             return await self._carried_out(call)
-        # A request that was sent is executed even if its caller is cancelled, as in a thread.
+        # As with a real server, a request that was sent is executed even if its caller is cancelled.
         task = asyncio.create_task(self._delayed(call))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)

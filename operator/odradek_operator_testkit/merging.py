@@ -72,7 +72,7 @@ def conflict(live: Json, config: Json, before: Json, path: str = "") -> str | No
 
 
 def agreeing(config: Json, live: Json) -> Json:
-    """Return the part of a configuration that the object still has. Fields that others changed since belong to them."""
+    """Return the part of a configuration that an object still has, without fields that others have changed since."""
     kept = _agreeing(config, live, _At("", custom=False))
     return {} if kept is _MISSING else kept
 
@@ -95,7 +95,7 @@ class _At:
     """A position in an object."""
 
     name: str
-    """Of the field."""
+    """The name of the field."""
     custom: bool
 
     def field(self, name: str) -> _At:
@@ -153,7 +153,7 @@ def _retract(live: Json, before: Json, after: Json, others: Sequence[Json], at: 
 
 
 def _retract_items(live: Json, before: Json, after: Json, others: Sequence[Json], at: _At) -> Json:
-    """Do the same for a list whose entries have keys. Other values are returned unchanged."""
+    """Retract items of a list whose entries have keys. Other values are returned unchanged."""
     olds, present = at.keyed(before), at.keyed(live)
     if olds is None or present is None:
         return live
@@ -173,7 +173,7 @@ def _retract_items(live: Json, before: Json, after: Json, others: Sequence[Json]
 
 
 def _subtract(live: Json, old: Json, others: Sequence[Json], at: _At) -> Json | _Missing:
-    """Without all that `old` names, except what others name too; nothing where nothing is left."""
+    """Return the value without the values in `old`, except for those in `others`; `_MISSING` if nothing is left."""
     if isinstance(live, Mapping) and isinstance(old, Mapping):
         rest = dict(live)
         for key in old.keys() & live.keys():

@@ -1,4 +1,4 @@
-"""The changes that the API server rejects, as far as they matter to the operator. Pure."""
+"""The rules by which the API server rejects changes, as far as the operator depends on them. Pure."""
 
 from __future__ import annotations
 

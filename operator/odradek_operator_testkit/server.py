@@ -32,7 +32,7 @@ class ApiServer:
         """Create a server, which listens after `up`."""
         self.api: Final = api or KubernetesApi()
         self.watches = 0
-        """That are open now."""
+        """Number of open watches."""
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -120,7 +120,7 @@ class ApiServer:
             async with asyncio.timeout(float(asked.query.get("timeoutSeconds", WATCH_SECONDS))):
                 await self._stream(response, asked, _Watched(place, chosen))
         except (TimeoutError, ConnectionError):
-            pass  # It lasts as long as was asked for, or until the client hangs up: the client comes again.
+            pass  # The requested time is over, or the client has disconnected. It then starts another watch.
         finally:
             self.watches -= 1
         return response

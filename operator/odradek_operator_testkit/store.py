@@ -25,14 +25,14 @@ from odradek_operator_testkit.rules import check_update
 
 FIRST_VERSION: Final = 1_000
 HISTORY: Final = 20_000
-"""Changes that watches may still ask for; of older ones they are told that they are gone."""
+"""Number of changes that watches can still request. For older ones they get 410 Gone."""
 
 
 class ApiError(Exception):
     """A rejected request, with status code, reason and message."""
 
     def __init__(self, status: HTTPStatus, reason: str, message: str) -> None:
-        """Reason as in a `Status` object."""
+        """Create an error. `reason` is the reason in the `Status` object."""
         super().__init__(message)
         self.status, self.reason, self.message = status, reason, message
 
@@ -58,7 +58,7 @@ class Key:
     name: str
 
     def __str__(self) -> str:
-        """Return the name as in messages of the API server."""
+        """Return the name as the API server writes it in messages."""
         return f'{self.resource.plural} "{self.name}"'
 
 
@@ -77,13 +77,13 @@ class Store:
     """All objects of an API server. Not thread-safe."""
 
     def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """`now` returns the time for timestamps of creation and deletion."""
+        """Create an empty store. `now` returns the time for timestamps of creation and deletion."""
         self.version = FIRST_VERSION
         self.changes: deque[Change] = deque(maxlen=HISTORY)
         self.forgotten = FIRST_VERSION
         """Changes up to this version are no longer available to watches."""
         self.heard: list[Callable[[], None]] = []
-        """Called after every change."""
+        """Functions that are called after every change."""
         self._now = now
         self._objects: dict[Key, Object] = {}
         self._applied: dict[Key, dict[str, Object]] = {}
@@ -196,7 +196,7 @@ class Store:
             return self._put(key, present)
         return present
 
-    # Inside
+    # Internal
 
     def _update(self, key: Key, present: Object, wanted: Object, *, status_only: bool) -> Object:
         """Store the new state of an object, as far as the path, object or status, can change it."""
@@ -274,8 +274,7 @@ class Store:
             self._put(key, body)
 
     def _grace(self, body: Object, options: Mapping[str, Any]) -> int:
-        """Return the grace period of a deletion in seconds. A pod on a node exists until it is deleted with a period of
-        0."""
+        """Return the grace period of a deletion in seconds. A pod on a node exists until a deletion with period 0."""
         if body["kind"] != "Pod" or "nodeName" not in (body.get("spec") or {}):
             return 0
         asked = options.get("gracePeriodSeconds")
@@ -308,7 +307,7 @@ def key_of(body: Mapping[str, Any]) -> Key:
 
 
 def resource_at(api_version: str, plural: str) -> Resource:
-    """Raises `ApiError` 404 for one that is not served."""
+    """Return the resource with this plural. Raises `ApiError` 404 if it is not served."""
     found = BY_PLURAL.get((api_version, plural))
     if found is None:
         raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")

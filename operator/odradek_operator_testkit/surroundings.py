@@ -1,8 +1,8 @@
-"""A simulation of everything around an operator, in virtual time, with in-memory API server and ZooKeeper.
+"""A simulation of the environment of an operator, in virtual time, with in-memory API server and ZooKeeper.
 
 `World` simulates the controllers of Kubernetes, the kubelets, and the brokers with their controller, in steps of half a
-second. An `Operator` is one process of the operator without sockets: the manager with its loops, which gets changes as
-from kopf. Several operators can run one after the other in one world.
+second. An `Operator` is one process of the operator without sockets: the manager with its loops, which receives changes
+as from kopf. Several operators can run one after the other in one world.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from odradek_operator_testkit.store import Change, Key, key_of
 NAMESPACE = "shop"
 STEP_SECONDS = 0.5
 PATIENCE_SECONDS = 1_800.0
-"""Of virtual time."""
+"""Timeout of `until`, in seconds of virtual time."""
 IDLE_SECONDS = 30.0
 NODES = 6
-"""One for each pod that these tests ever have."""
+"""Number of nodes, at least the number of pods in any of these tests."""
 
 
 async def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -76,7 +76,7 @@ def cluster_body(name: str = "demo", *, namespace: str = NAMESPACE, **spec: Any)
 
 
 def topic_body(name: str, cluster: str = "demo", **spec: Any) -> Object:
-    """A Topic."""
+    """Return a Topic."""
     return {
         "apiVersion": "odradek.dev/v1",
         "kind": "Topic",
@@ -107,9 +107,9 @@ class World:
         self.api = KubernetesApi()
         self.tree = MemoryTree()
         self.deleted_pods: list[str] = []
-        """Names, in the order in which somebody asked for their deletion."""
+        """Names of pods in the order of the requests to delete them."""
         self.makes_pods = True
-        """Whether Kubernetes creates missing pods."""
+        """Whether the StatefulSet controller creates missing pods."""
         for number in range(NODES):
             self.api.put(
                 {
@@ -125,12 +125,12 @@ class World:
     # Actions of users
 
     def find(self, kind: Kind, name: str) -> Object | None:
-        """An object in the namespace of these tests, or in none."""
+        """Return an object in the namespace of these tests, or a cluster-scoped one; None if it does not exist."""
         namespace = NAMESPACE if kind.namespaced else None
         return self.api.store.find(_key(Reference(kind=kind, namespace=namespace, name=name)))
 
     def get(self, kind: Kind, name: str) -> Object:
-        """An object that is there."""
+        """Return an object. Fails if it does not exist."""
         found = self.find(kind, name)
         assert found is not None, f"{kind.word} {name}"
         return found
@@ -140,11 +140,11 @@ class World:
         self.api.store.merge(_key(Reference(kind=kind, namespace=NAMESPACE, name=name)), patch)
 
     def delete(self, kind: Kind, name: str) -> None:
-        """As a person."""
+        """Delete an object, as a user does."""
         self.api.store.delete(_key(Reference(kind=kind, namespace=NAMESPACE, name=name)), {})
 
     def topics(self) -> set[str]:
-        """That are in ZooKeeper."""
+        """Return the names of the topics in ZooKeeper."""
         return set(self.tree.children(layout.TOPICS)) if layout.TOPICS in self.tree.nodes else set()
 
     def replicas(self, topic: str) -> set[int]:
@@ -335,11 +335,11 @@ class Operator:
         """Error with which the opening of sessions, and all operations of open sessions, fail."""
         self.killed = asyncio.Event()
         self.deaf = False
-        """Whether it gets no watch events."""
+        """Whether it receives no watch events."""
         self.deaf_to: frozenset[str] = frozenset()
-        """Kinds of which it gets no watch events."""
+        """Kinds for which it receives no watch events."""
         self.lag_seconds = 0.0
-        """How late it gets watch events."""
+        """Delay of watch events."""
         self.registry = CollectorRegistry()
         self._sessions: list[CountedZk] = []
         self._lives = lives

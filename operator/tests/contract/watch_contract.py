@@ -1,7 +1,7 @@
 """The behaviour of watches that the operator depends on, tested with kopf and the operator's handlers.
 
 A subclass provides the fixtures `client`, `namespace` and `kubeconfig`, the path of a kubeconfig. Like `api_contract`,
-it runs against the API server in memory and against a real one.
+it runs against the in-memory API server and against a real one.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Ensemble:
-    """The ports of an ensemble. All members use the same ports, each on its own loopback address."""
+    """The size and the ports of an ensemble. All members use the same ports, each on its own loopback address."""
 
     members: int
     peer: int

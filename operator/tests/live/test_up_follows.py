@@ -43,7 +43,7 @@ class Followed:
         self._begin = 0
 
     def change(self, **spec: Any) -> None:
-        """Write a Cluster with this specification. `brokers` is merged into the field `brokers` of three replicas."""
+        """Write a Cluster of three brokers with this specification. `brokers` overrides fields of its `brokers`."""
         brokers = {"replicas": 3, **spec.pop("brokers", {})}
         documents = [
             _resource("Cluster", CLUSTER_NAME, {**spec, "brokers": brokers}),

@@ -1,4 +1,4 @@
-"""Bounds of the schema and of the reader are equal: every field of the model, with values at and outside of them."""
+"""The schema and the reader have equal bounds. Every field is tested with values at and outside of its bounds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ OTHER_RULES: set[Path] = {
     ("zookeeper", "connect"),
     ("config",),
 }
-"""Fields for which a rule beyond the structure refuses what their own bounds allow: CEL rules, Kafka's settings."""
+"""Fields with rules beyond their own bounds, in CEL or in the settings of Kafka."""
 KEYWORDS = {
     *("description", "default", "format", "properties", "required", "items", "additionalProperties"),
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
@@ -117,7 +117,7 @@ FIELDS = [
 
 
 def is_valid(value: Any, schema: Schema) -> bool:
-    """Whether the API server accepts a value by the structure of the schema, that is, without CEL rules."""
+    """Whether the structural schema accepts a value, without CEL rules."""
     assert schema.keys() <= KEYWORDS
     return has_type(value, schema) and within_bounds(value, schema) and inner_are_valid(value, schema)
 
@@ -162,7 +162,7 @@ def at(specification: Any, path: Path) -> Any:
 
 
 def replaced(kind: str, path: Path, value: Any) -> Any:
-    """A specification with another value in one field. Mappings that the sample lacks are added."""
+    """Return the specification with another value of one field. Adds mappings that the sample lacks."""
     found = copy.deepcopy(SPECIFICATIONS[kind])
     inner = found
     for name in path[:-1]:
@@ -172,7 +172,7 @@ def replaced(kind: str, path: Path, value: Any) -> Any:
 
 
 def many(kind: str, path: Path, count: int) -> list[Any]:
-    """A list of so many entries that differ in the fields that must."""
+    """Return a list of `count` entries. Fields that must be unique have different values."""
     entry = at(SPECIFICATIONS[kind], (*path, "[]"))
     different = {"volumes": lambda i: {"id": i}, "listeners": lambda i: {"name": f"n{i}", "port": i + 1}}
     change = different.get(path[-1])
@@ -180,7 +180,7 @@ def many(kind: str, path: Path, count: int) -> list[Any]:
 
 
 def outside(kind: str, path: Path, schema: Schema) -> Iterator[Any]:
-    """Values just outside of each bound, and of other types."""
+    """Yield values just outside of each bound, and values of other types."""
     if "x-kubernetes-int-or-string" in schema:
         yield from ("1" * (schema["maxLength"] + 1), "much", -1, True, [])
         return
@@ -213,7 +213,7 @@ def outside_of_mapping(kind: str, path: Path, schema: Schema) -> Iterator[Any]:
 
 
 def inside(kind: str, path: Path, schema: Schema) -> Iterator[Any]:
-    """Values at each bound."""
+    """Yield values at each bound."""
     if "x-kubernetes-int-or-string" in schema:
         yield from ("9" * schema["maxLength"], 2_000_000, "1Gi")
         return
@@ -270,6 +270,6 @@ def test_schema_and_reader_accept_values_at_the_bounds(kind: str, path: Path, sc
 
 @pytest.mark.parametrize("part", ["brokers", "zookeeper"])
 def test_a_part_that_occurs_twice_is_read_in_the_same_way(part: str) -> None:
-    """Null is a missing field everywhere."""
+    """Null counts as a missing field in every place."""
     assert is_read("Cluster", replaced("Cluster", (part, "template", "labels"), None))
     assert is_read("Cluster", replaced("Cluster", (part, "resources", "requests"), None))

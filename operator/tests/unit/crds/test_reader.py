@@ -1,4 +1,4 @@
-"""Cluster and Topic resources: defaults, every field, every problem."""
+"""Reading Cluster and Topic resources: defaults, every field, and every error."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_status_and_unknown_metadata_are_left_to_kubernetes() -> None:
 
 
 def as_object(document: str) -> Any:
-    """An object of the API server: without lines, with metadata that the operator does not use."""
+    """Return a document as an object of the API server: without lines, with metadata that the operator does not use."""
     content = yaml.safe_load(document)
     content["metadata"] |= {
         "generation": 4,

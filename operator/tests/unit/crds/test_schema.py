@@ -83,7 +83,7 @@ CLUSTER = {
         "zookeeper": [{"podSelector": {}}],
     },
 }
-"""Every field but those of `SHARED_ENSEMBLE`, none with its default."""
+"""A specification with every field except those of `SHARED_ENSEMBLE`. No value is the default."""
 SHARED_ENSEMBLE = {("zookeeper", "connect"), ("brokers", "firstBrokerId")}
 TOPIC = {
     "cluster": "demo",
@@ -106,7 +106,7 @@ def wrapped(kind: str, spec: object) -> dict[str, Any]:
 
 
 def located(value: Any) -> Any:
-    """A document as if everything in it were at line 1."""
+    """Return a document whose values are all at line 1."""
     if isinstance(value, list):
         return [located(item) for item in value]
     if not isinstance(value, dict):
@@ -117,7 +117,7 @@ def located(value: Any) -> Any:
 
 
 def read(kind: str, spec: object) -> Cluster | Topic:
-    """Read a manifest of an embedded cluster, whose listeners may be secured."""
+    """Read a manifest of an embedded cluster, for which listeners may have TLS and authentication."""
     demo = located(wrapped("Cluster", {"brokers": {"replicas": 5}}))
     documents = [Document("f", 1, located(wrapped(kind, spec)))]
     resources = read_resources([*documents, Document("f", 2, demo)] if kind == "Topic" else documents)
@@ -252,7 +252,7 @@ def test_any_value_in_a_field_is_read_or_is_a_problem(
     plural: str, kind: str, sample: dict[str, Any], data: st.DataObject
 ) -> None:
     path = data.draw(st.sampled_from(PATHS[plural]))
-    # The mappings and lists around the field as well.
+    # A mapping or list around the field can be replaced as well.
     path = path[: data.draw(st.integers(1, len(path)))]
     spoiled = copy.deepcopy(sample)
     inner: Any = spoiled
@@ -271,7 +271,7 @@ def test_every_field_is_explained(plural: str) -> None:
     assert schema["description"]
     for path, inner in fields_of(schema):
         if path.startswith(".metadata"):
-            continue  # Kubernetes describes it.
+            continue  # Kubernetes describes these fields itself.
         assert inner.get("description", "").endswith("."), path
 
 

@@ -1,4 +1,4 @@
-"""Waits between starts of a process that ends by itself."""
+"""Delays between the restarts of a process that exits by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders and properties of broker processes, and what is reported when one cannot be started."""
+"""Directories and properties of broker processes, and the report if a broker cannot be started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_volumes(*ids: int) -> Cluster:
 
 
 class Heard:
-    """The events, and a way to await the next one."""
+    """Records events and waits for expected ones."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

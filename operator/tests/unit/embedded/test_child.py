@@ -1,4 +1,4 @@
-"""Child processes: their output, their end, and that they never outlive their parent."""
+"""Child processes: their output, their exit, and that they never outlive their parent."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ time.sleep(60)
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process exists and is no zombie that waits for whoever adopted it."""
+    """Whether the process exists and is not a zombie that its new parent has not reaped yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

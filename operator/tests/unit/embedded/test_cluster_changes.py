@@ -1,4 +1,4 @@
-"""Changes of the Cluster that are followed while it runs, and those that are not."""
+"""Changes of a Cluster that an embedded cluster follows while it runs, and changes that it refuses."""
 
 from __future__ import annotations
 

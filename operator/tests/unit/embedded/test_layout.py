@@ -56,7 +56,7 @@ def test_monitoring_takes_three_ports_in_a_row() -> None:
     ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404, monitoring=9401)
     assert ports.monitoring == MonitoringPorts(operator=9401, zookeeper=9402, exporter=9403)
     assert [use.port for use in ports.uses(1, own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
-    # Another ensemble has its own monitoring.
+    # An ensemble of others has its own monitoring, so no port is used for it.
     assert [use.port for use in ports.uses(1, own_zookeeper=False)] == [9092, 9404, 9401, 9403]
 
 

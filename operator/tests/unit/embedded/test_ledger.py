@@ -1,4 +1,4 @@
-"""Topics that had a resource are remembered over restarts."""
+"""The ledger remembers over restarts which topics had a resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifest files: found, read, read again only when they changed and kept still."""
+"""Manifest files: which are read, and when changed ones are read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local processes as the operator's decisions see them: the same order of restarts, drains and additions."""
+"""Local processes as input of the operator's decisions: restarts, drains and additions, as for pods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def seen(
     isr: Collection[int] | None = None,
     controller: int = 0,
 ) -> Snapshot:
-    """One topic whose partitions have these replicas."""
+    """Return a snapshot with one topic, whose partitions have these replicas."""
     in_sync = set(live if isr is None else isr)
     parts = {number: ReplicaAssignment(replicas=tuple(replicas)) for number, replicas in enumerate(assignments)}
     states = {
@@ -99,7 +99,8 @@ def test_nothing_to_do() -> None:
         ([running(0, "x"), running(1, "x"), running(2, "x")], [1]),
         ([running(0, "x"), running(1), running(2, "x")], [2]),
         ([running(0, "x"), running(1), running(2)], [0]),
-        # One that was restarted is awaited, and so is one that has ended: it starts with the new properties.
+        # The next restart waits for a broker that was restarted, or that has exited. Both start with the new
+        # properties.
         ([running(0, "x"), running(1, ready=False), running(2, "x")], []),
         ([running(0, "x"), ended(1), running(2, "x")], []),
     ],
@@ -150,7 +151,7 @@ def test_brokers_that_cannot_be_drained_stay_with_a_reason() -> None:
         ((), None, (0, 1), 3),
         ((0, 1, 2, 3), None, (3, 0), 4),
         ((0, 1, 2, 3), None, (0, 1), 3),
-        # A folder was deleted: an empty broker would not bring its replicas back.
+        # The directory of broker 3 was deleted. An empty broker would not restore its replicas.
         ((0, 1, 2), None, (3, 0), 3),
         ((0, 1, 2, 3, 4), 5, (0, 1), 5),
         ((0, 1, 2), 5, (0, 1), 3),
@@ -188,7 +189,7 @@ observed = st.builds(
 def test_never_two_brokers_are_away_because_of_us(
     kinds: list[ObservedBroker], controller: int, in_sync: set[int]
 ) -> None:
-    """A broker that serves restarts only if all others serve, and a broker that does not run never restarts."""
+    """A broker that serves clients restarts only while all others serve. One that does not run is never restarted."""
     brokers = [dataclasses.replace(one, broker=number) for number, one in enumerate(kinds)]
     live = [one.broker for one in brokers if one.process is not None and one.ready]
     in_sync &= set(live)

@@ -1,4 +1,4 @@
-"""`/readyz` is asked with one request and one status line."""
+"""The probe of `/readyz` sends one request and reads the status line of the response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_operator.embedded.probe import is_ready
 
 
 class Server:
-    """Answers every request with the same bytes, or with None not at all; keeps the last request."""
+    """A server that records the last request. It answers all requests with the same bytes; None: with nothing."""
 
     def __init__(self) -> None:
         self.answer: bytes | None = b""
@@ -21,11 +21,11 @@ class Server:
         self.connections: list[asyncio.Task[None] | None] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         self.connections.append(asyncio.current_task())
         self.request = await reader.readuntil(b"\r\n\r\n")
         if self.answer is None:
-            await reader.read()  # Until the client gives up.
+            await reader.read()  # Wait until the client disconnects.
         else:
             writer.write(self.answer)
         writer.close()

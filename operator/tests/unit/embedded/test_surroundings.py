@@ -1,4 +1,4 @@
-"""Java, jars, ports and system errors: each told in one message that says what to do."""
+"""Checks of Java, jars, ports and system errors. Each message says what is wrong and what to do."""
 
 from __future__ import annotations
 

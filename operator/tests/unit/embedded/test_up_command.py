@@ -1,4 +1,4 @@
-"""`odradek up`: what it prints, and what is wrong before anything starts."""
+"""The command `odradek up`: its output, and errors that it reports before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters of Java, from files in both byte orders and damaged ones. The live test reads a real file."""
+"""Counters of the JVM, from files in both byte orders and from damaged files. The live test reads a real file."""
 
 from __future__ import annotations
 

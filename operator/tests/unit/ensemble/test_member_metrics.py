@@ -1,4 +1,4 @@
-"""Metrics and probes of a member whose server sends given answers over real sockets."""
+"""Metrics and probes of a member, whose ZooKeeper server is simulated over real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_SERVING = "This ZooKeeper instance is not currently serving requests\n"
 
 @asynccontextmanager
 async def server(answers: dict[str, str]) -> AsyncIterator[Member]:
-    """Run a member whose server gives these answers, and never answers other words."""
+    """Run a member whose server gives these answers to four-letter words, and no answer to other words."""
 
     handled: set[asyncio.Task[None]] = set()
 
@@ -33,7 +33,7 @@ async def server(answers: dict[str, str]) -> AsyncIterator[Member]:
         if word in answers:
             writer.write(answers[word].encode())
         else:
-            await reader.read()  # Until the other side closes the connection.
+            await reader.read()  # Wait until the other side closes the connection.
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""Series from the `mntr` of a real ZooKeeper 3.9.5, a new leader, and from other members and damaged texts."""
+"""Series from the `mntr` output of a real leader of ZooKeeper 3.9.5 and of other members, and from damaged output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Cluster in an ensemble that others use starts no broker under an id that another broker has."""
+"""A Cluster in a shared ensemble starts no broker with an id that a broker of another cluster has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most one holder at a time, whatever happens to the API server and to the holders."""
+"""A Lease has at most one holder at a time, also during failures of the API server and of holders."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_dead_holder_is_replaced_after_the_duration() -> None:
         await lease(api, "a").acquire()
         began = now()
         await lease(api, "b").acquire()
-        # It measures on its own clock, from when it first saw this version of the Lease. The times of "a" do not count.
+        # The candidate measures the time on its own clock since it first saw this version. It ignores the times of "a".
         assert DURATION_SECONDS < now() - began <= DURATION_SECONDS + 2 * RETRY_SECONDS
 
     run_virtual(run())
@@ -162,7 +162,7 @@ def test_a_renewal_is_one_request() -> None:
         await mine.acquire()
         keeping = asyncio.create_task(mine.keep())
         api.writes.clear()
-        # A renewal that reads the Lease fails here.
+        # At this point, a renewal that reads the Lease fails.
         api.faults.concerns = lambda asked: not asked.is_write
         api.faults.status = 500
         await asyncio.sleep(10 * DURATION_SECONDS)

@@ -1,4 +1,4 @@
-"""Which lists the operator requests, and that no change depends on its cache alone."""
+"""Which lists the operator requests. It makes no change based on its cache alone."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ VIEW = {
     "services",
     "configmaps",
 }
-"""The kinds of a fresh view: one list each."""
+"""The kinds that a fresh view lists, each once."""
 PODS = ["demo-kafka-1", "demo-kafka-2", "demo-kafka-0"]
-"""In the order of a roll: the controller last."""
+"""The pods in the order of a rolling restart: the controller last."""
 
 
 def play(steps: Callable[[World, Operator], Awaitable[None]]) -> None:
@@ -37,7 +37,7 @@ def play(steps: Callable[[World, Operator], Awaitable[None]]) -> None:
 
 
 async def settled(world: World, operator: Operator) -> None:
-    """Create a cluster with topics, and wait until its resync is over and nothing is requested."""
+    """Create a cluster with topics. Return after its resync, when the operator sends no more requests."""
     world.api.put(cluster_body())
     topics = [f"topic-{number}" for number in range(20)]
     for topic in topics:
@@ -56,7 +56,7 @@ def test_an_idle_cluster_is_listed_only_at_a_resync() -> None:
         await asyncio.sleep(periods * operator.settings.resync_seconds)
         counts = Counter(world.api.lists())
         assert counts["pods"] == periods
-        # A view, the kinds that are pruned, and a sweep of the manager.
+        # One view, the kinds that are pruned, and one sweep of the manager.
         assert counts.total() == periods * (len(VIEW) + len(PRUNED_KINDS) + 3)
         assert counts.total() / (periods * operator.settings.resync_seconds / 60) < 5, "lists a minute"
 
@@ -121,7 +121,7 @@ def test_a_pod_that_failed_unnoticed_keeps_a_second_one_from_restarting() -> Non
         pod = world.api.place(Kind.POD.path("shop")).key("demo-kafka-0")
         world.api.store.merge(pod, {"status": {"conditions": conditions}}, status_only=True)
         world.change(Kind.CLUSTER, "demo", {"spec": {"version": "0.1.1"}})
-        # Only the cache hears of it, and something else wakes the loop, so the next round begins on the cache.
+        # Only the cache gets the event. Another change wakes the loop, so the next round starts with the cached state.
         operator.manager.watch_event(world.get(Kind.CLUSTER, "demo"), deleted=False, listed=False)
         world.change(Kind.TOPIC, "topic-1", {"metadata": {"annotations": {"somebody": "else"}}})
         await until(lambda: len(world.deleted_pods) == 3, "all restart")
@@ -175,7 +175,7 @@ def test_a_deletion_that_no_watch_reported_is_found_at_the_resync() -> None:
 
 
 def test_a_topic_that_was_created_again_unnoticed_keeps_its_records() -> None:
-    """The cache has the first Topic as deleted and not the second one, which protects the topic."""
+    """In the cache, the first Topic is deleted and the second one, which protects the topic, is missing."""
 
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(topic_body("orders", deletion="Delete"))

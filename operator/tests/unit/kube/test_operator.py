@@ -1,4 +1,4 @@
-"""The operator as a process: it waits for its CRDs and Leases, works, reports its state, and ends in order."""
+"""The process of the operator: it waits for its CRDs and Leases, reconciles, reports its state, and stops in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Process:
         self._port = port
 
     async def text(self, path: str) -> tuple[int, str]:
-        """Return status and text; status 0 while nothing listens."""
+        """Return the status and the text of an answer; status 0 while nothing listens."""
         try:
             async with (
                 aiohttp.ClientSession() as session,
@@ -52,7 +52,7 @@ class Process:
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait for its end and return the exit code."""
+        """Wait until the process exits, and return the exit code."""
         async with asyncio.timeout(SECONDS):
             return await self._process.wait()
 
@@ -81,7 +81,7 @@ async def until(accept: Callable[[], object]) -> None:
 
 
 async def reports(process: Process, path: str, message: str) -> int:
-    """Wait until the text contains `message` and return the status."""
+    """Wait until the text contains `message`, and return the status."""
     async with asyncio.timeout(SECONDS):
         while message not in (answer := await process.text(path))[1]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
@@ -99,7 +99,7 @@ def holder(server: ApiServer, namespace: str = "default", name: str = ALL_LEASE.
 
 
 async def test_it_reconciles_and_ends_in_order(server: ApiServer, tmp_path: Path) -> None:
-    # Nothing listens on this port, which the operator reports.
+    # Nothing listens on this port, so the operator reports that ZooKeeper is unreachable.
     (nobody,) = free_ports(1)
     server.api.put(cluster_body(zookeeper={"connect": f"127.0.0.1:{nobody}"}))
     server.api.faults.status = 404
@@ -113,7 +113,7 @@ async def test_it_reconciles_and_ends_in_order(server: ApiServer, tmp_path: Path
             return condition(found(server, Kind.CLUSTER, NAMESPACE, "demo"))[1]
 
         await until(lambda: reason() == "ZooKeeperUnreachable")
-        # It is unknown whether other brokers have these ids.
+        # Without ZooKeeper, the operator does not know whether other brokers have these ids.
         assert found(server, Kind.STATEFUL_SET, NAMESPACE, "demo-kafka") is None
         server.api.store.delete(server.api.place(Kind.SERVICE.path(NAMESPACE)).key("demo-kafka-brokers"), {})
         await until(lambda: found(server, Kind.SERVICE, NAMESPACE, "demo-kafka-brokers") is not None)

@@ -31,7 +31,7 @@ def is_made(world: World) -> bool:
 
 
 def changed(world: World) -> None:
-    """Add a broker, restart all, change a topic and delete one at once."""
+    """Add a broker, change the version, which restarts all pods, change a topic, and delete another one."""
     world.change(
         Kind.CLUSTER,
         "demo",
@@ -53,7 +53,7 @@ def is_changed(world: World) -> bool:
 
 
 async def lived_through(world: World, done: Callable[[World], bool], lives: list[int]) -> None:
-    """Run one operator after the other. Each is killed before the write with its number; the last one is not killed."""
+    """Run operators one after the other. Each is killed before the write with its number, except the last one."""
     for count in lives:
         async with Operator(world, lives=count).working() as operator:
             await until(lambda op=operator: op.killed.is_set() or done(world), "the operator is killed or has finished")
@@ -107,7 +107,7 @@ def writes_of(world: World) -> int:
 
 def test_the_final_state_is_the_same_whichever_write_the_operator_dies_before(undisturbed: World) -> None:
     expected = essence(undisturbed)
-    # Each process does one write more than the one before, so every write is once the one that does not happen.
+    # Each process does one write more than the one before. So each write is once the one that is prevented.
     world = run_virtual(whole_life(list(range(60))))
     assert essence(world) == expected
 

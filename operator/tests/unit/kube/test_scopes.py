@@ -1,4 +1,4 @@
-"""Two operators on one Kubernetes: at most one serves a namespace, whatever their namespaces and failures are."""
+"""Two operators in one Kubernetes cluster: at most one serves a namespace, whatever their namespaces and failures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_operator_of_all_namespaces_does_not_write_to_namespaces_of_others() 
                 assert str(second.leases.standing()) == (  # type: ignore[union-attr]
                     "serving all namespaces: orders\nstandby: namespace billing is served by default/a"
                 )
-            # In the other order, too, the operator that comes later waits for a namespace that is served.
+            # In the reverse order, the later operator also waits for a namespace that is served.
             assert holder(world, "orders") == ""
 
     run_virtual(run())
@@ -153,7 +153,7 @@ def test_a_standby_takes_over_after_the_first_operator_died() -> None:
                 began = now()
                 first.client.line.cut = first.lease_client.line.cut = True
                 await until(lambda: NAMESPACE in serving(second), "the second serves it")
-                # It does not wait for the Leases of namespaces: they ended with the Lease of all namespaces.
+                # It does not wait for the Leases of namespaces, because they ended with the Lease for all namespaces.
                 assert TIMES.duration - TIMES.renew <= now() - began <= TIMES.duration + 2 * RETRY_SECONDS + 1
                 assert serving(first) == set()
 
@@ -239,7 +239,7 @@ def test_topics_of_a_namespace_that_is_being_deleted_lose_their_finalizers() -> 
         body["metadata"]["finalizers"] = [FINALIZER]
         world.api.put(body)
         async with Operator(world, leases="a").working() as operator:
-            # Finalizers are removed without a look at ZooKeeper only once the namespace is not served any more.
+            # The operator removes finalizers without reading ZooKeeper only after it has stopped serving the namespace.
             operator.zookeeper_trouble = ConnectionLost("nobody answers")
             await until(lambda: NAMESPACE in serving(operator), "it is served")
             world.api.before_write = refuse_leases

@@ -252,7 +252,7 @@ def former(world: World, kind: Kind, body: Object) -> None:
 
 
 def test_a_cluster_deleted_with_all_its_claims_leaves_nothing_to_the_next_one() -> None:
-    """Kubernetes deletes owned objects after a while; the next Cluster may exist before."""
+    """Kubernetes deletes owned objects later, so the next Cluster can be created before they are gone."""
 
     async def steps(world: World, operator: Operator) -> None:
         data = {

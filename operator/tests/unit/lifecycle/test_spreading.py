@@ -81,7 +81,7 @@ def state(
         # No pods yet, and volumes that every node can use, wherever the pods run.
         ([], [], "", True),
         (["a", "a", "b"], [None, None, None], "", True),
-        # Each volume is tied to its own node, also while a pod or a node is down.
+        # Each volume is tied to its own node. A pod or a node may be down.
         (["a", "b", "c"], ["a", "b", "c"], "", True),
         (["a", None, "c"], ["a", "b", "c"], "", True),
         (["a", "?", "c"], ["a", "b", "c"], "b", True),

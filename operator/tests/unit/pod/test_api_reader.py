@@ -1,4 +1,4 @@
-"""Reads from a real HTTP server that answers correctly, wrongly, late, too much, or not at all."""
+"""Reads from a real HTTP server whose answers are correct, wrong, late, too large or missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odradek_operator.pod.api_reader import ApiReader, ApiReadError, read_patien
 
 
 class Server(ThreadingHTTPServer):
-    """Answers every GET in the same way, and records the requests."""
+    """A server that answers every GET in the same way and records the requests."""
 
     daemon_threads = True
 
@@ -114,7 +114,7 @@ def test_a_pod_without_a_service_account_is_an_error(tmp_path: Path) -> None:
 
 
 class Time:
-    """A clock that only advances by pauses."""
+    """A clock that only pauses advance."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The start of a broker: what it reads, what it waits for, and the arguments of the exec."""
+"""The start of a broker: what it reads, what it waits for, and the arguments of `exec`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pod(*listeners: PodListener, rack_key: str | None = None) -> BrokerPod:
 
 
 class Api:
-    """Returns one node, and for each Service one answer after the other. Exceptions are raised."""
+    """An API with one node. Each Service has a sequence of answers; exceptions among them are raised."""
 
     def __init__(self, **services: list[Json | ApiReadError]) -> None:
         self.services: dict[str, Iterator[Json | ApiReadError]] = {
@@ -63,7 +63,7 @@ class Api:
 
 
 class Time:
-    """A clock that only advances by pauses."""
+    """A clock that only pauses advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -89,7 +89,7 @@ class Refusing:
 
 
 def no_pause(_: float) -> None:
-    """Make pauses end at once."""
+    """Make pauses return at once."""
 
 
 def no_api() -> Api:
@@ -129,7 +129,7 @@ BALANCER: dict[str, Any] = {"status": {"loadBalancer": {"ingress": [{"hostname":
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    """The root of a data volume."""
+    """Return the root directory of a data volume."""
     return tmp_path / "data-0"
 
 

@@ -1,4 +1,4 @@
-"""The identity of a pod: the environment of the operator's StatefulSets, and the errors about it."""
+"""The identity of a pod, read from the environment that the operator's StatefulSets set, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When an ensemble member may start without data: the files that ZooKeeper finds at its start."""
+"""When an ensemble member may start without data, tested with the files that ZooKeeper finds at its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_operator.pod.member_files import EPOCHS, INITIALIZE, SNAPSHOTS
 from odradek_operator.pod.zookeeper_pod import MemberOptions, prepare
 
 pytestmark = pytest.mark.java
-"""Set the version of Java, which the command depends on."""
+"""Sets the Java version, on which the command depends."""
 
 ENVIRONMENT = {
     "CLUSTER": "demo",
@@ -24,7 +24,7 @@ GUARD = "db.autocreate=false"
 
 
 def prepared(folder: Path, state: str | None) -> tuple[bool, bool]:
-    """Return whether it may start without data, and whether members without data must not vote."""
+    """Return whether the member may start without data, and whether members without data must not vote."""
     data = folder / "data"
     properties = render({"dataDir": str(data), "clientPort": "2181"}, header="test")
     (folder / names.ZOOKEEPER_PROPERTIES).write_text(properties)

@@ -1,4 +1,4 @@
-"""Server-side apply in memory: what is applied holds, what was applied before goes, what is others' stays."""
+"""In-memory server-side apply: sets the applied fields, removes those no longer applied, and keeps those of others."""
 
 from __future__ import annotations
 

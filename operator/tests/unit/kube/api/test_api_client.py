@@ -1,4 +1,4 @@
-"""Whatever answers, a request returns an object or raises an error with the request and the reason."""
+"""Whatever the server answers, a request returns an object or raises an error with the request and the reason."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_write_without_enough_time_is_not_sent(server: ApiServer) -> Non
 
 
 async def test_a_write_ends_before_its_fence(server: ApiServer) -> None:
-    """On both sides: the request contains the timeout of the server."""
+    """Both sides enforce it: the request also contains a timeout for the server."""
     async with asking(server.url) as client:
         fenced = client.fenced(lambda: 1.5)
         await fenced.merge(DEMO, {"metadata": {"labels": {"a": "b"}}})

@@ -1,4 +1,4 @@
-"""Claims grow if Kubernetes permits it; StatefulSets follow when all claims have grown, and never during a drain."""
+"""Claims grow if Kubernetes permits it. StatefulSets follow when all their claims have grown, never during a drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of lists: kept up to date by events, and never older than a list or a write that it has seen."""
+"""The cache of lists: events keep it up to date, and it is never older than a list or a write that it has seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config_map(name: str, value: str, *, namespace: str = "shop", label: str = "
 
 
 class Server:
-    """An API server, a cache, and what somebody else changes there."""
+    """An API server with a cache, and the changes of another client."""
 
     def __init__(self) -> None:
         self.api = KubernetesApi()
@@ -40,7 +40,7 @@ class Server:
         return self.api.store.merge(key_of(body), {"data": {"value": value}})
 
     def delete(self, body: Object) -> Object:
-        """Return the object as the watch event of the deletion shows it."""
+        """Delete an object. Returns it as the watch event of the deletion shows it."""
         self.api.store.delete(key_of(body), {})
         gone = self.api.store.changes[-1].before
         assert gone is not None
@@ -125,7 +125,7 @@ def test_an_event_about_an_object_that_the_list_did_not_have_any_more_changes_no
 
 
 def test_an_event_that_is_newer_than_the_list_stays() -> None:
-    """The event arrives between the moment of the list and its answer."""
+    """The event arrives after the server has read the list, and before the response arrives."""
 
     async def steps(server: Server) -> None:
         one = server.put("one", "a")

@@ -1,4 +1,4 @@
-"""Members of an ensemble are asked for their role; members that do not answer are missing."""
+"""Queries for the roles of ensemble members. Members that do not answer are missing from the result."""
 
 from __future__ import annotations
 

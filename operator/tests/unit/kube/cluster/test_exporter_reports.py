@@ -20,7 +20,7 @@ MANY = Report(topics={f"topic-{number:05}": TopicReport(partitions=3, size_bytes
 
 
 class Exporter:
-    """Sends a given answer in small pieces."""
+    """A server that sends its answer in small pieces."""
 
     def __init__(self) -> None:
         self.report: Report | None = MANY

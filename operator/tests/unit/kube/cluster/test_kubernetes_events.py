@@ -1,4 +1,4 @@
-"""Events report what happened, once, and a failure to write them stops nothing."""
+"""Kubernetes Events: each occurrence is reported once, and a failure to write an Event stops nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A merge patch turns one value into the other."""
+"""Merge patches: the patch between two values, applied to the first one, yields the second one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status names the cause: first what needs a person, then what is missing, and nothing that is over."""
+"""The status names the present cause: first what needs a user, then what is missing. Past causes are not named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statuses of resources: their content, and that the CRDs have every field."""
+"""The contents of statuses. The CRDs have every field."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def ready_of(document: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def check(document: object, plural: str) -> None:
-    """Check that the API server accepts it unchanged: every field is in the schema and has its type."""
+    """Check that the API server accepts a status unchanged: every field is in the schema and has its type."""
     (version,) = definitions()[plural]["spec"]["versions"]
     conforms(document, version["schema"]["openAPIV3Schema"]["properties"]["status"])
 
@@ -410,7 +410,7 @@ def test_the_rest_of_the_status_stays_when_only_a_condition_is_known(condition: 
 
 
 def test_a_condition_has_the_time_at_which_its_status_changed() -> None:
-    """Not the time of another reason, and not the time of another round."""
+    """The time does not change with the reason only, or in another round."""
     first = with_condition(invalid("one."), 1, previous={}, now=NOW)
     second = with_condition(no_cluster("demo"), 2, previous=first, now=NOW + 60)
     third = with_condition(paused(), 3, previous=second, now=NOW + 120)

@@ -1,4 +1,4 @@
-"""A change of many topics is one Event of the cluster; a change of a few is one Event for each."""
+"""A change of many topics creates one Event of the cluster; a change of few topics creates one Event for each."""
 
 from __future__ import annotations
 

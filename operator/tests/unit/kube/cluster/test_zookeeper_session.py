@@ -1,4 +1,4 @@
-"""One session, opened when it is needed, and again when it has ended or the ensemble has changed."""
+"""The operator's ZooKeeper session: opened when first needed, and again after it ends or the ensemble changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from odradek_testkit.loop import run_virtual
 
 
 class Ensemble:
-    """Opens sessions, and counts sessions and calls of `wake`."""
+    """Opens sessions. Counts the sessions and the calls of `wake`."""
 
     def __init__(self) -> None:
         self.tree = MemoryTree()
