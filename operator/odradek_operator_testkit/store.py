@@ -199,7 +199,7 @@ class Store:
     # Internal
 
     def _update(self, key: Key, present: Object, wanted: Object, *, status_only: bool) -> Object:
-        """Store the new state of an object, as far as the path, object or status, can change it."""
+        """Store the new state of an object. Only changes the part that the path addresses: the object or its status."""
         old, new = present["metadata"], copy.deepcopy(wanted)
         if wanted.get("kind", key.resource.kind) != key.resource.kind or wanted["metadata"].get("name") != key.name:
             raise _bad("the name or kind of the object does not match the one of the URL")

@@ -99,8 +99,7 @@ def test_nothing_to_do() -> None:
         ([running(0, "x"), running(1, "x"), running(2, "x")], [1]),
         ([running(0, "x"), running(1), running(2, "x")], [2]),
         ([running(0, "x"), running(1), running(2)], [0]),
-        # The next restart waits for a broker that was restarted, or that has exited. Both start with the new
-        # properties.
+        # The next restart waits for a restarted broker, and for one that has exited and starts with the new properties.
         ([running(0, "x"), running(1, ready=False), running(2, "x")], []),
         ([running(0, "x"), ended(1), running(2, "x")], []),
     ],

@@ -109,7 +109,7 @@ def ready(body: Object) -> bool:
 
 
 def test_a_pod_that_failed_unnoticed_keeps_a_second_one_from_restarting() -> None:
-    """The cache shows every pod as ready, so it suggests another pod first."""
+    """In the cache, every pod is ready. A decision based on it alone would restart another pod first."""
 
     async def steps(world: World, operator: Operator) -> None:
         await settled(world, operator)

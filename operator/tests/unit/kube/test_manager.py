@@ -21,7 +21,7 @@ from odradek_operator_testkit.surroundings import (
 from odradek_testkit.loop import run_virtual
 
 RACKS = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
-"""With racks, brokers read their nodes. That needs a cluster-scoped object."""
+"""With racks, brokers read their nodes, so the cluster has a cluster-scoped object: a ClusterRoleBinding."""
 
 
 def loops() -> set[str]:

@@ -1,4 +1,4 @@
-"""Statuses are written when they change, with the limits that thousands of topics need."""
+"""A status is written when it changes. Limits of the writes make thousands of topics possible."""
 
 from __future__ import annotations
 

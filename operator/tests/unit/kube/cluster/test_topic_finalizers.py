@@ -40,7 +40,7 @@ def resource(api: KubernetesApi, *finalizers: str, leaving: bool = False) -> Obj
 
 
 async def keep(api: KubernetesApi, body: Object, deletion: Deletion, seen: Outcome) -> list[str] | None:
-    """Return the finalizers afterwards; None if the resource is deleted."""
+    """Update the finalizers of a topic. Return the finalizers that it has then; None if it is deleted."""
     topic = Topic(name="orders", cluster="demo", deletion=deletion)
     await keep_finalizers(MemoryClient(api), {"orders": body}, {"orders": topic}, seen)
     found = api.store.find(key_of(body))
