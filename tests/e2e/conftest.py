@@ -1,9 +1,10 @@
-"""Fixtures of the end-to-end tests: a real Kubernetes, a namespace, images, volumes.
+"""Fixtures of the end-to-end tests: a real Kubernetes cluster, a namespace, images and volumes.
 
-A test below this folder that asks for the cluster is marked `e2e`, and `e2e_short` unless it calls itself `e2e_full`.
-Such tests run only when the command line names them, by mark (`-m e2e_short`) or by path; `pytest` alone leaves them
-out. With $KUBECONFIG set they use that cluster, else they start one; what only the harness's own cluster can do (to
-lose a node, to stop the API server) asks for `own_cluster`, and is left out on a foreign one.
+A test below this folder that uses the cluster gets the mark `e2e`, and also `e2e_short` unless it has the mark
+`e2e_full`. These tests run only when the command line selects them by mark (`-m e2e_short`) or by path; plain `pytest`
+deselects them. If $KUBECONFIG is set, they use that cluster; otherwise they start one. Tests that kill a node or stop
+the API server need the harness's own cluster: they use the fixture `own_cluster` and are deselected if $KUBECONFIG is
+set.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from support.volumes import Volumes  # noqa: E402
 NODES = 3
 TEST_SECONDS = 1800
 NAMED_CLUSTER = "ODRADEK_E2E_CLUSTER"
-"""A cluster of `kube up --name`: these tests hurt and mend it as their own, and leave it running."""
+"""The name of a cluster started with `kube up --name`. The tests may break and repair it, and they leave it running."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs a cluster, and leave it out where nobody asked for it."""
+    """Mark the tests that need a cluster, and deselect them unless the command line selects them."""
     asked = "e2e" in config.option.markexpr or _named_by_path(config)
     foreign = bool(os.environ.get("KUBECONFIG"))
     left_out = []
@@ -79,7 +80,7 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def kubernetes(say: Callable[[str], None]) -> Iterator[Kubernetes]:
-    """The cluster of $KUBECONFIG, or one of three nodes for this session."""
+    """The cluster of $KUBECONFIG, or a cluster of three nodes that lasts for this session."""
     if named := os.environ.get("KUBECONFIG"):
         kubectl, helm = (_installed(program) for program in ("kubectl", "helm"))
         config = Path(named)
@@ -114,7 +115,7 @@ def _installed(program: str) -> str:
 
 @pytest.fixture
 def own_cluster(kubernetes: Kubernetes) -> kube_cluster.Cluster:
-    """The harness's own cluster, whose nodes and API server may be hurt; they are mended after the test."""
+    """The harness's own cluster. A test may break its nodes and its API server; they are repaired after the test."""
     assert kubernetes.own is not None, "left out at collection when the cluster is a foreign one"
     return kubernetes.own
 
@@ -133,7 +134,7 @@ def helm(kubernetes: Kubernetes) -> Helm:
 
 @pytest.fixture
 def namespace(kubernetes: Kubernetes) -> Iterator[str]:
-    """A namespace for one test; it is deleted afterwards with all that is in it."""
+    """A namespace for one test. It is deleted afterwards with everything in it."""
     name = f"e2e-{secrets.token_hex(3)}"
     kubernetes.make_namespace(name)
     yield name
@@ -142,14 +143,14 @@ def namespace(kubernetes: Kubernetes) -> Iterator[str]:
 
 
 def _mend(kubernetes: Kubernetes) -> None:
-    """Repair what a test broke: pods on a node that is down would never end."""
+    """Repair what a test broke. Otherwise pods on a node that is down would never end."""
     if kubernetes.own is not None:
         kubernetes.own.mend()
 
 
 @pytest.fixture
 def volumes(kubernetes: Kubernetes, namespace: str) -> Iterator[Volumes]:
-    """Local disks for one test. Their folders stay until the namespace is gone: no pod loses its disk while it runs."""
+    """Local disks for one test. Their folders stay until the namespace is gone, so no running pod loses its disk."""
     made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=namespace)
     yield made
     _mend(kubernetes)
@@ -159,18 +160,18 @@ def volumes(kubernetes: Kubernetes, namespace: str) -> Iterator[Volumes]:
 
 @pytest.fixture(scope="session")
 def images(kubernetes: Kubernetes, say: Callable[[str], None]) -> Images:
-    """The project's images; `images.bring("broker")` builds and loads what is not there yet."""
+    """The project's images. `images.bring("broker")` builds and loads an image unless the nodes have it already."""
     return Images(kubernetes.own, say)
 
 
 @pytest.fixture
 def audit(own_cluster: kube_cluster.Cluster) -> AuditLog:
-    """Requests to the API server from now on."""
+    """The requests to the API server from now on."""
     return AuditLog(own_cluster.audit_log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests told, at the end, where people look."""
+    """Print at the end of the session, where people look, the figures that tests reported."""
     if told := figures.told():
         terminalreporter.section("figures")
         for line in told:
@@ -179,7 +180,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Of a test that failed, keep what the cluster shows before fixtures take it away."""
+    """When a test fails, save the state of the cluster before fixtures remove it."""
     report = yield
     found = getattr(item, "funcargs", {}).get("kubernetes")
     if report.failed and report.when != "teardown" and isinstance(found, Kubernetes):

@@ -1,4 +1,4 @@
-"""What the operator relies upon of the API server, judged by a real one: the suite of the operator's own tests."""
+"""Runs the operator's API contract tests against a real API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.waiting import eventually
 
 @pytest.fixture(scope="module")
 def definitions_there(kubernetes: Kubernetes) -> Iterator[None]:
-    """The project's CRDs. Where they are not there, they are for this module only: the chart brings them otherwise."""
+    """Install the project's CRDs for this module if they are missing. The chart installs them in other tests."""
     kubectl = kubernetes.kubectl
     missing = [body for body in definitions().values() if kubectl.get("crd", body["metadata"]["name"]) is None]
     for body in missing:
@@ -55,11 +55,11 @@ def kubeconfig(kubernetes: Kubernetes) -> Path:
 
 
 class TestRealServer(ApiContract):
-    """Every test of the suite."""
+    """Every test of the API contract."""
 
 
 class TestRealWatches(WatchContract):
-    """kopf."""
+    """Watches by kopf."""
 
 
 def wanted(body: Object) -> WantedObject:
@@ -70,7 +70,7 @@ def wanted(body: Object) -> WantedObject:
 
 
 async def test_pods_are_adopted_by_a_set_that_is_made_anew(client: KubernetesClient, kubectl: Kubectl) -> None:
-    """What volumes that grow rely upon: neither are pods restarted, nor made twice."""
+    """Growing volumes rely on this: the new StatefulSet neither restarts pods nor creates them twice."""
     before = stateful_set(kubectl.namespace, replicas=2)
     before["spec"] |= {"podManagementPolicy": "Parallel", "updateStrategy": {"type": "OnDelete"}}
     after = copy.deepcopy(before)
@@ -86,7 +86,7 @@ async def test_pods_are_adopted_by_a_set_that_is_made_anew(client: KubernetesCli
 
     pods = await asyncio.to_thread(eventually, uids, lambda seen: len(seen) == 2, what="two pods")
     for _ in range(2):
-        # The second time everything is as wanted, and nothing may be deleted.
+        # The second time nothing differs from the desired state, so nothing may be deleted.
         present = await client.get(Kind.STATEFUL_SET, kubectl.namespace, "set")
         assert present is not None
         ready = await remake_sets(client, [wanted(after)], {"set": present}, kept=frozenset(), settled_size=True)

@@ -1,6 +1,6 @@
-"""The definitions are deleted while no operator runs: the way out of the guide works, and nothing is installed before.
+"""Tests that Helm refuses to install while a CRD is being deleted, and that the guide's remedy completes the deletion.
 
-A real API server with its etcd, without nodes.
+The CRD is deleted while no operator runs. The test uses a real API server with its etcd, without nodes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TOPICS = "topics.odradek.dev"
 
 @pytest.fixture
 def programs(say: Callable[[str], None]) -> Path:
-    """kubectl, helm, etcd and the API server."""
+    """The folder with kubectl, helm, etcd and the API server."""
     return binaries.ensure(say)
 
 
 @pytest.fixture
 def kubectl(programs: Path, tmp_path: Path) -> Iterator[Kubectl]:
-    """In the namespace default."""
+    """kubectl in the namespace default."""
     with api_only.serving(programs, programs / "kube-apiserver", tmp_path) as kubeconfig:
         yield Kubectl(program=str(programs / "kubectl"), kubeconfig=kubeconfig, namespace="default")
 

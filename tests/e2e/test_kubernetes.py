@@ -1,4 +1,4 @@
-"""The harness itself, before anything of this project runs on it: nodes, pods, names, disks, and what can be broken."""
+"""Tests the harness itself before any part of this project runs on it: nodes, pods, DNS, disks and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER = 10001
 
 
 def pause_pod(name: str, spec: Mapping[str, Any] | None = None, claim: str = "") -> dict[str, Any]:
-    """A pod as strict as the project's own: no root, nothing writable but its disk."""
+    """A pod as restricted as the project's own: not root, and only its disk is writable."""
     container: dict[str, Any] = {
         "name": "pause",
         "image": PAUSE_IMAGE,
@@ -92,7 +92,7 @@ def test_kubernetes_says_its_version(kubernetes: Kubernetes) -> None:
 
 
 def addresses(kubectl: Kubectl, pod: str, name: str) -> list[str]:
-    """What a pod finds under a name."""
+    """The addresses to which a pod resolves a name."""
     return kubectl.execute(pod, "/pause", "lookup", name).split()
 
 
@@ -127,7 +127,7 @@ def test_a_pod_reaches_the_api_server_by_its_cluster_address(kubectl: Kubectl) -
     kubectl.apply(pause_pod("caller"))
     running(kubectl, "caller")
 
-    # A server of HTTPS says so to those who speak HTTP: an answer that came over the service and back.
+    # An HTTPS server answers a plain HTTP request with an error. That answer proves that the service works both ways.
     answer = kubectl.execute("caller", "/pause", "fetch", "http://kubernetes.default.svc:443/")
 
     assert "HTTP request to an HTTPS server" in answer

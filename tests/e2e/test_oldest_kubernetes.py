@@ -1,6 +1,7 @@
-"""The oldest Kubernetes that the chart names takes the definitions, the chart, the examples and the operator's objects.
+"""Tests that the oldest supported Kubernetes accepts the CRDs, the chart, the examples and the operator's objects.
 
-A real API server of that version with its etcd, without nodes: what it refuses shows here, pods do not run.
+The tests use a real API server of that version with its etcd, without nodes. They show what it refuses; pods do not
+run.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ FOREIGN = "monitoring.coreos.com/v1"
 
 @pytest.fixture(scope="module")
 def programs(say: Callable[[str], None]) -> Path:
-    """kubectl, helm and etcd."""
+    """The folder with kubectl, helm and etcd."""
     return binaries.ensure(say)
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(programs: Path, say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of the oldest API server."""
+    """The kubeconfig of the oldest supported API server."""
     with api_only.serving(programs, binaries.ensure_oldest(say), tmp_path_factory.mktemp("oldest")) as path:
         yield path
 
 
 @pytest.fixture(scope="module")
 def kubectl(programs: Path, kubeconfig: Path) -> Kubectl:
-    """In the namespace default."""
+    """kubectl in the namespace default."""
     return Kubectl(program=str(programs / "kubectl"), kubeconfig=kubeconfig, namespace="default")
 
 
 @pytest.fixture(scope="module")
 def installed(programs: Path, kubeconfig: Path, kubectl: Kubectl) -> Helm:
-    """The chart, in the hands of Helm; nobody runs its pods."""
+    """The chart, installed by Helm. Its pods do not run."""
     helm = Helm(program=str(programs / "helm"), kubeconfig=kubeconfig)
     helm.run("install", "odradek", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
     for name in CRDS:
@@ -81,7 +82,7 @@ def test_the_chart_is_installed_without_what_came_later(installed: Helm, kubectl
 
 
 def test_every_option_of_the_chart_is_taken(installed: Helm) -> None:
-    """But for the kinds of the Prometheus operator."""
+    """Except the kinds of the Prometheus operator."""
     options = [
         "--set=replicas=2,podDisruptionBudget.enabled=true,networkPolicy.enabled=true",
         "--set=monitoring.dashboards.enabled=true,crds.install=false",
@@ -94,13 +95,13 @@ def test_every_option_of_the_chart_is_taken(installed: Helm) -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("folder", [".", "external", "monitoring", "spark"])
 def test_examples_are_taken(folder: str, kubectl: Kubectl) -> None:
-    """Strictly: a field that this version does not know is an error."""
+    """Validation is strict: a field that this version does not know is an error."""
     kubectl.run("apply", "--validate=strict", "--filename", str(EXAMPLES / folder))
 
 
 @pytest.mark.usefixtures("installed")
 def test_rules_about_quantities_are_in_force(kubectl: Kubectl) -> None:
-    """They need a function of CEL that an earlier Kubernetes does not know."""
+    """The rules need a CEL function that earlier versions of Kubernetes do not know."""
     kubectl.run("apply", "--filename", str(EXAMPLES))
     body = kubectl.require(CLUSTER, "demo")
     body["spec"]["brokers"]["storage"]["volumes"][0]["size"] = "1Ki"
@@ -122,7 +123,7 @@ def test_what_the_operator_makes_of_the_examples_is_taken(folder: str, kubectl: 
         config.load_kube_config(str(kubeconfig), client_configuration=configuration)  # type: ignore[no-untyped-call]
         client = KubernetesClient(configuration, writes_per_second=1_000)
         try:
-            # As the operator's writes are sent: with a time limit for the server.
+            # The operator sends its writes in this way: with a time limit for the server.
             fenced = client.fenced(lambda: 10.0)
             bodies = [item.body for item in wanted if item.api_version != FOREIGN]
             return {(await fenced.apply(body))["kind"] for body in bodies}
@@ -134,7 +135,7 @@ def test_what_the_operator_makes_of_the_examples_is_taken(folder: str, kubectl: 
 
 @pytest.mark.usefixtures("installed")
 def test_the_manifest_without_helm_is_taken_without_its_policies(kubectl: Kubectl) -> None:
-    """As its head says."""
+    """The comment at the top of the manifest says so."""
     documents = yaml.safe_load_all((ROOT / "manifests/operator.yaml").read_text(encoding="utf-8"))
     known = [body for body in documents if not body["kind"].startswith("ValidatingAdmissionPolicy")]
     kubectl.within("").run(

@@ -1,6 +1,7 @@
-"""A real Kubernetes on one Linux machine, without Docker: built from Go's module proxy, one network namespace a node.
+"""A real Kubernetes on one Linux machine without Docker, built from Go's module proxy.
 
-Enters: a number of nodes. Leaves: a `Cluster` with a kubeconfig, and ways to hurt it. Called by the fixtures of the
-end-to-end tests and, for people, by `python tests/e2e/kube`. Invariant: whatever a run makes carries its random tag,
-and what a run that died left behind is taken away by the next one, which no leftover can hinder.
+Each node has its own network namespace. The package starts a `Cluster` of a number of nodes, with a kubeconfig and
+methods that break and repair it. The fixtures of the end-to-end tests use it, and people use it by `python
+tests/e2e/kube`. Invariant: everything that a run creates carries its random tag. The next run removes what a killed run
+has left; a leftover that cannot be removed does not block the next run.
 """

@@ -1,6 +1,6 @@
-"""An API server with its etcd on the loopback interface, and nothing else: no nodes, no controllers, no root.
+"""An API server with its etcd on the loopback interface: no nodes, no controllers, no root.
 
-Enters: the programs. Leaves: a kubeconfig. Called by the tests of the oldest supported Kubernetes.
+The tests of the oldest supported Kubernetes use it. They pass the programs and get a kubeconfig.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _READY_SECONDS: Final = 120.0
 
 @contextmanager
 def serving(programs: Path, api_server: Path, folder: Path) -> Iterator[Path]:
-    """An API server while the block runs; the kubeconfig of an administrator.
+    """Run an API server for the duration of the block. Yield the kubeconfig of an administrator.
 
-    `programs` has etcd and kubectl, `folder` is an empty one for data and logs.
+    `programs` is the folder with etcd and kubectl. `folder` is an empty folder for data and logs.
     """
     clients, peers, port = _free_ports(3)
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def serving(programs: Path, api_server: Path, folder: Path) -> Iterator[Path]:
 
 
 def _start(stack: ExitStack, folder: Path, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
-    """Start a daemon that ends with the stack."""
+    """Start a daemon that ends when the stack is closed."""
     log = stack.enter_context((folder / f"{Path(command[0]).name}.log").open("wb"))
     process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     stack.enter_context(process)
@@ -78,12 +78,12 @@ def _start(stack: ExitStack, folder: Path, command: Sequence[str | Path]) -> sub
 
 
 def _accounts(folder: Path, port: int) -> Path:
-    """The key of service accounts, and an administrator's token and kubeconfig."""
+    """Write the key of service accounts and an administrator's token. Return the administrator's kubeconfig."""
     key, token, path = folder / "accounts.key", secrets.token_hex(16), folder / "kubeconfig"
     run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-out", key])
     run(["openssl", "pkey", "-in", key, "-pubout", "-out", folder / "accounts.pub"])
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
-    # The API server signs its certificate itself, and puts the authority's behind it.
+    # The API server signs its certificate itself and appends the certificate of the authority to the file.
     authority = str(folder / "certificates" / "apiserver.crt")
     server = {"server": f"https://127.0.0.1:{port}", "certificate-authority": authority}
     config = {

@@ -1,7 +1,8 @@
-"""Builds the programs of the cluster once, into a cache that is named by what goes into them.
+"""Builds the programs of the cluster once, into a cache folder whose name is a hash of everything that is built in.
 
-Enters: `versions`. Leaves: the folder of binaries. Called by `cluster` and the command. Invariants: a folder that
-exists is whole (it is renamed into place after the last program); of two builders at once one waits for the other.
+Reads `versions` and returns the folder with the binaries. Used by `cluster` and the command. Invariants: a folder that
+exists is complete, because it is renamed to its final name after the last program; of two concurrent builders one waits
+for the other.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from kube.host import HarnessError, LongRun, run, run_long
 
 
 def cache_folder() -> Path:
-    """Where everything is kept that is slow to make: `$XDG_CACHE_HOME/odradek-e2e`."""
+    """The folder for everything that is slow to build: `$XDG_CACHE_HOME/odradek-e2e`."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "odradek-e2e"
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a file's lock, waiting for whoever has it; a process that dies gives it back."""
+    """Hold the lock of a file. Wait while another process holds it; the kernel releases it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -33,14 +34,14 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def ensure(say: Callable[[str], None]) -> Path:
-    """The folder with every program of `versions.program_names`, built if it is not there yet (5-10 minutes, once)."""
+    """Return the folder with every program of `versions.program_names`. Build it if it is missing (5 to 10 minutes)."""
     folder = cache_folder() / f"bin-{versions.cache_key(_go_version())}"
     what = f"Kubernetes {versions.KUBERNETES} and its helpers into {folder}: 5 to 10 minutes, once"
     return _ensure(folder, versions.GO_TOOLS, what, say)
 
 
 def ensure_oldest(say: Callable[[str], None]) -> Path:
-    """The API server of the oldest supported Kubernetes, built if it is not there yet (3-5 minutes, once)."""
+    """Return the API server of the oldest supported Kubernetes. Build it if it is missing (3 to 5 minutes)."""
     folder = cache_folder() / f"oldest-{versions.oldest_key(_go_version())}"
     what = f"the API server of Kubernetes {versions.OLDEST_KUBERNETES} into {folder}: 3 to 5 minutes, once"
     return _ensure(folder, (versions.OLDEST,), what, say) / "kube-apiserver"
@@ -67,7 +68,7 @@ def _build_all(folder: Path, tools: Sequence[versions.Tool], say: Callable[[str]
     for number, (tool, name, package) in enumerate(programs, start=1):
         what = f"[{number}/{len(programs)}] building {name}"
         say(what)
-        # `-mod=readonly`: the sums in the repository decide, a build never changes them.
+        # `-mod=readonly`: a build verifies the checksums in the repository and never changes them.
         environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
         run_long(
             ["go", "build", "-ldflags", versions.linker_flags(tool), "-o", unfinished / name, package],

@@ -1,7 +1,7 @@
 """Keys, certificates, tokens and kubeconfigs of one cluster.
 
-Enters: a run. Leaves: files in its `pki` folder, which nobody but root may read and which end with the run. Accounts
-use bearer tokens; certificates are for the API server and for its way into the kubelets.
+Writes files into the `pki` folder of a run. Only root may read them, and they are deleted with the run. Accounts use
+bearer tokens; certificates are for the API server and for its connections to the kubelets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEAF: Final = (
 
 
 def accounts(nodes: int) -> dict[str, tuple[str, str]]:
-    """Kubeconfig by user name and groups: who talks to the API server from outside of pods."""
+    """The users of the API server outside of pods: name and groups of each user, by the name of its kubeconfig."""
     found = {
         "admin": ("admin", "system:masters"),
         "controller-manager": ("system:kube-controller-manager", ""),
@@ -40,7 +40,7 @@ def accounts(nodes: int) -> dict[str, tuple[str, str]]:
 
 
 def api_names(run_of: Run) -> str:
-    """Under which addresses and names the API server is reached."""
+    """The subject alternative names of the API server: its addresses and DNS names."""
     service = "kubernetes.default"
     names = ("kubernetes", service, f"{service}.svc", f"{service}.svc.cluster.local", "localhost")
     addresses = (run_of.plan.control_plane(), "127.0.0.1", run_of.plan.api_service())
@@ -48,7 +48,7 @@ def api_names(run_of: Run) -> str:
 
 
 def kubeconfig(server: str, authority: Path, token: str) -> str:
-    """A kubeconfig of one user, as JSON, which is YAML too."""
+    """A kubeconfig of one user, as JSON, which is also YAML."""
     return json.dumps(
         {
             "apiVersion": "v1",
@@ -63,7 +63,7 @@ def kubeconfig(server: str, authority: Path, token: str) -> str:
 
 
 def build(run_of: Run) -> None:
-    """Write everything that the daemons of a run need."""
+    """Write all keys, certificates, tokens and kubeconfigs that the daemons of a run need."""
     folder = run_of.pki
     (folder / "ca.cnf").write_text(_AUTHORITY, encoding="utf-8")
     # fmt: off

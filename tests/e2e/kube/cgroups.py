@@ -1,7 +1,7 @@
-"""Control groups of nodes: each kubelet gets a root of its own, so that several of them share one machine.
+"""Control groups of nodes. Each kubelet gets a separate root group, so that several kubelets can share one machine.
 
-Enters: a node's name. Leaves: its groups, made or removed. Knows both layouts of the kernel: a folder for each
-controller (version 1) and one tree for all (version 2).
+Creates and removes the groups of a node by its name. Supports both layouts of the kernel: a folder for each controller
+(version 1) and one tree for all (version 2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def hierarchies(root: Path = ROOT) -> tuple[Path, ...]:
 
 
 def groups_of(prefix: str, root: Path = ROOT) -> tuple[Path, ...]:
-    """Top-level groups of a run (its tag), or of one node (`<tag>-node1`)."""
+    """The top-level groups of a run (its tag) or of one node (`<tag>-node1`)."""
     return tuple(
         path
         for hierarchy in hierarchies(root)
@@ -35,16 +35,16 @@ def groups_of(prefix: str, root: Path = ROOT) -> tuple[Path, ...]:
 
 
 def tagged_groups(root: Path = ROOT) -> tuple[Path, ...]:
-    """Groups of all runs, dead or alive."""
+    """The groups of all runs, including those whose owner has died."""
     return tuple(path for hierarchy in hierarchies(root) for path in sorted(hierarchy.glob("odk*-node*")))
 
 
 def make_groups(name: str, root: Path = ROOT) -> None:
-    """The kubelet expects its root to exist in every hierarchy."""
+    """Create the root group of a node. The kubelet expects it in every hierarchy."""
     for hierarchy in hierarchies(root):
         group = hierarchy / name
         group.mkdir(exist_ok=True)
-        # A new cpuset has no processors and may hold no process until it gets its parent's.
+        # A new cpuset has no processors and accepts no process until it gets the processors of its parent.
         for file in ("cpuset.cpus", "cpuset.mems"):
             if (hierarchy / "cgroup.clone_children").exists() and (hierarchy / file).exists():
                 (group / file).write_text((hierarchy / file).read_text(encoding="utf-8"), encoding="utf-8")
@@ -57,12 +57,12 @@ def _enable(group: Path) -> None:
     available = (group / "cgroup.controllers").read_text(encoding="utf-8").split()
     for word in _CONTROLLERS.split():
         if word.removeprefix("+") in available:
-            with suppress(OSError):  # the kernel refuses single controllers in some places; the kubelet then says which
+            with suppress(OSError):  # the kernel refuses some controllers in some places; the kubelet reports which
                 (group / "cgroup.subtree_control").write_text(word, encoding="utf-8")
 
 
 def remove_groups(prefix: str, root: Path = ROOT) -> None:
-    """Remove groups deepest first. The kernel needs a moment after the last process of a group is gone."""
+    """Remove groups, deepest first. The kernel needs a moment after the last process of a group has ended."""
 
     def gone() -> bool:
         for top in groups_of(prefix, root):

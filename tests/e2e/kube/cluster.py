@@ -1,8 +1,8 @@
-"""A whole cluster: start it, hurt it, take it down.
+"""A whole cluster: start it, break and repair parts of it, and remove it.
 
-Enters: a number of nodes. Leaves: `Cluster`, whose `kubeconfig` everybody may use. Called by the fixtures and by the
-command. Invariants: before anything is made, leftovers of dead runs are swept; whatever ends the `with` block, an
-exception, Ctrl-C or SIGTERM, the cluster is taken down; a second signal does not break the taking down off.
+`Cluster` is for the fixtures and the command. Everybody may use its `kubeconfig`. Invariants: leftovers of dead runs
+are removed before anything is created; whatever ends the `with` block (an exception, Ctrl-C or SIGTERM), the cluster is
+removed; a second signal does not interrupt the removal.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Cluster:
     """A cluster that runs on this machine. Methods block until they are done and raise `HarnessError`."""
 
     def __init__(self, run_of: state.Run, programs: Path) -> None:
-        """Use `start` or `attach`."""
+        """Create the object only. Call `start` or `attach` instead."""
         self.run: Final = run_of
         self.programs: Final = programs
         self._heart: Process | None = None
 
     @classmethod
     def start(cls, nodes: int, *, name: str | None = None, say: Callable[[str], None]) -> Self:
-        """Start a cluster of 1 to 4 nodes and wait until all are Ready; half a cluster is taken down again."""
+        """Start a cluster of 1 to 4 nodes and wait until all are Ready. If that fails, remove what was started."""
         if not 1 <= nodes <= network.MAXIMUM_NODES:
             raise HarnessError(f"{nodes} nodes: this harness starts 1 to {network.MAXIMUM_NODES}")
         packages.ensure(say)
@@ -54,7 +54,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str, *, say: Callable[[str], None]) -> Self:
-        """The cluster that `start` made under a name, perhaps in another process."""
+        """Return the cluster that `start` created under a name, possibly in another process."""
         folder = state.named_folder(name)
         found = state.load(folder)
         if found is None:
@@ -80,23 +80,23 @@ class Cluster:
 
     @property
     def audit_log(self) -> Path:
-        """Every request to the API server, one JSON event a line."""
+        """The audit log: every request to the API server, one JSON event per line."""
         return self.run.audit_log
 
     def environment(self) -> dict[str, str]:
-        """What a shell needs to talk to this cluster with the right kubectl and helm."""
+        """The environment variables with which a shell uses this cluster and its kubectl and helm."""
         return {"KUBECONFIG": str(self.kubeconfig), "PATH": f"{self.programs}:{os.environ.get('PATH', '')}"}
 
     def node_folder(self, number: int) -> Path:
-        """A node's disk: what lies in it outlives `kill_node`."""
+        """The folder that is a node's disk. Its content survives `kill_node`."""
         return self.run.node(number)
 
     def node_address(self, number: int) -> str:
-        """Where node ports of this node are reached from this machine."""
+        """The address under which this machine reaches the node ports of a node."""
         return self.run.plan.node(number)
 
     def ready_nodes(self) -> int:
-        """How many nodes Kubernetes calls Ready."""
+        """The number of nodes that are Ready."""
         listed = run(
             [self.programs / "kubectl", "--kubeconfig", self.kubeconfig, "get", "nodes", "-o", "json"], check=False
         )
@@ -105,44 +105,44 @@ class Cluster:
         return sum(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
     def load(self, archive: Path) -> None:
-        """Bring an image archive to every node that runs, side by side."""
+        """Load an image archive into every running node, in parallel."""
         self._on_nodes(lambda number: node.load(self.run, number, archive), only_running=True)
 
     def tag(self, reference: str, other: str) -> None:
-        """Give an image that all nodes have one more name, as a new version of the same."""
+        """Give an image on all nodes another name, so that it looks like a new version."""
         self._on_nodes(lambda number: node.tag(self.run, number, reference, other), only_running=True)
 
     def kill_node(self, number: int) -> None:
-        """Lose a node with all that runs on it, as by a power cut. It stays away until `start_node`."""
+        """Kill a node and everything that runs on it, like a power cut. It stays down until `start_node`."""
         node.kill(self.run, self._known(number))
 
     def start_node(self, number: int) -> None:
-        """Bring a killed node back with its old disk; does not wait until it is Ready."""
+        """Start a killed node with its old disk. Does not wait until the node is Ready."""
         node.start(self.run, self.programs, self._known(number))
 
     def stop_api_server(self) -> None:
-        """End the API server at once."""
+        """Kill the API server."""
         control_plane.stop_api_server(self.run)
 
     def start_api_server(self) -> None:
-        """Bring the API server back and wait until it is ready."""
+        """Start the API server and wait until it is ready."""
         control_plane.start_api_server(self.run, self.programs)
 
     def mend(self) -> None:
-        """Bring back everything that was stopped or killed, and wait until all nodes are Ready."""
+        """Start everything that was stopped or killed, and wait until all nodes are Ready."""
         self.start_api_server()
         for number in self.run.numbers:
             self.start_node(number)
         self._await_nodes()
 
     def keep(self) -> None:
-        """Let the cluster outlive this process: from now on it is left behind when its etcd ends."""
+        """Let the cluster outlive this process. From now on the cluster counts as left behind when its etcd ends."""
         if self._heart is None:
             raise HarnessError("only who started a cluster can hand it over")
         self.run.owned_by(self._heart)
 
     def down(self) -> None:
-        """Take everything down and remove it; may be called again."""
+        """Stop and remove the whole cluster. May be called again."""
         with undisturbed():
             leftovers.demolish(self.run.tag, self.run.folder)
 
@@ -167,7 +167,7 @@ class Cluster:
 
 @contextmanager
 def running(nodes: int, *, say: Callable[[str], None]) -> Iterator[Cluster]:
-    """A cluster for the length of a block, whatever ends the block."""
+    """Run a cluster for the duration of the block, and remove it however the block ends."""
     with ended_by_signals():
         cluster = Cluster.start(nodes, say=say)
         try:
@@ -182,14 +182,14 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Within the block, SIGTERM and SIGHUP end the program as Ctrl-C does: through every `finally`."""
+    """Within the block, SIGTERM and SIGHUP end the program like Ctrl-C, so that every `finally` runs."""
     with _handled(_end):
         yield
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Within the block, signals that ask this program to end are not heard."""
+    """Within the block, ignore signals that ask this program to end."""
     with _handled(signal.SIG_IGN):
         yield
 
@@ -197,7 +197,7 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # handlers belong to the main thread, which is the only one that signals interrupt
+        yield  # only the main thread can set handlers, and signals interrupt only the main thread
         return
     before = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:

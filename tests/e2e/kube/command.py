@@ -1,6 +1,6 @@
-"""`python tests/e2e/kube`: a cluster for people who want to look at one.
+"""`python tests/e2e/kube`: start and manage a cluster by hand.
 
-Enters: a command line. Leaves: a cluster that stays until `down`, under a name; the tests start their own.
+A cluster has a name and stays until `down`. The tests start their own clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _say(text: str) -> None:
 
 class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> object:
-        """What the harness has to say is a sentence, not a traceback."""
+        """Report a `HarnessError` as a message without a traceback."""
         try:
             return super().invoke(ctx)
         except HarnessError as error:
@@ -35,12 +35,12 @@ _name = click.option("--name", default=DEFAULT_NAME, show_default=True, help="Wh
 
 @click.group(cls=_Group)
 def main() -> None:
-    """A real Kubernetes of 1 to 4 nodes on this machine, without Docker. Needs root, Go and a Debian."""
+    """A real Kubernetes of 1 to 4 nodes on this machine, without Docker. Needs root, Go and Debian."""
 
 
 @main.command()
 def build() -> None:
-    """Install packages and build all programs, if that was not done yet."""
+    """Install packages and build all programs unless that is done already."""
     packages.ensure(_say)
     click.echo(binaries.ensure(_say))
 
@@ -49,7 +49,7 @@ def build() -> None:
 @click.argument("nodes", type=int, default=1)
 @_name
 def up(nodes: int, name: str) -> None:
-    """Start a cluster and leave it running; it is swept by the next run if the machine kills its etcd."""
+    """Start a cluster and leave it running. If its etcd is killed, the next run removes the cluster."""
     with ended_by_signals():
         cluster = Cluster.start(nodes, name=name, say=_say)
         cluster.keep()
@@ -71,7 +71,7 @@ def down(name: str) -> None:
 @main.command()
 @_name
 def env(name: str) -> None:
-    """Print what a shell needs for kubectl and helm: eval "$(... env)"."""
+    """Print the environment for kubectl and helm in a shell: eval "$(... env)"."""
     for variable, value in Cluster.attach(name, say=_say).environment().items():
         click.echo(f"export {variable}={value!r}")
 
@@ -88,7 +88,7 @@ def load(archive: Path, name: str) -> None:
 @click.argument("number", type=int)
 @_name
 def kill_node(number: int, name: str) -> None:
-    """Lose a node at once."""
+    """Kill a node."""
     Cluster.attach(name, say=_say).kill_node(number)
 
 
@@ -96,26 +96,26 @@ def kill_node(number: int, name: str) -> None:
 @click.argument("number", type=int)
 @_name
 def start_node(number: int, name: str) -> None:
-    """Bring a lost node back."""
+    """Start a killed node."""
     Cluster.attach(name, say=_say).start_node(number)
 
 
 @main.command("stop-api")
 @_name
 def stop_api(name: str) -> None:
-    """End the API server."""
+    """Kill the API server."""
     Cluster.attach(name, say=_say).stop_api_server()
 
 
 @main.command("start-api")
 @_name
 def start_api(name: str) -> None:
-    """Bring the API server back."""
+    """Start the API server."""
     Cluster.attach(name, say=_say).start_api_server()
 
 
 @main.command()
 def sweep() -> None:
-    """Remove what interrupted runs left behind; every `up` does it too."""
+    """Remove what interrupted runs have left. Every `up` does this too."""
     with state.registry_lock():
         leftovers.sweep(_say)

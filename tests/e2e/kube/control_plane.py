@@ -1,7 +1,7 @@
 """etcd, API server, controller manager and scheduler, all in one network namespace.
 
-Enters: a run with its certificates, and the folder of binaries. Leaves: an API server that answers. The API server can
-be stopped and started by itself: an outage of it is something that an operator must bear.
+Starts them for a run that has its certificates. The API server can be stopped and started separately, because an
+operator must survive an outage of the API server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ rules: [{level: Metadata}]
 
 
 def start(run: Run, binaries: Path) -> Process:
-    """Start all four; the process of etcd, which is the heart of the cluster: without it nothing is left to save."""
+    """Start all four. Return the process of etcd: the cluster counts as alive while etcd runs."""
     etcd = run.start(
         "etcd",
         CONTROL_PLANE,
@@ -32,7 +32,7 @@ def start(run: Run, binaries: Path) -> Process:
         "--listen-client-urls=http://127.0.0.1:2379",
         "--advertise-client-urls=http://127.0.0.1:2379",
         "--listen-peer-urls=http://127.0.0.1:2380",
-        "--unsafe-no-fsync",  # the data lives no longer than the machine is up
+        "--unsafe-no-fsync",  # the data does not outlive a boot of the machine
     )
     start_api_server(run, binaries)
     run.start(
@@ -58,7 +58,7 @@ def start(run: Run, binaries: Path) -> Process:
 
 
 def start_api_server(run: Run, binaries: Path) -> None:
-    """Start the API server and wait until it is ready; nothing happens if it runs."""
+    """Start the API server and wait until it is ready. Does nothing if it runs already."""
     if run.process("apiserver") is None:
         policy = run.folder / "audit-policy.yaml"
         policy.write_text(_AUDIT_POLICY, encoding="utf-8")
@@ -93,7 +93,7 @@ def start_api_server(run: Run, binaries: Path) -> None:
 
 
 def _answers(run: Run, binaries: Path) -> bool:
-    """Whether the API server says that it is ready. Raises `HarnessError` if it has ended."""
+    """Return whether the API server reports that it is ready. Raise `HarnessError` if it has ended."""
     if succeeds([binaries / "kubectl", "--kubeconfig", run.kubeconfig, "get", "--raw", "/readyz"]):
         return True
     if run.process("apiserver") is None:
@@ -102,6 +102,6 @@ def _answers(run: Run, binaries: Path) -> bool:
 
 
 def stop_api_server(run: Run) -> None:
-    """End the API server at once, as a crash would; nothing happens if it does not run."""
+    """Kill the API server, as a crash would. Does nothing if it does not run."""
     if process := run.process("apiserver"):
         kill_and_wait([process])

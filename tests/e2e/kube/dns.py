@@ -1,7 +1,7 @@
-"""CoreDNS beside the control plane, served to pods under the cluster IP that kubelets write into resolv.conf.
+"""CoreDNS beside the control plane. Pods reach it by the cluster IP that kubelets write into resolv.conf.
 
-Enters: a run with an API server. Leaves: the Service `kube-dns` whose one endpoint is CoreDNS. It lives outside of the
-nodes, so that the death of a node takes no names away.
+Creates the Service `kube-dns` for a run with an API server. CoreDNS is its only endpoint. CoreDNS runs outside of the
+nodes, so that DNS survives the death of a node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from kube.state import Run
 
 _PORTS: Final = ({"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"})
 _SECONDS_TO_LIVE: Final = 2
-"""Short: tests move pods about and must not wait for old answers."""
+"""Short: tests move pods between nodes and must not wait for cached answers to expire."""
 
 
 def corefile(run: Run) -> str:
-    """CoreDNS's configuration. It knows the cluster and nothing else."""
+    """CoreDNS's configuration. It resolves the names of the cluster and no others."""
     return f""".:53 {{
   errors
   kubernetes cluster.local in-addr.arpa {{
@@ -56,7 +56,7 @@ def objects(run: Run) -> list[dict[str, Any]]:
 
 
 def start(run: Run, binaries: Path) -> None:
-    """Start CoreDNS and tell the cluster where it is."""
+    """Start CoreDNS and create its Service in the cluster."""
     file = run.folder / "Corefile"
     file.write_text(corefile(run), encoding="utf-8")
     run.start("coredns", CONTROL_PLANE, binaries / "coredns", "-conf", file)

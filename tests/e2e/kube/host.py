@@ -1,7 +1,8 @@
-"""Commands, processes and waiting: the little that the harness asks of the operating system.
+"""Commands, processes and waiting: everything that the harness asks of the operating system.
 
-Enters: argument lists. Leaves: output, or `HarnessError` with what the command said. Called by every other module.
-Invariant: a process is known by its id *and* its start time, so that no stranger with a reused id is ever killed.
+A command returns its output, or raises `HarnessError` with what it printed. Every other module uses this one.
+Invariant: a process is identified by its id *and* its start time, so that no unrelated process with a reused id is ever
+killed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 POLL_SECONDS: Final = 0.1
 _TAIL: Final = 6000
-"""Characters of a failed command's output that its error shows."""
+"""The number of characters of a failed command's output that its error shows."""
 _T = TypeVar("_T")
 _pause = threading.Event()
 
@@ -38,7 +39,7 @@ class LongRun:
 
 
 class HarnessError(Exception):
-    """The cluster could not be made, changed or taken down; the text says why and what to do."""
+    """The cluster could not be created, changed or removed. The text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +50,12 @@ class Process:
     started: int
 
     def line(self) -> str:
-        """The form of the files that outlive their writer."""
+        """The line that files store. `parse_process` reads it, possibly after this program has ended."""
         return f"{self.pid} {self.started}\n"
 
 
 def run(arguments: Sequence[str | Path], *, check: bool = True, stdin: str | None = None) -> str:
-    """Run a command to its end; its standard output. Raises `HarnessError` with both outputs if it fails."""
+    """Run a command to its end and return its standard output. Raise `HarnessError` with both outputs if it fails."""
     command = [str(argument) for argument in arguments]
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
@@ -72,9 +73,9 @@ def run_long(
     say: Callable[[str], None],
     options: LongRun,
 ) -> None:
-    """Run a command that takes minutes and report its progress. Raises `HarnessError` with the end of its output.
+    """Run a command that takes minutes and report its progress. Raise `HarnessError` with the end of its output.
 
-    With `options.show_output` each line of the command is reported as it comes. While nothing is reported for
+    With `options.show_output` each line of the command is reported when it is printed. While nothing is reported for
     `options.heartbeat_seconds`, a line says how long `what` has been running.
     """
     with tempfile.NamedTemporaryFile("w+", encoding="utf-8", errors="replace") as output:
@@ -121,13 +122,13 @@ def _follow(
 
 
 def succeeds(arguments: Sequence[str | Path]) -> bool:
-    """Whether a command that may fail has ended with 0."""
+    """Return whether a command that may fail has ended with exit status 0."""
     command = [str(argument) for argument in arguments]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def until(condition: Callable[[], _T | None], *, what: str, seconds: float) -> _T:
-    """Poll until the condition gives something true. Raises `HarnessError` that names `what` after `seconds`."""
+    """Poll until the condition returns something true. Raise `HarnessError` that names `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         if result := condition():
@@ -139,7 +140,7 @@ def until(condition: Callable[[], _T | None], *, what: str, seconds: float) -> _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """The part of /proc/<pid>/stat (proc(5)) that is of use here."""
+    """The fields of /proc/<pid>/stat (proc(5)) that the harness uses."""
 
     state: str
     threads: int
@@ -147,21 +148,22 @@ class Stat:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it is left but an exit status.
+        """Return whether only the exit status of the process is left.
 
-        A killed program's first thread may be a zombie while others still end and hold its files and ports.
+        The first thread of a killed program may be a zombie while other threads are still ending and hold its files and
+        ports.
         """
         return self.state in "ZX" and self.threads <= 1
 
 
 def parse_stat(text: str) -> Stat:
-    """What the text of /proc/<pid>/stat says; the name in it may hold blanks and brackets."""
+    """Parse the text of /proc/<pid>/stat. The program name in it may contain spaces and parentheses."""
     fields = text[text.rindex(")") + 2 :].split()
     return Stat(state=fields[0], threads=int(fields[17]), started=int(fields[19]))
 
 
 def identify(pid: int) -> Process | None:
-    """The process of this id, or None if there is none that still runs; a zombie runs no more."""
+    """The process with this id, or None if no such process runs. A zombie does not count as running."""
     try:
         found = parse_stat(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
@@ -170,7 +172,7 @@ def identify(pid: int) -> Process | None:
 
 
 def this_process() -> Process:
-    """Who runs this."""
+    """The process that runs this code."""
     found = identify(os.getpid())
     if found is None:
         raise HarnessError("/proc does not show this process: is it mounted?")
@@ -178,7 +180,7 @@ def this_process() -> Process:
 
 
 def parse_process(text: str) -> Process | None:
-    """What `Process.line` wrote; None for a file that was cut short by the death of its writer."""
+    """Parse a line that `Process.line` returned. Return None if the file is truncated because its writer died."""
     parts = text.split()
     if len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
@@ -186,7 +188,7 @@ def parse_process(text: str) -> Process | None:
 
 
 def read_process(path: Path) -> Process | None:
-    """The process recorded in a file, running or not."""
+    """The process recorded in a file, running or not. None if the file is missing or truncated."""
     try:
         return parse_process(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -194,12 +196,12 @@ def read_process(path: Path) -> Process | None:
 
 
 def alive(process: Process | None) -> bool:
-    """Whether exactly this process still runs."""
+    """Return whether exactly this process still runs."""
     return process is not None and identify(process.pid) == process
 
 
 def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:
-    """Send a signal to those that still run."""
+    """Send a signal to the processes that still run."""
     for process in processes:
         if alive(process):
             with suppress(ProcessLookupError):
@@ -207,7 +209,7 @@ def kill(processes: Iterable[Process], number: int = signal.SIGKILL) -> None:
 
 
 def kill_and_wait(processes: Iterable[Process], *, seconds: float = 20.0) -> None:
-    """Kill processes and wait until the last is gone. Raises `HarnessError` if one stays."""
+    """Kill processes and wait until the last one has ended. Raise `HarnessError` if one still runs after `seconds`."""
     left = list(processes)
     kill(left)
 
@@ -222,10 +224,10 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def spawn(arguments: Sequence[str | Path], *, log: Path, namespace: str) -> Process:
-    """Start a daemon in a network namespace but in this mount namespace, its outputs appended to a file.
+    """Start a daemon in a network namespace but in this mount namespace. Append its outputs to a file.
 
-    `ip netns exec` would hide /sys/fs/cgroup, which the kubelet needs. Proxies of the environment are kept away:
-    everything that a cluster talks to is on this machine.
+    `ip netns exec` would hide /sys/fs/cgroup, which the kubelet needs. The daemon does not get the proxy settings of
+    the environment, because everything that a cluster connects to is on this machine.
     """
     command = ["nsenter", f"--net=/run/netns/{namespace}", *(str(argument) for argument in arguments)]
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -246,7 +248,7 @@ def spawn(arguments: Sequence[str | Path], *, log: Path, namespace: str) -> Proc
 
 
 def reap() -> None:
-    """Collect the exit status of own children that have ended: until then they are zombies."""
+    """Collect the exit status of child processes that have ended. Until then they are zombies."""
     for pid, child in list(_children.items()):
         if child.poll() is not None:
             del _children[pid]

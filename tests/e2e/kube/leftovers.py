@@ -1,9 +1,9 @@
-"""Takes a run down, whole or half-made, live or left behind; and finds those that were left behind.
+"""Removes a run, whether complete or partial, running or abandoned, and finds abandoned runs.
 
-Enters: a tag and a folder, of which either may be gone. Leaves: a machine without processes, mounts, namespaces,
-links, control groups and files of them. Called at the end of every run and, for dead runs, before every new one.
-Invariants: idempotent; nothing is touched that neither carries the tag nor lies in the folder; no file is deleted while
-anything is still mounted below it.
+A run is given by its tag and its folder, of which either may be missing. Afterwards the machine has no processes,
+mounts, namespaces, links, control groups or files of the run. This happens at the end of every run and, for dead runs,
+before every new one. Invariants: removal is idempotent; it touches only what carries the tag or lies in the folder; it
+deletes no file while anything is still mounted below it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REMOVALS: Final = 5
 
 
 def sweep(say: Callable[[str], None]) -> None:
-    """Remove what dead runs left. A leftover that resists is told and hinders nobody: names and addresses differ.
+    """Remove what dead runs left. Report a leftover that cannot be removed: it blocks no new run.
 
-    The registry's lock is held by the caller.
+    New runs have other names and addresses. The caller holds the lock of the registry.
     """
     registered = state.registered()
     dead = {tag: folder for tag, folder in registered.items() if not state.is_owned(folder)}
@@ -52,7 +52,7 @@ def _seen_tags() -> set[str]:
 
 
 def demolish(tag: str, folder: Path) -> None:
-    """End and remove everything of a run. Raises `HarnessError` if something resists; may then be called again."""
+    """End and remove everything of a run. Raise `HarnessError` if something cannot be removed. May be called again."""
     namespaces = [name for name in network.existing_namespaces() if name.startswith(f"{tag}-")]
     end_processes(lambda: [*_recorded(folder), *_inside(namespaces), *shims(folder), *in_groups(tag)])
     traces = [*_sockets(folder), *_cni_results(tag), *_log_links(folder)]
@@ -61,7 +61,7 @@ def demolish(tag: str, folder: Path) -> None:
         run(["ip", "netns", "del", name])
     for name in network.existing_links():
         if name.startswith(f"{tag}-"):
-            # The end in a namespace takes this end along when the kernel gets to it: gone already is as good.
+            # The kernel may already have removed this end together with the end in the namespace. That is no error.
             succeeds(["ip", "link", "del", name])
     remove_groups(tag)
     for path in traces:
@@ -71,7 +71,7 @@ def demolish(tag: str, folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whatever vanishes meanwhile: a lazy unmount may still take files away."""
+    """Remove a folder. Retry when files disappear meanwhile: a lazy unmount may still remove some."""
     for _ in range(_REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -80,7 +80,7 @@ def _remove(folder: Path) -> None:
 
 
 def end_processes(find: Callable[[], list[Process]]) -> None:
-    """Kill what is found until nothing is: a kubelet may have started one more while it was killed."""
+    """Kill the processes that `find` returns until it returns none: a dying kubelet may start another one."""
 
     def gone() -> bool:
         found = find()
@@ -98,17 +98,17 @@ def _recorded(folder: Path) -> list[Process]:
 
 
 def _inside(namespaces: Iterable[str]) -> list[Process]:
-    """Whatever runs in a machine's network namespace, even if the folder with the records is gone."""
+    """The processes in the network namespaces of a run, found even if the folder with the records is gone."""
     found = [identify(pid) for name in namespaces for pid in network.processes_in(name)]
     return [process for process in found if process]
 
 
 def shims(folder: Path) -> list[Process]:
-    """containerd's shims, which outlive it: each names the socket of its containerd in its arguments."""
+    """The shims of containerd, which outlive it. Each has the socket of its containerd in its arguments."""
     wanted = f"{folder}/"
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it ended while we looked
+        with suppress(OSError):  # the process ended meanwhile
             words = entry.read_bytes().decode(errors="replace").split("\0")
             if "containerd-shim" in words[0] and any(word.startswith(wanted) for word in words):
                 found.append(identify(int(entry.parent.name)))
@@ -116,11 +116,11 @@ def shims(folder: Path) -> list[Process]:
 
 
 def in_groups(prefix: str) -> list[Process]:
-    """Containers' processes: they sit in the node's control groups, whoever their parent is."""
+    """The processes of containers: they are in the node's control groups, whatever their parent process is."""
     found: dict[int, Process] = {}
     for group in groups_of(prefix):
         for listing in (group / "cgroup.procs", *group.rglob("cgroup.procs")):
-            with suppress(OSError):  # the group went away, or is a threaded one without processes
+            with suppress(OSError):  # the group is gone, or is a threaded group without processes
                 for word in listing.read_text(encoding="utf-8").split():
                     if process := identify(int(word)):
                         found[process.pid] = process
@@ -128,7 +128,7 @@ def in_groups(prefix: str) -> list[Process]:
 
 
 def mount_points(table: str, folder: Path) -> list[str]:
-    """Mount points below a folder from the text of /proc/self/mountinfo, last mounted first."""
+    """Mount points below a folder from the text of /proc/self/mountinfo, the newest first."""
     found = []
     for line in table.splitlines():
         fields = line.split(" ")
@@ -140,7 +140,7 @@ def mount_points(table: str, folder: Path) -> list[str]:
 
 
 def unmount(folder: Path) -> None:
-    """Lazily unmount all below a folder. Raises `HarnessError` while anything is still mounted there."""
+    """Lazily unmount everything below a folder. Raise `HarnessError` while anything is still mounted there."""
 
     def bare() -> bool:
         points = mount_points(Path("/proc/self/mountinfo").read_text(encoding="utf-8"), folder)
@@ -152,7 +152,7 @@ def unmount(folder: Path) -> None:
 
 
 def shim_sockets(node: Path) -> list[Path]:
-    """Sockets of a node's shims: they lie under /run/containerd, whatever containerd's configuration says."""
+    """The sockets of a node's shims. They lie under /run/containerd, whatever containerd's configuration says."""
     found = []
     for file in node.glob("containerd/state/io.containerd.runtime.v2.task/*/*/address"):
         address = file.read_text(encoding="utf-8").strip()

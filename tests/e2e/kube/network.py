@@ -1,6 +1,6 @@
 """Addresses of a run, its bridge and its network namespaces.
 
-Enters: which networks the machine uses already. Leaves: a `Plan` of addresses (pure), and the links made of it.
+Chooses a `Plan` of addresses from the networks that the machine uses already (pure), and creates the links for it.
 Invariant: every link and namespace is named `<tag>-...`, and a plan overlaps no route of the machine.
 """
 
@@ -27,14 +27,14 @@ Network = ipaddress.IPv4Network
 class Plan:
     """Addresses of one cluster, all of them in 10.<slot>.0.0/16.
 
-    The machines sit in 10.<slot>.0.0/24, the pods of node n in 10.<slot>.<64 + n>.0/24, the services in the upper
-    half.
+    The nodes and the control plane are in 10.<slot>.0.0/24, the pods of node n in 10.<slot>.<64 + n>.0/24, and the
+    services in the upper half.
     """
 
     slot: int
 
     def block(self) -> str:
-        """Everything that this cluster may use."""
+        """The network that contains all addresses of this cluster."""
         return f"10.{self.slot}.0.0/16"
 
     def gateway(self) -> str:
@@ -42,36 +42,36 @@ class Plan:
         return f"10.{self.slot}.0.1"
 
     def control_plane(self) -> str:
-        """Address of the API server and of DNS."""
+        """The address of the API server and of DNS."""
         return f"10.{self.slot}.0.{_FIRST_HOST}"
 
     def node(self, number: int) -> str:
-        """Address of a node, from 1."""
+        """The address of a node. Numbers start at 1."""
         return f"10.{self.slot}.0.{_FIRST_HOST + number}"
 
     def pods(self, number: int) -> str:
-        """Network of a node's pods."""
+        """The network of a node's pods."""
         return f"10.{self.slot}.{64 + number}.0/24"
 
     def all_pods(self) -> str:
-        """Network of all pods."""
+        """The network of all pods."""
         return f"10.{self.slot}.64.0/18"
 
     def services(self) -> str:
-        """Network of cluster IPs."""
+        """The network of cluster IPs."""
         return f"10.{self.slot}.128.0/17"
 
     def api_service(self) -> str:
-        """Cluster IP of the API server: Kubernetes takes the first one."""
+        """The cluster IP of the API server. Kubernetes takes the first one."""
         return f"10.{self.slot}.128.1"
 
     def dns_service(self) -> str:
-        """Cluster IP of DNS."""
+        """The cluster IP of DNS."""
         return f"10.{self.slot}.128.10"
 
 
 def choose(used: Iterable[Network], taken: Iterable[int]) -> Plan:
-    """The first plan that overlaps no network in use and is no other run's. Raises `HarnessError` if none is left."""
+    """The first plan that overlaps no used network and is no other run's. Raise `HarnessError` if there is none."""
     networks, others = tuple(used), frozenset(taken)
     for slot in _SLOTS:
         plan = Plan(slot=slot)
@@ -82,10 +82,10 @@ def choose(used: Iterable[Network], taken: Iterable[int]) -> Plan:
 
 
 def parse_routes(text: str) -> tuple[Network, ...]:
-    """Networks of `ip -json route`, without the default route, which overlaps everything and says nothing."""
+    """The networks of `ip -json route`. The default route is ignored because it overlaps everything."""
     found = []
     for route in json.loads(text or "[]"):
-        with suppress(ValueError):  # "default", or a kind of route that names no network
+        with suppress(ValueError):  # "default", or a type of route that has no network
             network = Network(route["dst"])
             if network.prefixlen > 0:
                 found.append(network)
@@ -93,22 +93,22 @@ def parse_routes(text: str) -> tuple[Network, ...]:
 
 
 def used_networks() -> tuple[Network, ...]:
-    """What this machine has routes for."""
+    """The networks for which this machine has routes."""
     return parse_routes(run(["ip", "-json", "-4", "route", "show", "table", "all"]))
 
 
 def namespace(tag: str, machine: str) -> str:
-    """Name of a machine's network namespace and of the bridge's end of its cable."""
+    """The name of the network namespace of a node or the control plane, and of its link at the bridge."""
     return f"{tag}-{machine}"
 
 
 def bridge(tag: str) -> str:
-    """Name of the run's bridge."""
+    """The name of the run's bridge."""
     return f"{tag}-br"
 
 
 def build(tag: str, plan: Plan, nodes: int) -> None:
-    """The bridge, a namespace for the control plane and one for each node, and the routes between their pods."""
+    """Create the bridge, the namespaces of the control plane and the nodes, and the routes between their pods."""
     run(["ip", "link", "add", bridge(tag), "type", "bridge"])
     run(["ip", "addr", "add", f"{plan.gateway()}/24", "dev", bridge(tag)])
     run(["ip", "link", "set", bridge(tag), "up"])
@@ -136,20 +136,20 @@ def _add_machine(tag: str, machine: str, address: str, gateway: str) -> None:
 
 
 def plug(tag: str, machine: str, *, up: bool) -> None:
-    """Pull a machine's cable out of the bridge, or put it back."""
+    """Connect a node or the control plane to the bridge (`up`), or disconnect it."""
     run(["ip", "link", "set", namespace(tag, machine), "up" if up else "down"])
 
 
 def existing_links() -> tuple[str, ...]:
-    """Names of this machine's links."""
+    """The names of this machine's links."""
     return tuple(link["ifname"] for link in json.loads(run(["ip", "-json", "link", "show"]) or "[]"))
 
 
 def existing_namespaces() -> tuple[str, ...]:
-    """Names of this machine's network namespaces."""
+    """The names of this machine's network namespaces."""
     return tuple(entry["name"] for entry in json.loads(run(["ip", "-json", "netns", "list"]) or "[]"))
 
 
 def processes_in(name: str) -> tuple[int, ...]:
-    """Ids of the processes in a network namespace."""
+    """The ids of the processes in a network namespace."""
     return tuple(int(word) for word in run(["ip", "netns", "pids", name]).split())

@@ -1,7 +1,7 @@
-"""One node: containerd, kubelet and kube-proxy in a network namespace, with control groups and folders of their own.
+"""One node: containerd, kubelet and kube-proxy in a network namespace, with separate control groups and folders.
 
-Enters: a run and the node's number. Leaves: a node that registers itself; or a node that died at once, with all of its
-containers, as a machine does that loses its power. Invariant: two nodes share no file, socket, group or address.
+Starts a node of a run, which registers itself, and kills it with all its containers, like a machine that loses power.
+Invariant: two nodes share no file, socket, control group or address.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _SOCKET_SECONDS: Final = 60.0
 
 
 def name_of(number: int) -> str:
-    """Name of a node in Kubernetes and of its network namespace behind the tag."""
+    """The name of a node in Kubernetes. The network namespace has the same name after the tag."""
     return f"node{number}"
 
 
 def group_of(run: Run, number: int) -> str:
-    """Name of a node's control groups."""
+    """The name of a node's control groups."""
     return f"{run.tag}-{name_of(number)}"
 
 
 def containerd_settings(run: Run, number: int) -> str:
     """containerd's configuration, in a form that versions 1.6 to 2 read.
 
-    Where the machine forbids a process to lower its OOM score, runc would die of trying. Sandboxes' network namespaces
-    are mounted below the node's folder, and runc keeps its state there, so that they go with it.
+    Where the machine forbids a process to lower its OOM score, runc would fail when it tries. The network namespaces of
+    sandboxes are mounted below the node's folder, and runc keeps its state there, so that both are removed with the
+    folder.
     """
     folder = run.node(number)
     return f"""version = 2
@@ -62,7 +63,7 @@ state = "{folder}/containerd/state"
 
 
 def pod_network(run: Run, number: int) -> str:
-    """The bridge plugin's list. Pods keep their addresses on the way to other nodes: there are routes for them."""
+    """The plugin list of the bridge network. Pods keep their addresses on the way to other nodes: there are routes."""
     ranges = [[{"subnet": run.plan.pods(number)}]]
     bridge = {
         "type": "bridge",
@@ -82,7 +83,7 @@ def pod_network(run: Run, number: int) -> str:
 
 
 def kubelet_settings(run: Run, number: int) -> str:
-    """The kubelet's configuration as JSON, which is YAML too."""
+    """The kubelet's configuration as JSON, which is also YAML."""
     folder = run.node(number)
     return json.dumps(
         {
@@ -113,7 +114,7 @@ def kubelet_settings(run: Run, number: int) -> str:
 
 
 def prepare(run: Run, number: int) -> None:
-    """Write a node's files and make its control groups."""
+    """Write a node's files and create its control groups."""
     folder = run.node(number)
     (folder / "cni").mkdir(parents=True)
     cgroups.make_groups(group_of(run, number))
@@ -124,7 +125,7 @@ def prepare(run: Run, number: int) -> None:
 
 
 def start(run: Run, binaries: Path, number: int) -> None:
-    """Start a node's daemons; nothing happens to those that run. Does not wait until it is Ready."""
+    """Start a node's daemons, except those that run already. Does not wait until the node is Ready."""
     folder, name = run.node(number), name_of(number)
     if all(run.process(f"{daemon}-{name}") for daemon in DAEMONS):
         return
@@ -149,7 +150,7 @@ def start(run: Run, binaries: Path, number: int) -> None:
             f"--root-dir={folder / 'kubelet'}",
             f"--cert-dir={folder / 'kubelet-certificates'}",
             f"--node-labels=topology.kubernetes.io/zone=zone-{number}",
-            f"--containerd={folder / 'containerd.sock'}",  # for cAdvisor, which else asks another one, or none
+            f"--containerd={folder / 'containerd.sock'}",  # for cAdvisor, which otherwise asks another one or none
         )
     if run.process(f"kube-proxy-{name}") is None:
         run.start(
@@ -165,9 +166,9 @@ def start(run: Run, binaries: Path, number: int) -> None:
 
 
 def kill(run: Run, number: int) -> None:
-    """End a node at once: its cable first, so that nobody sees it die, then every process on it.
+    """Kill a node: first disconnect it, so that it cannot report its end, then kill every process on it.
 
-    What a machine keeps in memory is gone afterwards; its disks stay. Nothing happens to a node that is down.
+    The memory of the node is lost; its disk stays. Does nothing to a node that is down.
     """
     name, folder = name_of(number), run.node(number)
     network.plug(run.tag, name, up=False)
@@ -192,7 +193,7 @@ def load(run: Run, number: int, archive: Path) -> None:
 
 
 def tag(run: Run, number: int, reference: str, other: str) -> None:
-    """Give an image of a node one more name; both as pods write them, `prefix/name:version`."""
+    """Give an image on a node another name. Both names are as pods write them: `prefix/name:version`."""
     names = [f"docker.io/{name}" for name in (reference, other)]
     call([*_ctr(run, number), "-n", "k8s.io", "images", "tag", "--force", *names])
 

@@ -1,6 +1,6 @@
-"""Debian packages under the cluster: containerd, runc, plugins and small tools.
+"""Debian packages that the cluster needs: containerd, runc, plugins and small tools.
 
-Enters: the table of `versions`. Leaves: a machine that has them, or a sentence that says what to install.
+Installs the packages in the table of `versions`, or raises an error that says what to install.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kube.versions import DEBIAN_PACKAGES
 
 
 def missing(exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """Packages whose sign is not there; `exists` knows programs and files."""
+    """The packages that are not installed. `exists` checks for the program or file that a package installs."""
     return tuple(package for package, sign in DEBIAN_PACKAGES if not exists(sign))
 
 
@@ -26,7 +26,7 @@ def _exists(sign: str) -> bool:
 
 
 def ensure(say: Callable[[str], None]) -> None:
-    """Install what is missing, where this is root on a Debian; else raise `HarnessError` with the command to run."""
+    """Install missing packages if this is root on Debian. Otherwise raise `HarnessError` with the command to run."""
     if os.geteuid() != 0:
         raise HarnessError("a cluster of its own needs root; or set KUBECONFIG to a cluster that is there")
     packages = missing(_exists)
@@ -36,7 +36,7 @@ def ensure(say: Callable[[str], None]) -> None:
         raise HarnessError(f"install these (names of Debian): {' '.join(packages)}")
     say(f"installing {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    # One apt at a time may run: another one on this machine is waited for. What it broke off is mended first.
+    # Only one apt can run at a time: wait for any other on this machine. First repair what an interrupted apt left.
     apt = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=600"]
     for command in (
         [*apt, "update"],

@@ -1,6 +1,6 @@
-"""The pause image, made by hand: one layer with one program, in the form that `docker save` writes.
+"""The pause image, built without an image builder: one layer with one program, in the format of `docker save`.
 
-Enters: the program. Leaves: an archive that containerd imports.
+Writes an archive with a given program. containerd can import it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _tar(files: Mapping[str, bytes], mode: int) -> bytes:
 
 
 def archive(program: bytes, image: str, architecture: str) -> bytes:
-    """An image archive whose only file is the program; equal input makes equal bytes."""
+    """An image archive whose only file is the program. Equal inputs produce equal bytes."""
     layer = _tar({"pause": program}, 0o755)
     settings = {
         "architecture": architecture,
@@ -46,6 +46,6 @@ def archive(program: bytes, image: str, architecture: str) -> bytes:
 
 
 def write(program: Path, image: str, target: Path) -> None:
-    """Write the archive for this machine's processors."""
+    """Write the archive for the processor architecture of this machine."""
     machine = platform.machine()
     target.write_bytes(archive(program.read_bytes(), image, _ARCHITECTURES.get(machine, machine)))

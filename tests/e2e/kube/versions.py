@@ -1,7 +1,7 @@
-"""What is built for the cluster, from which modules, and on which Debian packages it stands; reads files, writes none.
+"""Which programs are built for the cluster, from which modules, and which Debian packages it needs.
 
-Enters: the folder of go.mod files. Leaves: tables for `binaries` and `packages`. Invariant: the cache key changes
-whenever anything changes that goes into a binary.
+Reads the folder of go.mod files and has tables for `binaries` and `packages`. Writes no files. Invariant: the cache key
+changes whenever anything changes that affects a binary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 TOOLS: Final = Path(__file__).parent / "tools"
 
 KUBERNETES: Final = "1.34.4"
-"""Must be the version that tools/kubernetes/go.mod requires: a test holds both together."""
+"""Must be the version that tools/kubernetes/go.mod requires. A test compares them."""
 
 OLDEST_KUBERNETES: Final = "1.29.15"
 """The oldest version that the chart supports. Must be the version that oldest/go.mod requires."""
@@ -27,7 +27,7 @@ class Tool:
     """One Go module of `tools` and the programs that are built in it.
 
     `programs` maps the name of a binary to its Go package. `stamps` are string variables set by the linker: without
-    them Kubernetes says that it is version 0.0.0, and charts refuse it.
+    them Kubernetes reports version 0.0.0, and charts refuse it.
     """
 
     folder: str
@@ -36,7 +36,7 @@ class Tool:
 
 
 def _stamps(version: str) -> tuple[tuple[str, str], ...]:
-    """What a program of Kubernetes says of its version."""
+    """The linker variables that set the version of a Kubernetes program."""
     major, minor, _ = version.split(".")
     return (
         (f"{_VERSION_PACKAGE}.gitVersion", f"v{version}"),
@@ -67,14 +67,14 @@ GO_TOOLS: Final = (
     Tool(folder="helm", programs=(("helm", "helm.sh/helm/v3/cmd/helm"),)),
     Tool(folder="coredns", programs=(("coredns", "."),)),
 )
-"""In the order of building: the small ones first, so that a broken proxy shows at once."""
+"""In the order of building: small modules first, so that a broken proxy is noticed early."""
 
 OLDEST: Final = Tool(
     folder="../oldest",
     programs=(("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),),
     stamps=_stamps(OLDEST_KUBERNETES),
 )
-"""The API server of the oldest supported version. Only one test of the level full needs it, so it is built apart."""
+"""The API server of the oldest supported version. It is built separately: only one test of level full needs it."""
 
 DEBIAN_PACKAGES: Final = (
     ("containerd", "containerd"),
@@ -88,21 +88,21 @@ DEBIAN_PACKAGES: Final = (
     ("buildah", "buildah"),
     ("debootstrap", "debootstrap"),
 )
-"""Package and what shows that it is there: a program on the PATH, or a file."""
+"""The name of a package, and the program on the PATH or the file that shows that it is installed."""
 
 
 def program_names() -> tuple[str, ...]:
-    """Every binary that a build makes."""
+    """The names of all binaries of a build."""
     return tuple(name for tool in GO_TOOLS for name, _ in tool.programs)
 
 
 def linker_flags(tool: Tool) -> str:
-    """The value of `go build -ldflags`: no symbols, the tool's stamps."""
+    """The value of `go build -ldflags`: no symbols, and the stamps of the tool."""
     return " ".join(("-s", "-w", *(f"-X {variable}={value}" for variable, value in tool.stamps)))
 
 
 def oldest_key(go_version: str) -> str:
-    """The same for the oldest API server."""
+    """A cache key like `cache_key`, for the oldest API server."""
     digest = hashlib.sha256(f"{go_version}\n{OLDEST!r}\n".encode())
     for name in ("go.mod", "go.sum"):
         digest.update((TOOLS / OLDEST.folder / name).read_bytes())
@@ -110,7 +110,7 @@ def oldest_key(go_version: str) -> str:
 
 
 def cache_key(go_version: str, tools: Path = TOOLS) -> str:
-    """Names a set of binaries by everything that makes them: sources, sums, flags, compiler."""
+    """The cache key of the binaries: a hash of all their inputs (sources, checksums, flags, compiler)."""
     digest = hashlib.sha256(f"{go_version}\n{GO_TOOLS!r}\n".encode())
     for path in sorted(tools.glob("*/*")):
         digest.update(f"{path.relative_to(tools)}\n".encode())
