@@ -1,1 +1,1 @@
-"""What the end-to-end tests share: kubectl, helm, waiting, volumes, images, load, and what is kept of failures."""
+"""Shared code of the end-to-end tests: kubectl, helm, waiting, volumes, images, load, and diagnostics of failures."""

@@ -1,7 +1,7 @@
-"""Counts what the API server was asked, from its audit log.
+"""Counts requests to the API server from its audit log.
 
-Enters: the log, of which the last line may still be written. Leaves: requests as frozen values, and counts. Called by
-tests that hold the operator to its bound of writes.
+The last line of the log may be incomplete, because it is being written. Tests that limit the number of the operator's
+writes use this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITES: Final = frozenset({"create", "update", "patch", "delete", "deletecollect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request that was answered; `at` is in seconds since the epoch, `resource` is `pods` or `pods/status`."""
+    """One request that was answered. `at` is in seconds since the epoch; `resource` is `pods` or `pods/status`."""
 
     user: str
     agent: str
@@ -32,12 +32,12 @@ class Request:
 
     @property
     def writes(self) -> bool:
-        """Whether it may have changed something."""
+        """Return whether the request may have changed something."""
         return self.verb in WRITES
 
 
 def parse(lines: Iterable[str]) -> Iterator[Request]:
-    """Requests that are complete; a line without its end is one that is being written."""
+    """Yield the complete requests. A line without a line end is still being written."""
     for line in lines:
         if not line.endswith("\n"):
             return
@@ -59,7 +59,7 @@ def parse(lines: Iterable[str]) -> Iterator[Request]:
 
 
 class AuditLog:
-    """Requests to the API server since a mark, the newest mark being the moment of making this."""
+    """Requests to the API server since a mark. Creating the object sets the first mark."""
 
     def __init__(self, path: Path) -> None:
         self._path: Final = path
@@ -67,16 +67,16 @@ class AuditLog:
         self.mark()
 
     def mark(self) -> None:
-        """Forget everything up to now."""
+        """Set the mark: ignore everything before now."""
         self._offset = self._path.stat().st_size
 
     def requests(self, accept: Callable[[Request], bool] = lambda _: True) -> list[Request]:
-        """Requests since the mark."""
+        """The requests since the mark that `accept` returns true for."""
         with self._path.open(encoding="utf-8") as file:
             file.seek(self._offset)
             return [request for request in parse(file) if accept(request)]
 
     def writes(self, user: str) -> Counter[tuple[str, str]]:
-        """How often a user or one of its agents (a part of the name will do) wrote, by verb and resource."""
+        """Count the writes of a user or of its user agents, by verb and resource. A part of the name suffices."""
         found = self.requests(lambda request: request.writes and (user in request.user or user in request.agent))
         return Counter((request.verb, request.resource) for request in found)

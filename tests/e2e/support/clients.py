@@ -1,6 +1,6 @@
-"""A client on this machine, of a library that shares no code with what is tested: librdkafka.
+"""A client on this machine whose library, librdkafka, shares no code with Odradek.
 
-Enters: an address that this machine reaches, a topic, values. Leaves: acknowledged records, and what is read back.
+Produces values to a topic and consumes them from an address that this machine can reach.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _CALL_SECONDS: Final = 30.0
 
 
 def produce_all(bootstrap: str, topic: str, values: Sequence[str]) -> None:
-    """Send every value, keyed by its number, with acks=all; an `AssertionError` says which was not acknowledged."""
+    """Send every value with its number as the key and acks=all.
+
+    Raises `AssertionError` that names the values that were not acknowledged.
+    """
     failed: list[str] = []
 
     def outcome(error: object, message: Message) -> None:
@@ -37,11 +40,11 @@ def produce_all(bootstrap: str, topic: str, values: Sequence[str]) -> None:
 
 
 def consume_all(bootstrap: str, topic: str, count: int) -> list[str]:
-    """Every record from the start to the ends as they are now; waits until there are `count`."""
+    """Return all records from the start to the current end of each partition. Wait until there are `count`."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"reader-of-{topic}",  # librdkafka wants one; nothing is committed to it
+            "group.id": f"reader-of-{topic}",  # librdkafka requires a group; no offset is committed for it
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }

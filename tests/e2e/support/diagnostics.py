@@ -1,7 +1,7 @@
-"""Keeps what a failed test leaves to be read: logs, events, objects.
+"""Saves what explains the failure of a test: logs, events and objects.
 
-Enters: the cluster as it is at the moment of the failure. Leaves: files under `tests/e2e/.failed/<test>/`. Invariant:
-whatever cannot be had is said in its file, and hides nothing else: the failure of the test is what matters.
+Reads the cluster at the moment of the failure and writes files under `tests/e2e/.failed/<test>/`. Invariant: a file
+says what could not be read, and such an error never hides the failure of the test.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _OWN_OBJECTS: Final = "clusters.odradek.dev,topics.odradek.dev"
 
 
 def folder_of(test: str, parent: Path = FOLDER) -> Path:
-    """A folder for a test by its node id."""
+    """The folder of a test, named after its node id."""
     return parent / re.sub(r"[^A-Za-z0-9._-]+", "-", test.removeprefix("tests/e2e/")).strip("-")
 
 
 def keep(kubectl: Kubectl, test: str, daemons: Path | None = None) -> Path:
-    """Write everything down; the folder it is in. `daemons` is a folder of logs of the cluster's own programs."""
+    """Write all diagnostics and return their folder.
+
+    `daemons` is the folder with the logs of the cluster's own daemons.
+    """
     folder = folder_of(test)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -46,7 +49,7 @@ def keep(kubectl: Kubectl, test: str, daemons: Path | None = None) -> Path:
     }
     for name, arguments in listings.items():
         _write(folder / name, partial(everywhere.run, *arguments, seconds=60))
-    with suppress(KubectlError):  # then there are no logs to be had either, and pods.txt says why
+    with suppress(KubectlError):  # then logs cannot be read either, and pods.txt says why
         for pod in everywhere.pods():
             _keep_logs(kubectl.within(pod.namespace), pod, folder / "logs")
     if daemons is not None:

@@ -1,7 +1,7 @@
-"""Figures that are of interest also when a test passes: how long, how many, how often.
+"""Figures that are interesting even when a test passes: durations, sizes and counts.
 
-Enters: sentences. Leaves: them all, with the tests that told them, at the end of the session. A figure is no verdict:
-what a wall clock says is worth something only beside the machine.
+Prints all of them, with the names of their tests, at the end of the session. A figure fails no test: a duration means
+something only together with the machine on which it was measured.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _told: Final[list[str]] = []
 
 
 def tell(text: str) -> None:
-    """Keep a sentence of the test that runs."""
+    """Record a line of text for the running test."""
     where = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].rpartition("::")[2]
     _told.append(f"{where}: {text}")
 
 
 def told() -> tuple[str, ...]:
-    """Everything so far."""
+    """All lines so far."""
     return tuple(_told)

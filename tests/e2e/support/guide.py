@@ -1,7 +1,7 @@
-"""Commands of `docs/kubernetes.md`, run as they stand there.
+"""Runs commands of `docs/kubernetes.md` unchanged.
 
-Enters: the title of a section. Leaves: what its first block of shell commands prints. The commands say `kubectl` and
-name no cluster: a script of that name in front of the PATH adds the cluster and the namespace under test.
+Finds the first block of shell commands in a section and returns its output. The commands call `kubectl` and name no
+cluster: a script with that name is first on the PATH and adds the cluster and the namespace under test.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SECONDS: Final = 900.0
 
 
 def commands(section: str, containing: str = "") -> str:
-    """The first block of shell commands below a heading `## section` that contains a text.
+    """The first block of shell commands below the heading `## section` that contains a text.
 
-    Raises `LookupError` where there is none.
+    Raises `LookupError` if there is none.
     """
     text = GUIDE.read_text(encoding="utf-8")
     found = re.search(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -38,7 +38,10 @@ def commands(section: str, containing: str = "") -> str:
 
 
 def run_guide(kubectl: Kubectl, section: str, containing: str = "") -> str:
-    """Run them in the namespace of `kubectl`; their output. Raises `AssertionError` with it if a command fails."""
+    """Run these commands in the namespace of `kubectl`. Raise `AssertionError` with their output if one fails.
+
+    Returns the output.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "kubectl"
         words = [kubectl.program, "--kubeconfig", str(kubectl.kubeconfig), "--namespace", kubectl.namespace]

@@ -1,7 +1,7 @@
-"""The project's images on the nodes of the cluster under test.
+"""Loads the project's images into the nodes of the cluster under test.
 
-Enters: names of images. Leaves: docker-archive files in the cache, and nodes that have them. Building is the work of
-`images/build.py`, which also knows by a hash of everything that goes into an image whether there is anything to do.
+Builds docker-archive files in the cache and loads them. `images/build.py` does the build. It skips images that are up
+to date: it compares a hash of all inputs of an image.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 PREFIX: Final = "odradek"
 VERSION: Final = "0.1.0"
 BASE: Final = "ODRADEK_E2E_BASE"
-"""The image to build on; without it a Debian is made by debootstrap, which needs no registry."""
+"""The name of the base image. Without it debootstrap creates a Debian base, which needs no registry."""
 READY: Final = "ODRADEK_E2E_IMAGES"
-"""A folder of archives that are ready: nothing is built then, whatever has changed."""
+"""A folder with finished archives. If it is set, nothing is built, whatever has changed."""
 
 
 class ImagesError(Exception):
-    """An archive that should be ready is missing."""
+    """A finished archive is missing."""
 
 
 def reference(name: str) -> str:
-    """What a pod calls an image."""
+    """The name that a pod uses for an image."""
     return f"{PREFIX}/{name}:{VERSION}"
 
 
 def build_command(names: Sequence[str], output: Path, environment: Mapping[str, str]) -> list[str]:
-    """How images are built."""
+    """The command that builds images."""
     command = [sys.executable, str(ROOT / "images" / "build.py"), "--output", str(output), "--version", VERSION]
     command += ["--prefix", PREFIX, "--base", environment.get(BASE, "debian")]
     for name in names:
@@ -44,7 +44,7 @@ def build_command(names: Sequence[str], output: Path, environment: Mapping[str, 
 
 
 def ensure(names: Sequence[str], say: Callable[[str], None]) -> dict[str, Path]:
-    """Archives of images by name, as the sources are now; those that are up to date are not built again."""
+    """Build the images that are out of date. Return the archives by the name of the image."""
     if ready := os.environ.get(READY):
         return {name: _ready(Path(ready) / f"{name}.tar") for name in names}
     output = cache_folder() / "images"
@@ -63,9 +63,9 @@ def _ready(archive: Path) -> Path:
 
 
 class Images:
-    """Images on the nodes of a cluster, each brought there once a session.
+    """Loads images into the nodes of a cluster, each at most once per session.
 
-    On a cluster that is not the harness's own nothing is brought: its nodes must be able to pull the images.
+    On a foreign cluster nothing is loaded: its nodes must be able to pull the images.
     """
 
     def __init__(self, own: Cluster | None, say: Callable[[str], None]) -> None:
@@ -74,7 +74,7 @@ class Images:
         self._loaded: set[str] = set()
 
     def bring(self, *names: str) -> dict[str, str]:
-        """References by name, once all nodes have the images. Raises `HarnessError` if one cannot be built."""
+        """Load images into all nodes. Return their references by name. Raise `HarnessError` if one cannot be built."""
         if self._own is not None:
             missing = [name for name in names if name not in self._loaded]
             for name, archive in ensure(missing, self._say).items():

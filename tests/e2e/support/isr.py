@@ -1,7 +1,7 @@
-"""In-sync sets of a topic as brokers tell them, looked at again and again beside a test.
+"""Polls the ISR of the partitions of a topic, as brokers report it, while a test runs.
 
-Enters: an address, a topic. Leaves: the smallest in-sync set that was ever told. Called by tests that restart brokers
-and operators. A broker that tells nothing, or no leader yet, is asked again: only what was told counts.
+Records the smallest ISR that was reported. Used by tests that restart brokers and operators. If a broker does not
+answer or reports no leader yet, the poll is repeated: only reported sets count.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _CALL_SECONDS: Final = 5.0
 
 
 def in_sync(admin: AdminClient, topic: str) -> dict[int, tuple[int, ...]]:
-    """In-sync brokers by partition. Raises `KafkaException` if nobody answers."""
+    """The ISR of each partition. Raise `KafkaException` if no broker answers."""
     found = admin.list_topics(topic, timeout=_CALL_SECONDS).topics[topic]
     return {number: tuple(sorted(partition.isrs)) for number, partition in found.partitions.items()}
 
 
 def replicas(admin: AdminClient, topic: str) -> dict[int, tuple[int, ...]]:
-    """Brokers that have each partition. Raises `KafkaException` if nobody answers."""
+    """The brokers with a replica, by partition. Raise `KafkaException` if no broker answers."""
     found = admin.list_topics(topic, timeout=_CALL_SECONDS).topics[topic]
     return {number: tuple(partition.replicas) for number, partition in found.partitions.items()}
 
 
 class InSyncWatch:
-    """What was seen so far."""
+    """The smallest ISR so far."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._admin: Final = AdminClient({"bootstrap.servers": bootstrap})
@@ -47,21 +47,21 @@ class InSyncWatch:
             try:
                 seen = in_sync(self._admin, self._topic)
             except KafkaException:
-                continue  # nobody answered this time
+                continue  # no broker answered this time
             for members in seen.values():
                 self.answers += 1
                 if self.smallest is None or len(members) < len(self.smallest):
                     self.smallest = members
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._ended.set()
         self._thread.join()
 
 
 @contextmanager
 def in_sync_watched(bootstrap: str, topic: str) -> Iterator[InSyncWatch]:
-    """For the length of a block."""
+    """Poll the ISR for the duration of the block."""
     watch = InSyncWatch(bootstrap, topic)
     try:
         yield watch

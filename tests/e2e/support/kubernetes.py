@@ -1,4 +1,4 @@
-"""The cluster under test, as tests get it from the fixture of this name."""
+"""The cluster under test, as the fixture `kubernetes` provides it."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ REMOVAL_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kubernetes:
-    """Ways to talk to the cluster; `own` is None where it is not the harness's, but the one of $KUBECONFIG."""
+    """Access to the cluster. `own` is the harness's own cluster, or None if the cluster is that of $KUBECONFIG."""
 
     kubectl: Kubectl
     helm: Helm
     own: Cluster | None
     _removals: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """Namespaces that are being deleted, and what to do when they are gone."""
+    """The namespaces that are being deleted, each with the function to call when it is gone."""
 
     def make_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Make a namespace, and wait until it takes pods: it does once its ServiceAccount is there."""
+        """Create a namespace and wait until pods can be created in it, which needs its ServiceAccount."""
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels or {})}}
         self.kubectl.apply(made)
         within = self.kubectl.within(name)
         eventually(lambda: within.get("serviceaccount", "default"), what=f"the default ServiceAccount of {name}")
 
     def remove_namespace(self, name: str, then: Callable[[], None] = lambda: None) -> None:
-        """Delete a namespace without waiting: its pods may take a minute to stop, and the next test runs meanwhile.
+        """Delete a namespace without waiting. Its pods may take a minute to stop; meanwhile the next test runs.
 
-        `await_removals` waits for it and then calls `then`.
+        `await_removals` waits until it is gone and then calls `then`.
         """
         self.kubectl.delete("namespace", name, wait=False)
         self._removals[name] = then
 
     def await_removals(self) -> None:
-        """Wait for the end of namespaces given to `remove_namespace`, unless the whole cluster is deleted anyway."""
+        """Wait until the namespaces of `remove_namespace` are gone, unless the whole cluster is deleted anyway."""
         for name, then in self._removals.items():
             eventually(
                 lambda name=name: self.kubectl.get("namespace", name) is None,

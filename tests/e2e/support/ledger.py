@@ -1,9 +1,9 @@
-"""What a producer wrote down and what a consumer saw, and whether the two fit; pure.
+"""Compares what producers sent with what a consumer read; pure.
 
-Enters: acknowledgements and records. Leaves: a `Verdict`. Called by the load's two processes and by its judge.
+The two processes of the load write the acknowledgements and records, and the load computes a `Verdict` from them.
 
-Each producer numbers its records for each partition from 0. An acknowledged record must be there once. A record whose
-fate is not known (its delivery failed) may be there once or not at all. Whatever is there must be in order.
+Each producer numbers its records in each partition from 0. An acknowledged record must exist exactly once. A record
+whose delivery failed may exist once or not at all. All records that exist must be in order.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _EXAMPLES: Final = 20
 
 @dataclass(slots=True)
 class Written:
-    """What one producer knows of one partition: how many were sent, and which of them were not acknowledged."""
+    """What one producer knows of one partition: how many records it sent, and which were not acknowledged."""
 
     sent: int = 0
     failed: set[int] = field(default_factory=set)
 
     def acknowledged(self) -> int:
-        """How many are certain."""
+        """The number of acknowledged records."""
         return self.sent - len(self.failed)
 
 
 @dataclass(slots=True)
 class Seen:
-    """What a consumer saw of one stream, record by record."""
+    """What a consumer has read of one stream, record by record."""
 
     last: int = -1
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -40,7 +40,11 @@ class Seen:
     reordered: list[int] = field(default_factory=list)
 
     def see(self, sequence: int) -> None:
-        """The next record of the stream. A number below the last one is late if it was missing, else doubled."""
+        """Add the next record of the stream.
+
+        A number below the highest so far is late if it was missing. Otherwise it is a duplicate, like the highest
+        number itself.
+        """
         if sequence > self.last:
             if sequence > self.last + 1:
                 self.gaps.append((self.last + 1, sequence))
@@ -55,14 +59,14 @@ class Seen:
         self.doubled.append(sequence)
 
     def missing(self, written: Written) -> list[int]:
-        """Acknowledged numbers that were never seen."""
+        """The acknowledged numbers that were never read."""
         holes = [*self.gaps, (self.last + 1, written.sent)]
         return [number for start, end in holes for number in range(start, end) if number not in written.failed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How a load ended; the three lists hold examples, for people, of what must not be."""
+    """The result of a load. The three lists contain examples of lost, duplicated and reordered records."""
 
     acknowledged: int
     failed: int
@@ -73,16 +77,16 @@ class Verdict:
 
     @property
     def good(self) -> bool:
-        """Nothing lost, doubled or reordered."""
+        """Return whether nothing is lost, duplicated or reordered."""
         return not (self.lost or self.doubled or self.reordered)
 
     def __str__(self) -> str:
-        """For the message of a failed assertion."""
+        """The text for the message of a failed assertion."""
         return ", ".join(f"{name}: {value}" for name, value in asdict(self).items())
 
 
 def judge(written: Mapping[Stream, Written], seen: Mapping[Stream, Seen], count: int) -> Verdict:
-    """Hold what was written against what was seen; `count` is how many records the consumer saw."""
+    """Compare what was written with what was read. `count` is the number of records that the consumer read."""
     lost: list[str] = []
     doubled: list[str] = []
     reordered: list[str] = []
@@ -108,14 +112,14 @@ def _named(stream: Stream, numbers: Iterable[int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A producer's or a consumer's account, as it goes through a file; `longest_pause` is in seconds."""
+    """The report of a producer or a consumer, which it writes to a file. `longest_pause` is in seconds."""
 
     streams: Mapping[Stream, Written | Seen]
     count: int
     longest_pause: float
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """The report as a value for JSON."""
         streams = []
         for (producer, partition), entry in self.streams.items():
             kind = "written" if isinstance(entry, Written) else "seen"
@@ -125,7 +129,7 @@ class Report:
 
     @classmethod
     def parse(cls, plain: Mapping[str, object]) -> Self:
-        """From JSON."""
+        """Return the report from a JSON value."""
         streams: dict[Stream, Written | Seen] = {}
         entries = plain["streams"]
         assert isinstance(entries, list)

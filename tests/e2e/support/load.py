@@ -1,7 +1,7 @@
-"""A load that runs beside a test and knows afterwards whether anything was lost, doubled or reordered.
+"""A load that runs beside a test and reports afterwards whether records were lost, duplicated or reordered.
 
-Enters: addresses that this machine can reach (node ports, say), a topic that is there. Leaves: a `Verdict`. Called by
-tests that roll, kill and scale. Invariant: processes of a load never outlive its `with` block.
+Needs addresses that this machine can reach (node ports, for example) and an existing topic. The result is a `Verdict`.
+Used by tests that restart, kill and scale. Invariant: the processes of a load never outlive its `with` block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _TAIL: Final = 4000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a load ended; pauses are the longest times without an acknowledgement and without a record, in seconds."""
+    """The result of a load.
+
+    The pauses are the longest times without an acknowledgement and without a record, in seconds.
+    """
 
     verdict: Verdict
     longest_produce_pause: float
@@ -51,14 +54,17 @@ class _Child:
         return self._process.poll() is None
 
     def count(self) -> int:
-        """Records acknowledged or seen so far, up to a quarter of a second ago."""
+        """The number of records acknowledged or read so far. It may be a quarter of a second old."""
         try:
             return int(self._report.with_suffix(".count").read_text(encoding="ascii"))
         except FileNotFoundError:
             return 0
 
     def end(self) -> Report:
-        """Ask for the report and wait for it. Raises `AssertionError` with what the process said if it has none."""
+        """Stop the process and return its report.
+
+        Raises `AssertionError` with the output of the process if it wrote no report.
+        """
         self._process.terminate()
         try:
             self._process.wait(scaled(_END_SECONDS))
@@ -77,27 +83,27 @@ class _Child:
 
 
 class Load:
-    """Producers and one consumer of a topic that this load alone writes to."""
+    """Producers and one consumer of a topic that nobody else writes to."""
 
     def __init__(self, producers: list[_Child], consumer: _Child) -> None:
         self._producers: Final = producers
         self._consumer: Final = consumer
 
     def check(self) -> None:
-        """Raise `AssertionError` if a process of the load has given up."""
+        """Raise `AssertionError` if a process of the load has ended early."""
         for child in (*self._producers, self._consumer):
             assert child.running(), f"{child.name} has ended:\n{child.said()}"
 
     def acknowledged(self) -> int:
-        """How many records all producers know to be safe so far."""
+        """The number of records that are acknowledged so far, of all producers."""
         return sum(child.count() for child in self._producers)
 
     def seen(self) -> int:
-        """How many records the consumer has read so far."""
+        """The number of records that the consumer has read so far."""
         return self._consumer.count()
 
     def await_more(self, count: int = 100) -> None:
-        """Wait until as many records more are acknowledged and read: the load gets on."""
+        """Wait until `count` more records are acknowledged and read, which shows that the load makes progress."""
         acknowledged, seen = self.acknowledged() + count, self.seen() + count
         eventually(
             lambda: (self.acknowledged(), self.seen()),
@@ -107,7 +113,7 @@ class Load:
         self.check()
 
     def finish(self) -> Outcome:
-        """End the producers, let the consumer read to the end, and judge."""
+        """Stop the producers, let the consumer read to the end, and return the result."""
         self.check()
         written: dict[Stream, Written] = {}
         produce_pause = 0.0
@@ -124,7 +130,7 @@ class Load:
         )
 
     def kill(self) -> None:
-        """End everything at once."""
+        """Kill all processes."""
         for child in (*self._producers, self._consumer):
             child.kill()
 
@@ -140,7 +146,10 @@ def running(
     rate: float = 200.0,
     size: int = 200,
 ) -> Iterator[Load]:
-    """A load on a topic for the length of a block: `rate` records a second and producer, of `size` bytes each."""
+    """Run a load on a topic for the duration of the block.
+
+    Each producer sends `rate` records of `size` bytes per second.
+    """
     where = ["--bootstrap", bootstrap, "--topic", topic, "--partitions", str(partitions)]
     pace = ["--rate", str(rate), "--size", str(size)]
     children: list[_Child] = []

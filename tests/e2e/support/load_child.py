@@ -1,10 +1,10 @@
-"""A process of the load: a producer that never stops by itself, or a consumer that reads everything once.
+"""A process of the load: a producer that never stops by itself, or a consumer that reads every record once.
 
-Enters: arguments and SIGTERM. Leaves: a report, a JSON file. Started by `load`, in a process of its own so that it goes
-on evenly while a test waits for kubectl. The client is librdkafka: it shares no code with what is tested.
+Writes a report as a JSON file after SIGTERM. `load` starts it. It is a separate process so that it runs steadily while
+a test waits for kubectl. The client library is librdkafka, which shares no code with Odradek.
 
-SIGTERM ends a producer when all that it sent has an outcome, and a consumer when it has read up to the end of every
-partition as the end was at that moment.
+After SIGTERM a producer ends when every record that it sent is acknowledged or has failed. A consumer ends when it has
+read each partition up to the end that the partition had at that moment.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _FILLING: Final = b"."
 
 
 class _Ended:
-    """Whether SIGTERM has come."""
+    """Whether SIGTERM has arrived."""
 
     def __init__(self) -> None:
         self.come = False
         signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the test says when to end
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the test decides when to end
 
     def _note(self, *_: object) -> None:
         self.come = True
 
 
 class _Pauses:
-    """The longest time without a sign of life, in seconds."""
+    """The longest time without progress, in seconds."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -55,14 +55,14 @@ class _Pauses:
 
 
 class _Progress:
-    """A file that says how many records have come so far, for tests that wait for a load to get on."""
+    """A file with the number of records so far. Tests read it to see that a load makes progress."""
 
     def __init__(self, report: Path) -> None:
         self._file: Final = report.with_suffix(".count")
         self._next = 0.0
 
     def tell(self, count: int) -> None:
-        """Not for every record: a test looks at it twice a second."""
+        """Write the count, but not for every record: a test reads it only twice a second."""
         if (now := time.monotonic()) >= self._next:
             self._next = now + _TELL_SECONDS
             part = self._file.with_suffix(".count.part")
@@ -71,18 +71,18 @@ class _Progress:
 
 
 def encode(producer: str, sequence: int, size: int) -> bytes:
-    """A record's value: who, which, and filling up to the size."""
+    """The value of a record: the producer, the sequence number, and padding up to the size."""
     return f"{producer} {sequence} ".encode().ljust(size, _FILLING)
 
 
 def decode(value: bytes) -> tuple[str, int]:
-    """Who and which."""
+    """The producer and the sequence number in a value."""
     producer, sequence, _ = value.split(b" ", 2)
     return producer.decode(), int(sequence)
 
 
 def produce(options: argparse.Namespace) -> Report:
-    """Send at a steady rate to one partition after the other, whatever happens to the cluster."""
+    """Send at a steady rate to each partition in turn, whatever happens to the cluster."""
     ended, pauses, progress = _Ended(), _Pauses(), _Progress(options.report)
     written: dict[Stream, Written] = defaultdict(Written)
     producer = Producer(
@@ -92,7 +92,7 @@ def produce(options: argparse.Namespace) -> Report:
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 5,
-            "message.timeout.ms": 0,  # 0 is for ever: no record is given up while the cluster is away
+            "message.timeout.ms": 0,  # 0 means no timeout: no record expires while the cluster is unreachable
             "retry.backoff.max.ms": 500,
             "reconnect.backoff.max.ms": 1000,
             "topic.metadata.refresh.interval.ms": 5000,
@@ -121,7 +121,7 @@ def produce(options: argparse.Namespace) -> Report:
                     partition=stream[1],
                     on_delivery=partial(outcome, stream, sequence),
                 )
-            except BufferError:  # the cluster is away for long: wait until some are delivered
+            except BufferError:  # the cluster is unreachable for long: wait until some records are delivered
                 break
             written[stream].sent += 1
             sent += 1
@@ -134,16 +134,16 @@ def produce(options: argparse.Namespace) -> Report:
 
 
 def consume(options: argparse.Namespace) -> Report:
-    """Read every partition from its start, without a group: nothing may come twice."""
+    """Read every partition from its start, without a group, so that no record is read twice."""
     ended, pauses, progress = _Ended(), _Pauses(), _Progress(options.report)
     seen: dict[Stream, Seen] = defaultdict(Seen)
     consumer = Consumer(
         {
             "bootstrap.servers": options.bootstrap,
             "client.id": options.name,
-            "group.id": options.name,  # librdkafka wants one; nothing is ever committed to it
+            "group.id": options.name,  # librdkafka requires a group; no offset is ever committed for it
             "enable.auto.commit": False,
-            "auto.offset.reset": "error",  # an offset that is out of range would mean that records are gone
+            "auto.offset.reset": "error",  # an offset out of range would mean that records are lost
             "reconnect.backoff.max.ms": 1000,
             "topic.metadata.refresh.interval.ms": 5000,
         }
@@ -174,7 +174,7 @@ def consume(options: argparse.Namespace) -> Report:
 
 
 def _ends(consumer: Consumer, topic: str, partitions: range) -> dict[int, int]:
-    """Ends of all partitions, asked again until there is an answer: a leader may just be moving."""
+    """The end offsets of all partitions. The request is repeated, because a leader may just be moving."""
     deadline = time.monotonic() + _END_SECONDS
     found: dict[int, int] = {}
     while len(found) < len(partitions):
@@ -191,7 +191,10 @@ def _ends(consumer: Consumer, topic: str, partitions: range) -> dict[int, int]:
 
 
 def _is_record(message: Message) -> bool:
-    """Errors that librdkafka gets over by itself are none of ours; lost offsets are."""
+    """Return True for a record, and False for an error from which librdkafka recovers by itself.
+
+    Raises `SystemExit` for a fatal error and for an offset out of range.
+    """
     error = message.error()
     if error is None:
         return True
@@ -201,7 +204,7 @@ def _is_record(message: Message) -> bool:
 
 
 def main() -> None:
-    """Run one of the two until SIGTERM and write its report."""
+    """Run a producer or a consumer until SIGTERM and write its report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("produce", "consume"))
     for name in ("bootstrap", "topic", "name"):

@@ -1,8 +1,7 @@
-"""Odradek as its users install it: the release of the chart, and the cluster of the examples.
+"""Odradek as its users install it: the release of the chart and the cluster of the examples.
 
-Enters: a Kubernetes with the images, disks. Leaves: `Release` and `Demo`. Called by tests of the product. Invariant:
-what is applied are the files that users have; on a cluster that is not the harness's own only the names of storage
-classes are others.
+`Release` and `Demo` are for the tests of the product. They need a Kubernetes cluster with the images and disks.
+Invariant: tests apply the same files as users; on a foreign cluster only the names of storage classes differ.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Release:
 
     helm: Helm
     kubectl: Kubectl
-    """In the operator's namespace."""
+    """kubectl in the operator's namespace."""
     name: str = "odradek"
 
     def install(self, **values: Any) -> None:
@@ -46,12 +45,12 @@ class Release:
         self.helm.install(self.name, CHART, namespace=self.kubectl.namespace, values=values)
 
     def uninstall(self) -> None:
-        """Take it away; definitions and resources stay."""
+        """Uninstall the release. CRDs and resources stay."""
         self.helm.uninstall(self.name, namespace=self.kubectl.namespace)
         eventually(self.pods, lambda pods: not pods, what="the end of the operator's pods")
 
     def test(self) -> str:
-        """What `helm test` says."""
+        """Run `helm test` and return its output."""
         return self.helm.run("test", self.name, "--namespace", self.kubectl.namespace)
 
     def pods(self) -> tuple[Pod, ...]:
@@ -59,7 +58,7 @@ class Release:
         return self.kubectl.pods("app.kubernetes.io/component=operator")
 
     def remove(self) -> None:
-        """Uninstall, and take away what an uninstall leaves."""
+        """Uninstall the release, and remove what an uninstall leaves."""
         self.uninstall()
         self.kubectl.delete("namespace", self.kubectl.namespace)
         self.kubectl.delete("crd", *CRDS)
@@ -68,14 +67,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """The cluster of the examples, in a namespace of its own."""
+    """The cluster of the examples, in a namespace by itself."""
 
     kubectl: Kubectl
     storage_class: str
     name: str = "demo"
 
     def apply(self, folder: Path) -> None:
-        """What `kubectl apply -f` of a folder of examples does."""
+        """Run `kubectl apply -f` on a folder of examples."""
         self.kubectl.run("apply", "--filename", str(folder))
 
     def remove(self) -> None:
@@ -92,25 +91,25 @@ class Demo:
         return self.kubectl.require(TOPIC, name)
 
     def make_topic(self, name: str, **spec: Any) -> None:
-        """Apply a Topic and wait until it is as specified."""
+        """Apply a Topic and wait until it matches its specification."""
         self.kubectl.apply(topic_of(name, **spec))
         self.await_topic(name)
 
     def await_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
-        """The Cluster once it is as last specified."""
+        """Wait until the Cluster matches its current specification, and return it."""
         return eventually(self.cluster, is_settled, what="readiness of the cluster", seconds=seconds)
 
     def await_topic(self, name: str) -> dict[str, Any]:
-        """The Topic once it is as last specified."""
+        """Wait until the Topic matches its current specification, and return it."""
         return eventually(lambda: self.topic(name), is_settled, what=f"readiness of topic {name}")
 
     def pods(self, component: str = "") -> tuple[Pod, ...]:
-        """Pods of the cluster: of kafka, zookeeper, exporter, or of all."""
+        """The cluster's pods of a component (kafka, zookeeper or exporter), or all of them."""
         chosen = f",app.kubernetes.io/component={component}" if component else ""
         return self.kubectl.pods(f"odradek.dev/cluster={self.name}{chosen}")
 
     def bootstrap(self, listener: str) -> str:
-        """What clients are told of a listener, empty while it is not known."""
+        """The bootstrap address of a listener in the status, empty while it is unknown."""
         listeners = self.cluster().get("status", {}).get("listeners", [])
         return next((str(entry.get("bootstrap", "")) for entry in listeners if entry["name"] == listener), "")
 
@@ -121,7 +120,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds that passed, the images being on the nodes."""
+    """Durations in seconds, measured when the nodes already had the images."""
 
     install: float
     ready: float
@@ -129,7 +128,7 @@ class Times:
 
 
 def topic_of(name: str, **spec: Any) -> Object:
-    """A Topic resource of the demonstration's cluster."""
+    """A Topic resource of the example cluster."""
     return {
         "apiVersion": "odradek.dev/v1",
         "kind": "Topic",
@@ -139,22 +138,22 @@ def topic_of(name: str, **spec: Any) -> Object:
 
 
 def is_settled(resource: Object) -> bool:
-    """Whether a resource is Ready, and that is said of its newest specification."""
+    """Return whether a resource is Ready and its status belongs to its newest specification."""
     seen = resource.get("status", {}).get("observedGeneration")
     return condition(resource, "Ready") and seen == resource["metadata"]["generation"]
 
 
 def make_default(kubectl: Kubectl, storage_class: str) -> None:
-    """Claims that name no class get this one; the examples leave ZooKeeper's out."""
+    """Make this the default storage class. The examples name no class for ZooKeeper's claims."""
     kubectl.run("annotate", "storageclass", storage_class, "--overwrite", f"{_DEFAULT_CLASS}=true")
 
 
 def example(name: str) -> Object:
-    """A file of the examples, of one document."""
+    """An example file with one document."""
     found: Object = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
     return found
 
 
 def patience(seconds: float) -> str:
-    """A deadline as kubectl takes it."""
+    """A deadline in the form of a kubectl option."""
     return f"--timeout={scaled(seconds):g}s"

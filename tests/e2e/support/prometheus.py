@@ -1,7 +1,7 @@
 """A Prometheus on this machine that scrapes the pods of the cluster under test.
 
-Enters: pods, what a PodMonitor says. Leaves: answers to queries. Called by the test of dashboards and rules.
-Debian's package is used; where it is missing it is unpacked, not installed: no service shall start.
+Builds scrape jobs from pods and PodMonitors, and answers queries. Used by the test of dashboards and rules. The program
+comes from Debian's package. If it is missing, the package is unpacked, not installed, so that no service starts.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _META: Final = "__meta_kubernetes"
 
 
 class PrometheusError(Exception):
-    """Prometheus could not be had, or refused a query; the text is what it said."""
+    """Prometheus is not available, or it rejected a query. The text is its message."""
 
 
 def programs(folder: Path) -> dict[str, str]:
-    """Where `prometheus` and `promtool` are; unpacked into `folder` if this machine has none."""
+    """The paths of `prometheus` and `promtool`. If this machine lacks them, they are unpacked into `folder`."""
     names = ("prometheus", "promtool")
     if all(shutil.which(name) for name in names):
         return {name: str(shutil.which(name)) for name in names}
@@ -54,18 +54,18 @@ def _run(command: Sequence[str], folder: Path) -> str:
 
 
 def check_rules(promtool: str, rules: Path) -> str:
-    """What promtool says of rules. Raises `PrometheusError` if it refuses them."""
+    """Check rules with promtool and return its output. Raise `PrometheusError` if it rejects them."""
     return _run([promtool, "check", "rules", str(rules)], rules.parent)
 
 
 def relabelled(relabelings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A PodMonitor's relabelling as Prometheus itself spells it."""
+    """The relabelling of a PodMonitor in the spelling of Prometheus."""
     spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return [{spelled.get(key, key): value for key, value in rule.items()} for rule in relabelings]
 
 
 def discovered(pods: Sequence[Object]) -> list[dict[str, Any]]:
-    """Targets as Prometheus' own discovery of pods finds them; Debian's Prometheus is built without it."""
+    """The targets that Prometheus' own discovery of pods would find. Debian's Prometheus is built without it."""
     return [
         {"targets": [f"{pod['status']['podIP']}:{port['containerPort']}"], "labels": _meta_labels(pod, container, port)}
         for pod in pods
@@ -89,7 +89,10 @@ def _meta_labels(pod: Object, container: Object, port: Object) -> dict[str, str]
 
 
 def scrape_job(monitor: Object, pods: Sequence[Object]) -> dict[str, Any]:
-    """A job as the Prometheus operator makes it of a PodMonitor: pods by labels, a port by name, its relabelling."""
+    """The scrape job that the Prometheus operator generates from a PodMonitor.
+
+    It selects pods by labels and the port by name, and applies the PodMonitor's relabelling.
+    """
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     chosen = [
         {"action": "keep", "source_labels": [f"{_META}_pod_label_{_label(key)}"], "regex": value}
@@ -110,7 +113,7 @@ def scrape_job(monitor: Object, pods: Sequence[Object]) -> dict[str, Any]:
 
 
 def kubelet_jobs(addresses: Sequence[str], certificate: Path, key: Path) -> list[dict[str, Any]]:
-    """The kubelets of these nodes, and cAdvisor in them, asked as the API server asks them."""
+    """Scrape jobs for the kubelets of these nodes and their cAdvisor, authenticated like the API server."""
     return [
         {
             "job_name": name,
@@ -129,27 +132,27 @@ def _label(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prometheus:
-    """A server that runs."""
+    """A running Prometheus server."""
 
     url: str
 
     def query(self, text: str) -> list[dict[str, Any]]:
-        """The series of an instant query. Raises `PrometheusError` if it is refused."""
+        """The series of an instant query. Raise `PrometheusError` if Prometheus rejects it."""
         found: list[dict[str, Any]] = self._ask("query", query=text)["result"]
         return found
 
     def targets(self) -> list[dict[str, Any]]:
-        """What is scraped, with its health."""
+        """The active targets with their health."""
         found: list[dict[str, Any]] = self._ask("targets", state="active")["activeTargets"]
         return found
 
     def rule_groups(self) -> list[dict[str, Any]]:
-        """The rules as they were evaluated last."""
+        """The rules with their last evaluation."""
         found: list[dict[str, Any]] = self._ask("rules")["groups"]
         return found
 
     def ready(self) -> bool:
-        """Whether it answers."""
+        """Return whether the server is ready."""
         try:
             with urllib.request.urlopen(f"{self.url}/-/ready", timeout=_CALL_SECONDS) as answer:
                 return bool(answer.status == 200)
@@ -168,7 +171,7 @@ class Prometheus:
 
 @contextmanager
 def scraping(program: str, folder: Path, jobs: Sequence[Mapping[str, Any]], rules: Path) -> Iterator[Prometheus]:
-    """A server for the length of a block."""
+    """Run a Prometheus server for the duration of the block."""
     config = {
         "global": {"scrape_interval": f"{SCRAPE_SECONDS}s", "evaluation_interval": f"{SCRAPE_SECONDS}s"},
         "rule_files": [str(rules)],

@@ -1,7 +1,7 @@
-"""Tables as `kubectl get` prints them, cut at their headings; pure.
+"""Parses tables that `kubectl get` prints; pure.
 
-Enters: text. Leaves: a dictionary for each row. Called by tests that hold printed columns to the truth. Invariant: a
-value is what stands below its heading, blank where nothing stands there.
+Returns a dictionary for each row. Used by tests that check printed columns. Invariant: a value is the text below its
+heading, empty if there is no text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 
 def parse(text: str) -> list[dict[str, str]]:
-    """Rows by heading. kubectl begins each column where its heading begins; headings have no blank within."""
+    """The rows, by heading. kubectl starts each column where its heading starts; headings contain no spaces."""
     heading, *rows = text.splitlines()
     starts = [found.start() for found in re.finditer(r"\S+", heading)]
     spans = [*pairwise(starts), (starts[-1], None)]

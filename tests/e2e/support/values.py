@@ -1,6 +1,6 @@
-"""What the tests look at of pods, nodes and events, as frozen values; pure.
+"""The fields of pods, nodes and events that tests check, as frozen values; pure.
 
-Enters: objects as kubectl prints them. Leaves: values with the few fields that tests ask about.
+Parses objects from the JSON output of kubectl.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ Object = Mapping[str, Any]
 
 
 def condition(resource: Object, kind: str) -> bool:
-    """Whether a condition of a resource is True."""
+    """Return whether a condition of a resource is True."""
     found: Sequence[Object] = resource.get("status", {}).get("conditions", ())
     return any(entry["type"] == kind and entry["status"] == "True" for entry in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod; `restarts` counts those of all containers, `node` and `address` are empty until it has them."""
+    """A pod. `restarts` is the sum over all containers. `node` and `address` are empty until the pod has them."""
 
     name: str
     namespace: str
@@ -37,7 +37,7 @@ class Pod:
 
     @classmethod
     def parse(cls, pod: Object) -> Self:
-        """From an API object."""
+        """Return the pod of an API object."""
         metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
         both = [*spec.get("initContainers", ()), *spec["containers"]]
         return cls(
@@ -67,7 +67,7 @@ class Node:
 
     @classmethod
     def parse(cls, node: Object) -> Self:
-        """From an API object."""
+        """Return the node of an API object."""
         addresses = {entry["type"]: entry["address"] for entry in node.get("status", {}).get("addresses", ())}
         return cls(
             name=node["metadata"]["name"],
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that was reported about an object."""
+    """An event that was reported about an object."""
 
     kind: str
     name: str
@@ -90,7 +90,7 @@ class Event:
 
     @classmethod
     def parse(cls, event: Object) -> Self:
-        """From an API object of v1; newer reporters count in `series`, older ones in `count`."""
+        """Return the event of a v1 API object. Newer reporters count in `series`, older ones in `count`."""
         series = event.get("series") or {}
         return cls(
             kind=event["involvedObject"].get("kind", ""),

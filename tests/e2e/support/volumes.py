@@ -1,8 +1,8 @@
-"""Local disks as many production clusters have them: static `local` volumes with node affinity, bound on first use.
+"""Local disks as in many production clusters: static `local` volumes with node affinity, bound on first use.
 
-Enters: nodes, numbers, sizes. Leaves: persistent volumes under the storage class `local-ssd`, whose folders lie on the
-nodes' disks. On a cluster that is not the harness's own no folders can be made: `$ODRADEK_E2E_STORAGE_CLASS` then names
-the class to use, and nothing is provided.
+Creates persistent volumes of the storage class `local-ssd`, whose folders lie on the nodes' disks. The harness cannot
+create folders on a foreign cluster: there `$ODRADEK_E2E_STORAGE_CLASS` names the class to use, and no volumes are
+created.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCAL_SSD: Final = "local-ssd"
 
 
 def storage_class() -> dict[str, Any]:
-    """A class without a provisioner: a claim waits until its pod has a node."""
+    """A storage class without a provisioner. A claim waits until its pod is scheduled to a node."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -34,7 +34,7 @@ def storage_class() -> dict[str, Any]:
 
 
 def local_volume(name: str, node: str, path: Path, size: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    """A disk of one node."""
+    """A persistent volume on the disk of one node."""
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     return {
         "apiVersion": "v1",
@@ -53,7 +53,7 @@ def local_volume(name: str, node: str, path: Path, size: str, labels: Mapping[st
 
 @dataclass(slots=True, kw_only=True)
 class Volumes:
-    """Disks for one test; `prefix` starts their names. `remove` takes them away, or first `withdraw`, later `erase`."""
+    """Disks for one test; `prefix` starts their names. Call `remove`, or first `withdraw` and later `erase`."""
 
     kubectl: Kubectl
     own: Cluster | None
@@ -62,11 +62,11 @@ class Volumes:
 
     @property
     def storage_class(self) -> str:
-        """The class that claims must name."""
+        """The storage class that claims must name."""
         return LOCAL_SSD if self.own else os.environ.get(CLASS_VARIABLE, LOCAL_SSD)
 
     def provide(self, each: int, *, size: str = "1Gi", nodes: tuple[int, ...] = ()) -> None:
-        """Add disks: `each` on every node, or on the named ones. On a foreign cluster nothing happens."""
+        """Add disks: `each` on every node, or on the given nodes. Does nothing on a foreign cluster."""
         if self.own is None:
             return
         self.kubectl.apply(storage_class())
@@ -81,11 +81,11 @@ class Volumes:
         self.kubectl.apply(*volumes)
 
     def path(self, name: str) -> Path:
-        """Where a volume's files are, seen from this machine."""
+        """The folder of a volume on this machine."""
         return self._made[name][1]
 
     def recycle(self) -> tuple[str, ...]:
-        """What a provisioner of local disks does: empty the disks whose claims are gone and offer them anew."""
+        """Empty the disks whose claims are gone and offer them again, as a provisioner of local disks does."""
         found = [volume for volume in self._listed() if volume["status"]["phase"] == "Released"]
         for volume in found:
             metadata, spec = volume["metadata"], volume["spec"]
@@ -99,24 +99,24 @@ class Volumes:
         return tuple(volume["metadata"]["name"] for volume in found)
 
     def phases(self) -> dict[str, str]:
-        """Phase of each volume: Available, Bound, Released or Failed."""
+        """The phase of each volume: Available, Bound, Released or Failed."""
         return {volume["metadata"]["name"]: volume["status"]["phase"] for volume in self._listed()}
 
     def _listed(self) -> list[dict[str, Any]]:
         return self.kubectl.list("persistentvolumes", f"odradek-e2e={self.prefix}")
 
     def remove(self) -> None:
-        """Take all volumes and their folders away; claims must be gone."""
+        """Delete all volumes and their folders. Their claims must be gone."""
         self.withdraw()
         self.erase()
 
     def withdraw(self) -> None:
-        """Delete the volumes, so that no claim gets one any more. A bound one stays until its claim is gone."""
+        """Delete the volumes, so that no new claim is bound to one. A bound volume stays until its claim is gone."""
         if self._made:
             self.kubectl.delete("persistentvolume", *self._made, wait=False)
 
     def erase(self) -> None:
-        """Delete the folders of all volumes; claims must be gone."""
+        """Delete the folders of all volumes. Their claims must be gone."""
         for _, path, _ in self._made.values():
             shutil.rmtree(path, ignore_errors=True)
         self._made.clear()

@@ -1,7 +1,7 @@
-"""Waits for what a cluster does: something is observed again and again until it is as wanted.
+"""Waits for changes of a cluster: observes repeatedly until an observation is accepted.
 
-Enters: how to observe, what to accept. Leaves: the accepted observation, or an `AssertionError` with the last one.
-Deadlines are for a quiet machine of two cores; `ODRADEK_E2E_PATIENCE` stretches them for slower ones.
+Returns the accepted observation, or raises `AssertionError` with the last one. Deadlines fit an idle machine with two
+cores; `ODRADEK_E2E_PATIENCE` multiplies them for slower machines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _pause = threading.Event()
 
 
 def scaled(seconds: float, environment: Mapping[str, str] = os.environ) -> float:
-    """A deadline on this machine."""
+    """A deadline in seconds, scaled for this machine."""
     return seconds * float(environment.get(PATIENCE, "1"))
 
 
@@ -35,10 +35,10 @@ def eventually(
     seconds: float = DEADLINE_SECONDS,
     poll: float = POLL_SECONDS,
 ) -> T:
-    """The first observation that is accepted.
+    """Return the first observation that is accepted.
 
-    kubectl may fail in between, as it does while the API server is away. Raises `AssertionError` with `what`, the last
-    observation and the last failure when the time is over.
+    kubectl may fail meanwhile, as it does while the API server is down. Raises `AssertionError` with `what`, the last
+    observation and the last failure when `seconds`, scaled for this machine, have passed.
     """
     limit = scaled(seconds)
     deadline = time.monotonic() + limit
@@ -64,7 +64,7 @@ def _complaint(what: str, limit: float, last: object, failure: KubectlError | No
 
 
 def holds(observe: Callable[[], T], accept: Callable[[T], object], *, what: str, seconds: float) -> None:
-    """Look for `seconds` (not scaled) and raise `AssertionError` as soon as an observation is not accepted."""
+    """Observe for `seconds` (not scaled). Raise `AssertionError` as soon as an observation is not accepted."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         seen = observe()

@@ -1,7 +1,8 @@
-"""Pods of one kind as they change, by a watch: no state that was there for a moment is missed.
+"""Watches the pods of a component, so that a test misses no state however short.
 
-Enters: kubectl and a selector. Leaves: `Change`s in their order, and what they say: how many pods were away at once, in
-which order they came anew (both pure). Called by tests of rolls. Invariant: the watch ends with its `with` block.
+A watch with kubectl and a selector yields `Change`s in order. Pure functions compute from them how many pods were
+unavailable at once and in which order pods were replaced. Used by tests of rolling restarts. Invariant: the watch ends
+with its `with` block.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from support.waiting import eventually
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A pod as it came to be, or as it was when it went."""
+    """A pod after a change, or its last state if it was deleted."""
 
     pod: Pod
     gone: bool
 
     @property
     def serves(self) -> bool:
-        """Whether the pod is there for others."""
+        """Return whether the pod is available to others."""
         return self.pod.ready and not self.pod.terminating and not self.gone
 
 
 def most_away(changes: Iterable[Change]) -> frozenset[str]:
-    """The most pods that did not serve at one time, of all that were named, from when all had served."""
+    """The largest set of pods that were unavailable at once, counted from the moment when all were available."""
     serving: dict[str, bool] = {}
     worst: frozenset[str] = frozenset()
     begun = False
@@ -47,7 +48,7 @@ def most_away(changes: Iterable[Change]) -> frozenset[str]:
 
 
 def renewed(changes: Iterable[Change]) -> tuple[str, ...]:
-    """Names of pods in the order in which they came with a new uid."""
+    """The names of the pods that got a new uid, in the order of the change."""
     uids: dict[str, str] = {}
     found = []
     for change in changes:
@@ -59,7 +60,7 @@ def renewed(changes: Iterable[Change]) -> tuple[str, ...]:
 
 
 class PodWatch:
-    """A watch under way."""
+    """A running watch."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process: Final = process
@@ -70,20 +71,20 @@ class PodWatch:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:  # kubectl writes each event of a watch as one line
+        for line in self._process.stdout:  # kubectl writes each event of a watch on one line
             event = json.loads(line)
             change = Change(pod=Pod.parse(event["object"]), gone=event["type"] == "DELETED")
             with self._lock:
                 self._changes.append(change)
 
     def changes(self) -> tuple[Change, ...]:
-        """All so far. Raises `AssertionError` if the watch has ended: later ones would be missing."""
+        """All changes so far. Raise `AssertionError` if the watch has ended, because later changes would be missing."""
         assert self._process.poll() is None, "the watch of pods ended before its test"
         with self._lock:
             return tuple(self._changes)
 
     def end(self) -> None:
-        """End it; nothing is heard afterwards."""
+        """End the watch. It records no later changes."""
         self._process.terminate()
         self._process.wait()
         self._thread.join()
@@ -93,7 +94,7 @@ class PodWatch:
 
 @contextmanager
 def pods_watched(kubectl: Kubectl, selector: str, *, count: int) -> Iterator[PodWatch]:
-    """A watch for the length of a block, begun when it has told of `count` pods that are there."""
+    """Watch pods for the duration of the block, which starts after the watch has reported `count` existing pods."""
     command = [kubectl.program, "--kubeconfig", str(kubectl.kubeconfig), "--namespace", kubectl.namespace]
     command += ["get", "pods", f"--selector={selector}", "--watch", "--output-watch-events", "--output=json"]
     watch = PodWatch(subprocess.Popen(command, stdout=subprocess.PIPE))
