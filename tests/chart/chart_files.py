@@ -1,4 +1,4 @@
-"""Where the chart and what is stored of it are, and how they are read."""
+"""The paths of the chart and of its stored renderings, and functions that read them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHART: Final = ROOT / "charts/odradek"
 GOLDEN: Final = ROOT / "tests/chart/golden"
 RENDERED: Final = ("default", "namespaced", "everything")
-"""The stored renderings, by the words of `charts/render`."""
+"""The stored renderings, by the arguments of `charts/render`."""
 
 Object = dict[str, Any]
 
 
 def read(path: Path) -> str:
-    """A file's text."""
+    """Return the text of a file."""
     return path.read_text(encoding="utf-8")
 
 
 def objects(text: str) -> list[Object]:
-    """The Kubernetes objects of a YAML text."""
+    """The Kubernetes objects in a YAML text."""
     return [document for document in yaml.safe_load_all(text) if document]
 
 
@@ -34,7 +34,7 @@ def rendered(name: str) -> list[Object]:
 
 
 def pod_specs(found: list[Object]) -> Iterator[tuple[str, Object]]:
-    """Every pod among objects, with the name of what makes it."""
+    """Every pod specification among objects, with the name of the object that creates the pod."""
     for each in found:
         if each["kind"] == "Pod":
             yield each["metadata"]["name"], each["spec"]
@@ -52,7 +52,10 @@ def rules(found: list[Object]) -> Iterator[tuple[str, Object]]:
 
 
 def sections(text: str) -> dict[str, str]:
-    """The text below each heading of the third level, up to the next heading of the second or third, by its title."""
+    """The text of each section with a third-level heading, by its title.
+
+    A section ends at the next heading of level two or three.
+    """
     parts = re.split(r"^(###?) (.+)$", text, flags=re.MULTILINE)
     found = zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
     return {title: body for level, title, body in found if level == "###"}

@@ -1,4 +1,4 @@
-"""As much of PromQL as a test needs: the series, the labels and the balance of a query. `promtool` judges the rest."""
+"""As much of PromQL as the tests need: the series, labels and brackets of a query. `promtool` checks the rest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def labels_of(query: str) -> set[str]:
 
 
 def is_balanced(query: str) -> bool:
-    """Whether every bracket is closed by its own kind."""
+    """Return whether every bracket is closed by a bracket of the same type."""
     opened: list[str] = []
     for character in _TEXT.sub('""', query):
         if character in _PAIRS.values():
@@ -41,7 +41,7 @@ def is_balanced(query: str) -> bool:
 
 
 def selections_of(query: str) -> list[tuple[str, set[str]]]:
-    """Every series in a query, in its order, with the labels that are demanded of it there."""
+    """Every series in a query, in order, with the labels of its matchers."""
     bare = _GROUPING.sub("", _TEXT.sub('""', query))
     found = re.findall(r"([a-zA-Z_:][\w:]*)\s*\{([^{}]*)\}", bare)
     return [(name, set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))) for name, matchers in found]

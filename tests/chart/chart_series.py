@@ -1,6 +1,6 @@
-"""Every series that a query may name: what our processes declare in code, and what Kubernetes and Prometheus serve.
+"""Every series that a query may name: those that our processes declare, and those of Kubernetes and Prometheus.
 
-Those of the kubelet and of cAdvisor, and `up` of Prometheus itself are others' and stand here.
+This file lists the series of the kubelet and cAdvisor and Prometheus' own `up`, because our code does not declare them.
 """
 
 from __future__ import annotations
@@ -60,4 +60,4 @@ LABELS: Final = frozenset(
     persistentvolumeclaim cluster_namespace component
     """.split()
 )
-"""Labels of these series that queries may go by: the processes' own, the PodMonitors', the kubelet's."""
+"""The labels of these series that queries may use: those of the processes, the PodMonitors and the kubelet."""

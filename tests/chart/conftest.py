@@ -1,4 +1,4 @@
-"""The helpers beside these tests, and those of the end-to-end tests, are found by their names."""
+"""Makes the helpers in this folder and those of the end-to-end tests importable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: of series that somebody serves, of the clusters they are asked for, each with its section in the runbook."""
+"""Tests alerts: their series exist, they select the right clusters, and each has a section in the runbook."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FIRED_BEFORE_STRIMZI_LEFT = {
     "NoMessageForTooLong",
     "KafkaRunningOutOfSpace",
 }
-"""Names that alert routes of existing installations know."""
+"""Names that the alert routes of existing installations use."""
 
 
 def every(scope: Scope = EVERY) -> dict[str, dict[str, Any]]:
-    """All rules by name."""
+    """All rules, by name."""
     found = [rule for group in rule_groups(scope) for rule in group["rules"]]
     assert len({rule["alert"] for rule in found}) == len(found)
     return {rule["alert"]: rule for rule in found}

@@ -1,4 +1,4 @@
-"""What `helm test` runs, against a server that answers as the API server and the operator do."""
+"""Tests the script of `helm test` with a server that answers like the API server and the operator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check() -> Any:
 
 @contextmanager
 def serving(answers: dict[str, tuple[int, bytes]]) -> Iterator[str]:
-    """A server with these answers by path; its URL."""
+    """Run a server that returns these answers by path. Yield its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -41,7 +41,7 @@ def serving(answers: dict[str, tuple[int, bytes]]) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-            """Tests are silent."""
+            """Print nothing during tests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -55,7 +55,7 @@ def serving(answers: dict[str, tuple[int, bytes]]) -> Iterator[str]:
 
 
 def resources(names: list[str]) -> tuple[int, bytes]:
-    """The API server's list of a group."""
+    """The API server's list of the resources of an API group."""
     return 200, json.dumps({"resources": [{"name": name} for name in names]}).encode()
 
 

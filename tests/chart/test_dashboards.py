@@ -1,4 +1,4 @@
-"""Dashboards: as they are described, of series that somebody serves, explained, and laid out without overlaps."""
+"""Tests that dashboards match their models, use existing series, have explanations, and have no overlapping panels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_GRAFANA = ("$__rate_interval", "$__range")
 
 
 def panels(name: str) -> list[dict[str, Any]]:
-    """Panels that show something."""
+    """The panels of a dashboard except rows."""
     return [panel for panel in MODELS[name]["panels"] if panel["type"] != "row"]
 
 

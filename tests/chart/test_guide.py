@@ -1,4 +1,4 @@
-"""The guide to Kubernetes: its resources are taken, its values are the chart's, the files that it names are there."""
+"""Tests the guide to Kubernetes: its resources are valid, and the chart values and files that it names exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definition(plural: str) -> dict[str, Any]:
 
 
 def test_resources_are_taken_without_a_notice() -> None:
-    """Those within commands, beside the example that the guide begins with."""
+    """Checks the resources within commands and the example with which the guide starts."""
     within = re.findall(r"<<'YAML'\n(.*?)^YAML$", "\n".join(fenced_blocks(GUIDE, "sh")), re.MULTILINE | re.DOTALL)
     texts = [read(ROOT / "manifests/examples/cluster.yaml"), *fenced_blocks(GUIDE, "yaml"), *within]
     resources = read_resources([document for text in texts for document in parse_documents(text, "kubernetes.md")])
@@ -49,7 +49,7 @@ def test_patches_are_of_fields_that_there_are() -> None:
         found = re.findall(r"kubectl patch (cluster|topic)\S* .*?-p '(\{.*?\})'$", text, re.MULTILINE)
         assert found
         for kind, patch in found:
-            # What stands in `metadata` is Kubernetes' own.
+            # Kubernetes itself defines the fields of `metadata`.
             fields = {name: value for name, value in json.loads(patch).items() if name != "metadata"}
             _known(definition(f"{kind}s"), fields, patch)
 

@@ -1,6 +1,7 @@
-"""The chart in Helm's hands: stored renderings are fresh, and values that make no sense are refused with a sentence.
+"""Tests the chart with Helm: stored renderings are current, and invalid values are refused with a message.
 
-Helm is $HELM, that of the PATH, or the one that the end-to-end tests have built: hence the level of these tests.
+The tests use $HELM, helm on the PATH, or the helm that the end-to-end tests have built. The last one determines their
+level.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ KUBE_VERSION = "1.34.0"
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    """The program, or a failure that says how to get it."""
+    """The path of helm. Fails with instructions if there is none."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "odradek-e2e"
     found = os.environ.get("HELM") or shutil.which("helm")
     built = sorted(path for path in cache.rglob("helm") if path.is_file() and os.access(path, os.X_OK))
@@ -33,20 +34,20 @@ def helm() -> str:
 
 @pytest.fixture
 def environment(helm: str, tmp_path: Path) -> dict[str, str]:
-    """Helm with folders of its own."""
+    """The environment of Helm with separate folders."""
     homes = {f"HELM_{name}_HOME": str(tmp_path) for name in ("CACHE", "CONFIG", "DATA")}
     return {**os.environ, **homes, "HELM": helm}
 
 
 def rendering(name: str, environment: dict[str, str]) -> str:
-    """What `charts/render` prints."""
+    """The output of `charts/render`."""
     return subprocess.run(
         [ROOT / "charts/render", name], env=environment, capture_output=True, text=True, check=True
     ).stdout
 
 
 def template(environment: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
-    """`helm template` with options."""
+    """Run `helm template` with options."""
     return subprocess.run(
         [environment["HELM"], "template", "demo", str(CHART), "--kube-version", KUBE_VERSION, *options],
         env=environment,
@@ -101,7 +102,7 @@ def test_rules_are_handed_over_but_for_those_that_are_left_out(environment: dict
 
 
 def test_old_kubernetes_gets_no_admission_policies(environment: dict[str, str]) -> None:
-    """Helm's own list of kinds has none: as on a cluster before 1.30."""
+    """Helm's default list of API versions does not contain this kind, as on a cluster before 1.30."""
     assert {"ValidatingAdmissionPolicy"}.isdisjoint(each["kind"] for each in objects(template(environment).stdout))
 
 

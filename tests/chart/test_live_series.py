@@ -1,4 +1,4 @@
-"""Queries beside real processes: the series that they name are served, with the labels that they select by."""
+"""Tests queries against real processes: they serve the series of the queries, with the labels that the queries use."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ OF_PROMETHEUS = {
     "strimzi_io_kind",
     "strimzi_io_name",
 }
-"""Labels that the PodMonitor's relabelling and the target give."""
+"""The labels that the PodMonitor's relabelling and the target add."""
 BY_OCCASION = {
     "kafka_network_requestmetrics_errors_total",
     "kafka_log_logcleanermanager_uncleanable_partitions_count",
     "kafka_consumergroupzookeeper_lag_zookeeper",
 }
-"""Series without a sample while nothing is amiss."""
+"""The series that have no sample while there is no problem."""
 
 
 def queries() -> Iterator[str]:
@@ -52,7 +52,7 @@ def queries() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def labels(odradek_cluster: RunningCluster) -> Mapping[str, set[str]]:
-    """The labels of each series of all brokers, once a record was written and copied."""
+    """The labels of each series of all brokers, after a record was written and replicated."""
     admin = AdminClient({"bootstrap.servers": odradek_cluster.bootstrap})
     admin.create_topics([NewTopic("labels", 1, 3)])["labels"].result(60)
     producer = confluent_kafka.Producer({"bootstrap.servers": odradek_cluster.bootstrap, "acks": "all"})
@@ -89,7 +89,7 @@ def test_queries_choose_and_group_by_labels_that_there_are(labels: Mapping[str, 
 
 
 OF_KUBERNETES = KUBERNETES - {"up"}
-"""Series of the kubelet, which no laptop has."""
+"""The series of the kubelet, which exist only on a Kubernetes node."""
 
 
 def names_at(url: str) -> set[str]:

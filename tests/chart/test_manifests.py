@@ -1,4 +1,4 @@
-"""Manifests for people without Helm, and examples: what they say is taken, and none is given more than it needs."""
+"""Tests the manifests for users without Helm and the examples: they are valid, and pods get only what they need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPARK = EXAMPLES / "spark/archive.yaml"
 
 
 def test_an_embedded_cluster_sees_the_demonstration_alone() -> None:
-    """Further examples lie in folders of their own, which `odradek up -f` does not look into."""
+    """Other examples are in subfolders, which `odradek up -f` does not read."""
     resources = Manifests([EXAMPLES]).load()
     assert [*resources.clusters] == ["demo"]
     assert [*resources.topics] == ["departures"]
@@ -37,7 +37,7 @@ def test_examples_are_taken_without_a_notice(path: Path) -> None:
 
 
 def test_the_first_example_needs_nothing_that_a_fresh_kubernetes_lacks() -> None:
-    """Neither a class for local disks nor labels of zones; the example for production has both."""
+    """It requires neither a class for local disks nor zone labels. The example for production has both."""
     (first,) = read_resources(parse_documents(read(EXAMPLES / "cluster.yaml"), "cluster.yaml")).clusters.values()
     assert [volume.storage_class for volume in first.brokers.volumes] == [None]
     assert (first.zookeeper.storage_class, first.brokers.rack_topology_key) == (None, None)
@@ -98,7 +98,7 @@ def test_spark_may_do_what_it_needs_in_its_namespace(spark: list[Object]) -> Non
 
 
 def test_sparks_pods_are_owned_and_as_restricted_as_the_job(spark: list[Object]) -> None:
-    """The script is run here up to what it would hand to Spark."""
+    """The script runs here up to the call of Spark."""
     (script,) = [each["data"]["submit.py"] for each in spark if each["kind"] == "ConfigMap"]
     template = _function(script, "template", OWNER={"uid": "1"}, JOB={"odradek.dev/job": "archive"}, AFFINITY={})
     pod = template([{"uid": "1"}])
@@ -116,7 +116,7 @@ def test_the_scripts_environment_is_what_the_job_gives(spark: list[Object]) -> N
 
 
 def _function(script: str, name: str, **names: object) -> object:
-    """One function of a script, with what it needs of the others."""
+    """Return one function of a script, with the names that it uses."""
     tree = ast.parse(script)
     (found,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     exec(compile(ast.Module([found], []), name, "exec"), names)

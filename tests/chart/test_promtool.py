@@ -1,4 +1,4 @@
-"""Every query in Prometheus' own hands, and what alerts do with series over time, by Debian's promtool."""
+"""Checks every query and the behaviour of alerts over time with Debian's promtool."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CASES = ROOT / "tests/chart/alert_cases.yaml"
 
 @pytest.fixture(scope="session")
 def promtool(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The program; unpacked for this session where the machine has none."""
+    """The path of promtool. It is unpacked for this session if the machine lacks it."""
     return programs(tmp_path_factory.mktemp("promtool"))["promtool"]
 
 
 def run(*command: str) -> None:
-    """Run it; fail with what it says."""
+    """Run a command. Fail with its output if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def in_grafana(query: str) -> str:
-    """A query as Grafana sends it, its variables filled."""
+    """A query as Grafana sends it, with its variables replaced."""
     return re.sub(r"\$\w+", "x", query.replace("$__rate_interval", "5m").replace("$__range", "1h"))
 
 
@@ -62,7 +62,7 @@ def test_alerts_fire_when_they_should_and_only_then(promtool: str) -> None:
 
 
 def test_there_is_a_case_for_every_alert_of_more_than_one_series() -> None:
-    """Where two series are compared their labels must match: nothing but a trial shows that they do."""
+    """Labels must match where an alert compares two series. Only a test case can show that they do."""
     tried = {
         case["alertname"]
         for test in yaml.safe_load(CASES.read_text("utf-8"))["tests"]

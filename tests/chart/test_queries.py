@@ -1,4 +1,4 @@
-"""Queries are filled for their use: whatever they are about, what comes out is a query of that and no other."""
+"""Tests that placeholders in queries are replaced for each scope, so that a query selects only what it should."""
 
 from __future__ import annotations
 

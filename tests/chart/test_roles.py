@@ -1,4 +1,4 @@
-"""What the operator may do: as little as its work needs, and nothing by which it could get at more."""
+"""Tests the operator's permissions: they are minimal, and they do not allow the operator to gain more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_role_may_be_bound(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_what_brokers_get_is_what_the_operator_has(name: str) -> None:
-    """Kubernetes refuses a Role with rights that its maker lacks."""
+    """Kubernetes refuses a Role with permissions that its creator lacks."""
     held = {
         (group, resource, verb)
         for _, rule in rules(rendered(name))
@@ -71,7 +71,7 @@ def test_no_lease_of_others_can_be_read_or_changed(name: str) -> None:
 
 
 def test_the_same_is_allowed_in_all_namespaces_as_in_a_listed_one() -> None:
-    """But for monitoring, which that release has turned off."""
+    """Except for monitoring, which that release disables."""
     everywhere = {str(rule) for role, rule in rules(rendered("default")) if role.startswith("ClusterRole/")}
     listed = {str(rule) for role, rule in rules(rendered("namespaced")) if role.startswith("Role/orders/")}
     assert listed

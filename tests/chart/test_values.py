@@ -1,4 +1,4 @@
-"""The chart's values: each has a comment, a place in the schema with a description, and a default that it allows."""
+"""Tests the chart's values: each has a comment, a description in the schema, and a default that the schema allows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def leaves(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Path, default and schema of every value; a mapping without properties of its own is one value."""
+    """The path, default and schema of every value. A mapping without declared properties is one value."""
     for name, value in values.items():
         found = schema["properties"].get(name)
         assert found is not None, f"{path}{name} is no value of the schema"

@@ -1,4 +1,4 @@
-"""Makes `images`, a folder of the project and no installed package, importable."""
+"""Makes `images` importable, a folder of the project that is not an installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder: hashes, the base, requirements, command lines, and whole runs with an engine of twenty lines."""
+"""Tests the image builder: hashes, the base image, requirements, command lines, and whole runs with a fake engine."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ else:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    """An engine that puts the folder's list, and where a Dockerfile says LEAK the secret, into the image."""
+    """A fake engine whose image contains the list of files, and the secret if the Dockerfile contains LEAK."""
     script = tmp_path / "engine.py"
     script.write_text(FAKE)
     program = (sys.executable, str(script))
@@ -193,7 +193,7 @@ def engine(tmp_path: Path) -> Engine:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of one module, whose wheel is made without an index."""
+    """A project with one module. Its wheel is built without a package index."""
     root = tmp_path / "project"
     for name in (*SOURCES, "images/broker"):
         (root / name).mkdir(parents=True)

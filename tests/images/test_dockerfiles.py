@@ -1,4 +1,4 @@
-"""Rules that every Dockerfile of the project keeps, and that the images fit the pods that the operator makes."""
+"""Tests rules for every Dockerfile of the project, and that the images fit the pods that the operator creates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = ROOT / "images"
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
-    """(instruction, rest), with continued lines joined and comments left out."""
+    """The instructions as (instruction, rest). Continued lines are joined and comments are removed."""
     text = (FOLDER / name / "Dockerfile").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")

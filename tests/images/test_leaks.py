@@ -1,4 +1,4 @@
-"""The search through images: what is hidden in a file, a name, a link or the history is found; nothing else is."""
+"""Tests the scan of images: it finds secrets in files, names, links and the history, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tar_of(files: dict[str, bytes], links: dict[str, str] | None = None) -> byte
 
 
 def image(path: Path, *layers: bytes, history: str = "RUN make-venv") -> Path:
-    """A docker-archive."""
+    """Write a docker-archive with these layers."""
     config = json.dumps({"history": [{"created_by": history}]}).encode()
     named = {f"{number:064x}.tar": layer for number, layer in enumerate(layers)}
     manifest = json.dumps([{"Config": "c.json", "Layers": list(named)}]).encode()

@@ -1,4 +1,4 @@
-"""What of a machine's package settings is handed to builds, and that a build's script takes it as it is meant."""
+"""Tests which package settings of a machine builds get, and that the script of a build applies them correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark image's entry point: what Spark's Kubernetes scheduler says becomes which command."""
+"""Tests the Spark image's entry point: which command it runs for the arguments of Spark's Kubernetes scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Byte code in the archives that Spark's workers import from: it is there, and it is what is imported."""
+"""Tests that the archives from which Spark's workers import contain byte code, and that this code is imported."""
 
 from __future__ import annotations
 

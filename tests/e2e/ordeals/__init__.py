@@ -1,1 +1,1 @@
-"""What a running cluster must go through without losing a record: rolls, losses, many topics, operators that die."""
+"""Tests that a cluster loses no record in rolling restarts and failures, with many topics, and with killed operators."""

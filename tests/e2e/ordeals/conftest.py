@@ -1,6 +1,6 @@
-"""One installation and one cluster of three brokers for all tests of this folder, and loads on topics of their own.
+"""One installation and one cluster of three brokers for all tests of this folder, and loads on separate topics.
 
-With $ODRADEK_E2E_CLUSTER both are left as they are at the end, and used again by the next run.
+With $ODRADEK_E2E_CLUSTER both stay as they are at the end, and the next run uses them again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from support.waiting import eventually
 KEPT: Final = "ODRADEK_E2E_CLUSTER" in os.environ
 KEPT_NAMESPACE: Final = "e2e-ordeals"
 DISKS_EACH: Final = 4
-"""On each node: for a broker, a member of ZooKeeper, a fourth broker, and one whose own node is lost."""
+"""The disks of each node: for a broker, a member of ZooKeeper, a fourth broker, and a broker whose own node is lost."""
 LOST_AFTER_SECONDS: Final = 20
 LISTENER: Final = "external"
 PARTITIONS: Final = 6
@@ -41,7 +41,7 @@ Loaded = Callable[[], AbstractContextManager[Load]]
 
 @pytest.fixture(scope="package")
 def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
-    """Two operators: one works, one waits."""
+    """A release with two operators: one is active, the other is on standby."""
     made = Release(helm=kubernetes.helm, kubectl=kubernetes.kubectl.within(NAMESPACE))
     try:
         if not (KEPT and kubernetes.helm.releases(namespace=NAMESPACE)):
@@ -55,7 +55,7 @@ def release(kubernetes: Kubernetes, images: Images) -> Iterator[Release]:
 
 @pytest.fixture(scope="package")
 def package_namespace(kubernetes: Kubernetes) -> Iterator[str]:
-    """Where the cluster is."""
+    """The namespace of the cluster."""
     name = KEPT_NAMESPACE if KEPT else f"e2e-{secrets.token_hex(3)}"
     kubernetes.make_namespace(name)
     yield name
@@ -66,7 +66,7 @@ def package_namespace(kubernetes: Kubernetes) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def disks(kubernetes: Kubernetes, package_namespace: str) -> Iterator[Volumes]:
-    """Enough for all tests."""
+    """Enough disks for all tests."""
     made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=package_namespace)
     if not (KEPT and made.phases()):
         made.provide(DISKS_EACH)
@@ -81,7 +81,7 @@ def disks(kubernetes: Kubernetes, package_namespace: str) -> Iterator[Volumes]:
 
 @pytest.fixture(scope="package")
 def installed(kubernetes: Kubernetes, release: Release, package_namespace: str, disks: Volumes) -> Demo:
-    """The cluster of manifests/examples/external, with smaller disks, and impatient about lost nodes."""
+    """The cluster of manifests/examples/external with smaller disks and a short timeout for lost nodes."""
     assert release.pods(), "the operator is there before the cluster is"
     demo = Demo(kubectl=kubernetes.kubectl.within(package_namespace), storage_class=disks.storage_class)
     wanted = yaml.safe_load((EXTERNAL / "cluster.yaml").read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def _mend(kubernetes: Kubernetes) -> None:
 
 @pytest.fixture
 def demo(installed: Demo) -> Demo:
-    """The cluster, Ready: what a test before this one has left is over."""
+    """The cluster once it is Ready, so that it has recovered from the previous test."""
     installed.await_ready()
     eventually(
         lambda: [pod.name for pod in installed.pods() if not pod.ready],
@@ -123,7 +123,7 @@ def demo(installed: Demo) -> Demo:
 
 @pytest.fixture
 def mended(own_cluster: Cluster, disks: Volumes) -> Iterator[Cluster]:
-    """The harness's cluster for a test that hurts it; whole again afterwards."""
+    """The harness's cluster for a test that breaks it. It is repaired afterwards."""
     yield own_cluster
     own_cluster.mend()
     disks.recycle()
@@ -137,26 +137,26 @@ def kubectl(demo: Demo) -> Kubectl:
 
 @pytest.fixture
 def bootstrap(demo: Demo) -> str:
-    """Where this machine reaches the cluster."""
+    """The address under which this machine reaches the cluster."""
     return eventually(lambda: demo.bootstrap(LISTENER), what="an address for clients from outside")
 
 
 @pytest.fixture
 def admin(bootstrap: str) -> AdminClient:
-    """The brokers' own word, by librdkafka."""
+    """librdkafka's admin client, to check what the brokers themselves report."""
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
 @pytest.fixture
 def topic(demo: Demo) -> Iterator[str]:
-    """A topic of three replicas for a load of the test's own."""
+    """A topic with three replicas for the load of one test."""
     with topic_made(demo, partitions=PARTITIONS) as name:
         yield name
 
 
 @contextmanager
 def topic_made(demo: Demo, **spec: Any) -> Iterator[str]:
-    """A topic for the length of a block; its records go with it."""
+    """Create a topic for the duration of the block. It is deleted afterwards with its records."""
     name = f"load-{secrets.token_hex(3)}"
     demo.make_topic(name, deletion="Delete", **spec)
     try:
@@ -167,7 +167,7 @@ def topic_made(demo: Demo, **spec: Any) -> Iterator[str]:
 
 @pytest.fixture
 def loaded(demo: Demo, bootstrap: str, topic: str, tmp_path: Path) -> Loaded:
-    """A load on the topic: producers with acks=all and idempotence, a consumer that reads along."""
+    """A load on the topic: producers with acks=all and idempotence, and a consumer that reads at the same time."""
 
     @contextmanager
     def begin() -> Iterator[Load]:
@@ -179,7 +179,7 @@ def loaded(demo: Demo, bootstrap: str, topic: str, tmp_path: Path) -> Loaded:
 
 
 def finish(running: Load) -> None:
-    """End a load and hold it to its promise: every record there once and in order, none refused."""
+    """Stop a load. Assert that every record exists once and in order, and that no delivery failed."""
     running.await_more()
     outcome = running.finish()
     tell(f"{outcome.verdict.acknowledged} records, pauses of at most {outcome.longest_produce_pause:.1f} s")
@@ -189,16 +189,16 @@ def finish(running: Load) -> None:
 
 
 def change(demo: Demo, spec: dict[str, Any]) -> None:
-    """Merge into the Cluster's specification."""
+    """Merge a change into the specification of the Cluster."""
     demo.kubectl.patch("cluster.odradek.dev", demo.name, {"spec": spec})
 
 
 def uids(demo: Demo, component: str) -> dict[str, str]:
-    """Of pods by name: another uid is another pod."""
+    """The uids of pods by name. A pod with another uid is another pod."""
     return {pod.name: pod.uid for pod in demo.pods(component)}
 
 
 def ready_condition(demo: Demo) -> dict[str, str]:
-    """What the Cluster says of itself."""
+    """The Ready condition of the Cluster."""
     conditions = demo.cluster().get("status", {}).get("conditions", [])
     return next((one for one in conditions if one["type"] == "Ready"), {})

@@ -1,4 +1,4 @@
-"""A node is lost for good, a member of ZooKeeper is killed, the API server is away: the load goes on."""
+"""Tests that a load continues when a node is lost for good, a ZooKeeper member is killed, or the API server is down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.waiting import eventually
 pytestmark = pytest.mark.e2e_full
 
 REPLACED_SECONDS: Final = 400.0
-"""Kubernetes takes 50 s to call a node lost, the operator 20 more; then everything is copied."""
+"""Kubernetes takes 50 s to declare a node lost, and the operator waits 20 s more. Then all replicas are copied."""
 OUTAGE_SECONDS: Final = 60.0
 RETENTION: Final = "retention.ms"
 
@@ -34,7 +34,7 @@ def claim_uid(demo: Demo, pod: str) -> str:
 
 
 def elsewhere(demo: Demo, lost: Pod, claim: str) -> Pod:
-    """The pod of the same name, ready on another node with another disk."""
+    """Wait until the pod of the same name is ready on another node with another disk, and return it."""
     found = eventually(
         lambda: demo.kubectl.pod(lost.name),
         lambda pod: pod is not None and pod.ready and pod.uid != lost.uid,
@@ -94,7 +94,7 @@ def test_a_killed_member_of_zookeeper_does_not_stop_the_load(demo: Demo, loaded:
 
 
 def drift(admin: AdminClient, topic: str) -> None:
-    """Another tool changes a topic that a resource describes."""
+    """Change a topic that a resource describes, as another tool would."""
     entry = ConfigEntry(RETENTION, "1000", incremental_operation=AlterConfigOpType.SET)
     asked = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for answer in admin.incremental_alter_configs([asked], request_timeout=30).values():
@@ -124,7 +124,7 @@ def test_without_the_api_server_the_load_goes_on_and_the_operator_recovers(
         assert retention(admin, topic) == "1000", "the operator cannot know what is specified while it cannot ask"
         mended.start_api_server()
 
-        # What was changed in ZooKeeper meanwhile is seen and put right, and so is what is specified from now on.
+        # The operator reverts changes that were made in ZooKeeper meanwhile, and it also applies new changes.
         eventually(lambda: retention(admin, topic), lambda value: value == "86400000", what="the specified retention")
         demo.kubectl.patch(TOPIC, topic, {"spec": {"config": {RETENTION: 96_400_000}}})
         eventually(lambda: retention(admin, topic), lambda value: value == "96400000", what="the next retention")

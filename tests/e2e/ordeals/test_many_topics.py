@@ -1,4 +1,4 @@
-"""Two hundred topics at once: soon there, and the API server hardly notices."""
+"""Tests that two hundred topics are created quickly at once and with little load on the API server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ready(demo: Demo) -> int:
 
 
 def writes_by_second(audit: AuditLog) -> Counter[int]:
-    """How often the operator wrote, its Leases apart, by second of the API server's clock."""
+    """The number of the operator's writes, except for Leases, in each second of the API server's clock."""
     found = audit.requests(lambda request: request.writes and OPERATOR in request.user and request.resource != "leases")
     return Counter(int(request.at) for request in found)
 
@@ -65,7 +65,7 @@ def test_two_hundred_topics_by_one_apply(demo: Demo, admin: AdminClient, audit: 
 
 
 def a_change_is_shown_soon(demo: Demo) -> None:
-    """What is changed in one resource among two hundred is in `kubectl get` within ten seconds."""
+    """A change of one of two hundred resources is visible in `kubectl get` within ten seconds."""
 
     def shown() -> list[dict[str, str]]:
         return parse(demo.kubectl.run("get", TOPIC, "many-100"))

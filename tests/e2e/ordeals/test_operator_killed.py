@@ -1,4 +1,4 @@
-"""Operators die at every step of a roll, and are two at once by mistake."""
+"""Tests operators that are killed at every step of a rolling restart, and two operators at the same time."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _pause = threading.Event()
 
 
 def one_more(demo: Demo) -> int:
-    """A new value of a property that takes a roll."""
+    """A new value of a broker property that requires a rolling restart."""
     return int(demo.cluster()["spec"]["brokers"]["config"].get(STATIC, 1000)) + 1
 
 
 def kill_operators(release: Release) -> None:
-    """All at once, without a word to them."""
+    """Kill all operators at the same time, without a graceful stop."""
     names = [pod.name for pod in release.pods()]
     if names:
         release.kubectl.delete("pod", *names, wait=False, force=True)
 
 
 def events_told(demo: Demo) -> int:
-    """How many Events the operator told of the cluster."""
+    """The number of Events that the operator reported about the cluster."""
     return sum(event.count for event in demo.kubectl.events() if event.kind == "Cluster")
 
 
@@ -77,7 +77,7 @@ def test_operators_that_die_at_every_step_of_a_roll_end_it_all_the_same(
 
 
 def holder(demo: Demo) -> str:
-    """Who works, as the Lease of the cluster's namespace says."""
+    """The active operator, which is the holder of the Lease in the cluster's namespace."""
     return str(demo.kubectl.require("lease", LEASE)["spec"].get("holderIdentity", ""))
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the pods as the PodMonitors say, and every query of dashboards and rules has an answer."""
+"""Tests that a real Prometheus scrapes the pods by their PodMonitors, and that dashboard and rule queries have data."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ GROUP: Final = "readers"
 ANSWERED_SECONDS: Final = 180.0
 OLD_GROUP: Final = "old-readers"
 TROUBLE: Final = re.compile(r"\s*> 0$")
-"""The end of a query that shows only what is wrong: in a healthy cluster what it compares is asked for."""
+"""The comparison at the end of a query that returns only problems. It is removed: a healthy cluster has no problems."""
 _ZOOKEEPER: Final = "import sys; from kazoo.client import KazooClient; zk = KazooClient(sys.argv[1]); zk.start(); "
 COMMIT: Final = f"{_ZOOKEEPER}zk.create(sys.argv[2], b'0', makepath=True); zk.stop()"
-"""What a consumer of Kafka 0.8 does when it commits for the first time."""
+"""Creates the znode that a consumer of Kafka 0.8 creates when it commits for the first time."""
 FORGET: Final = f"{_ZOOKEEPER}zk.delete(sys.argv[2], recursive=True); zk.stop()"
 
 
@@ -51,7 +51,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def cluster_monitor(demo: Demo) -> dict[str, Any]:
-    """The PodMonitor that a cluster with monitoring has."""
+    """The PodMonitor of a cluster with monitoring."""
     wanted = yaml.safe_load((EXAMPLES / "monitoring" / "cluster.yaml").read_text(encoding="utf-8"))
     wanted["metadata"] = {"name": demo.name, "namespace": demo.kubectl.namespace}
     cluster = read_object(wanted)
@@ -88,21 +88,24 @@ def test_promtool_accepts_the_rules(tools: dict[str, str]) -> None:
 
 
 def panels(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All panels, also those in rows."""
+    """All panels, including those in rows."""
     for panel in found:
         yield panel
         yield from panels(panel.get("panels", []))
 
 
 def filled(query: str, namespace: str) -> str:
-    """A dashboard's query with its variables as Grafana fills them: this cluster, and all of everything else."""
+    """A dashboard query whose variables are replaced as Grafana replaces them.
+
+    The namespace and the cluster are those under test. Every other selection is "all".
+    """
     for name, value in {"namespace": namespace, "cluster": "demo", "__rate_interval": "1m", "__range": "5m"}.items():
         query = re.sub(rf"\$\{{?{name}\b\}}?", value, query)
     return re.sub(r"\$\{?\w+\}?", ".*", query)
 
 
 def dashboard_queries(namespace: str) -> list[tuple[str, str]]:
-    """Where each query stands, and its text."""
+    """The place and the text of each dashboard query."""
     return [
         (
             f"{path.stem}: {panel['title']}",
@@ -115,7 +118,7 @@ def dashboard_queries(namespace: str) -> list[tuple[str, str]]:
 
 
 def rule_queries() -> list[tuple[str, str]]:
-    """Of each alert, what it compares with a bound: the alert itself has to be empty."""
+    """The name of each alert and each series selector in it. The alert itself returns nothing in a healthy cluster."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     return [
         (rule["alert"], part)
@@ -132,7 +135,7 @@ def unanswered(prometheus: Prometheus, queries: list[tuple[str, str]]) -> list[t
 
 @pytest.fixture
 def group(bootstrap: str, topic: str) -> Iterator[Consumer]:
-    """A consumer group that reads and commits, so that there is lag to tell of."""
+    """A consumer group that reads and commits, so that a lag exists."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     yield consumer
@@ -141,7 +144,7 @@ def group(bootstrap: str, topic: str) -> Iterator[Consumer]:
 
 @pytest.fixture
 def old_group(demo: Demo, topic: str) -> Iterator[str]:
-    """A group that keeps its offsets in ZooKeeper, as those of Kafka 0.8 did; it has read nothing yet."""
+    """A consumer group that keeps its offsets in ZooKeeper, as in Kafka 0.8. It has read no record yet."""
 
     def ask(what: str, path: str) -> None:
         python = ("python3", "-c", what, f"{demo.name}-zookeeper-client:2181", path)

@@ -1,4 +1,4 @@
-"""Rolling restarts under load: nobody loses a record, and never are two brokers away."""
+"""Tests rolling restarts under load: no record is lost, and at most one broker is down at a time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def controller(demo: Demo) -> str:
 
 
 def await_rolled(demo: Demo, watch: PodWatch, count: int) -> None:
-    """Until as many pods came anew and all is as specified."""
+    """Wait until `count` pods were replaced and the Cluster matches its specification."""
     eventually(
         lambda: renewed(watch.changes()), lambda names: len(names) >= count, what="the restarts", seconds=ROLL_SECONDS
     )
@@ -40,7 +40,7 @@ def await_rolled(demo: Demo, watch: PodWatch, count: int) -> None:
 
 
 def assert_rolled_one_by_one(watch: PodWatch, *, last: str) -> None:
-    """Every broker once, the controller last, never two away."""
+    """Assert that every broker restarted once, the controller last, and never two at the same time."""
     changes = watch.changes()
     order = renewed(changes)
     tell(f"{' '.join(order)}")
@@ -76,7 +76,7 @@ def test_a_dynamic_property_restarts_nobody(demo: Demo, admin: AdminClient) -> N
 
 
 def described(admin: AdminClient, broker: int) -> dict[str, str]:
-    """A broker's properties as it tells clients."""
+    """The properties of a broker as it reports them to clients."""
     asked = ConfigResource(ResourceType.BROKER, str(broker))
     (answer,) = admin.describe_configs([asked], request_timeout=30).values()
     return {name: entry.value for name, entry in answer.result().items()}
@@ -106,7 +106,7 @@ def test_a_new_version_rolls_ensemble_and_brokers(own_cluster: Cluster, demo: De
 
 
 def assert_never_two_away(watch: PodWatch) -> None:
-    """Of brokers and members of ZooKeeper together."""
+    """Assert that at most one pod was unavailable at a time, brokers and ZooKeeper members counted together."""
     changes = [one for one in watch.changes() if "exporter" not in one.pod.name]
     assert len(most_away(changes)) <= 1, f"away at once: {most_away(changes)}"
 
@@ -117,7 +117,7 @@ def versions(demo: Demo, component: str) -> set[str]:
 
 
 def waits_for(demo: Demo) -> str:
-    """What the next restart waits for."""
+    """The reason why the next restart has to wait."""
     roll = demo.cluster().get("status", {}).get("roll", {})
     return str(roll.get("waitingFor", ""))
 

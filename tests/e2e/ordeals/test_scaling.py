@@ -1,4 +1,4 @@
-"""More brokers, fewer brokers, more copies, under load."""
+"""Tests more brokers, fewer brokers and more replicas, all under load."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ pytestmark = pytest.mark.e2e_full
 
 MOVED_SECONDS: Final = 600.0
 UNEVEN: Final = 2
-"""Among brokers of one rack, and among racks: each is within one replica of the mean."""
+"""The allowed difference between brokers of one rack, and between racks: each is within one replica of the mean."""
 
 
 def brokers_of(admin: AdminClient, topic: str) -> set[int]:
-    """Brokers that have anything of a topic."""
+    """The brokers that have a replica of a topic."""
     return {broker for members in replicas(admin, topic).values() for broker in members}
 
 
 def shares(admin: AdminClient) -> Counter[int]:
-    """Replicas of all topics by broker."""
+    """The number of replicas of each broker, of all topics."""
     topics = admin.list_topics(timeout=30).topics.values()
     return Counter(broker for one in topics for partition in one.partitions.values() for broker in partition.replicas)
 
 
 def assert_even(admin: AdminClient, racks: Mapping[int, str]) -> None:
-    """Three copies in three racks are one in each: brokers of one rack share what is their rack's, and no more."""
+    """Assert that replicas are evenly distributed among the brokers of each rack and among racks.
+
+    With three replicas in three racks, each rack has one replica, so only brokers of the same rack share the load.
+    """
     found = shares(admin)
     by_rack: dict[str, list[int]] = {}
     for broker, rack in racks.items():
@@ -48,13 +51,13 @@ def assert_even(admin: AdminClient, racks: Mapping[int, str]) -> None:
 
 
 def racks_of(kubernetes: Kubernetes, demo: Demo) -> dict[int, str]:
-    """Where brokers are, by the zones of their pods' nodes."""
+    """The rack of each broker: the zone of its pod's node."""
     zones = {node.name: node.zone for node in kubernetes.kubectl.nodes()}
     return {int(pod.name.rpartition("-")[2]): zones[pod.node] for pod in demo.pods("kafka")}
 
 
 def await_pods(demo: Demo, count: int) -> None:
-    """Until the last drained broker has ended, too."""
+    """Wait until exactly `count` broker pods exist, so that the last drained broker has ended."""
     wanted = [f"{demo.name}-kafka-{number}" for number in range(count)]
     eventually(lambda: [pod.name for pod in demo.pods("kafka")], lambda names: names == wanted, what="the right pods")
 

@@ -1,4 +1,4 @@
-"""The example's Spark job in cluster mode: driver and executors in pods, from a topic to Parquet."""
+"""Tests the example's Spark job in cluster mode: driver and executors in pods read a topic and write Parquet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DONE_SECONDS: Final = 600.0
 
 @pytest.fixture
 def disk(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
-    """For the archive: larger than those of the brokers."""
+    """Disks for the archive, which are larger than those of the brokers."""
     made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=f"{namespace}-spark")
     made.provide(1, size="5Gi")
     yield
@@ -46,7 +46,7 @@ def departures(demo: Demo, bootstrap: str) -> Iterator[str]:
 
 
 def ended(demo: Demo) -> str:
-    """How the job ended, empty while it has not."""
+    """The type of the condition with which the job ended, empty while it runs."""
     status = demo.kubectl.require("job", JOB).get("status", {})
     return next((one["type"] for one in status.get("conditions", []) if one["status"] == "True"), "")
 

@@ -1,1 +1,1 @@
-"""The product as its users meet it: one installation and one cluster for all tests of this folder."""
+"""Tests the product as its users see it, with one installation and one cluster for all tests of this folder."""

@@ -1,4 +1,4 @@
-"""One installation by Helm and the cluster of the examples, for all tests of this folder; how long it took is told."""
+"""One installation by Helm and the cluster of the examples, for all tests of this folder, and how long they took."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from support.volumes import Volumes
 from support.waiting import eventually
 
 DISKS_EACH: Final = 6
-"""On each node: one for a broker, one for a ZooKeeper member, and more for the small clusters of single tests."""
+"""The disks of each node: one for a broker, one for a ZooKeeper member, and more for small clusters of some tests."""
 
 
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
-"""The label of a namespace that takes no pod which asks for more than it needs."""
+"""The label of a namespace that rejects every pod which requests more privileges than it needs."""
 
 
 @pytest.fixture(scope="package")
 def release(kubernetes: Kubernetes, images: Images) -> Iterator[tuple[Release, float]]:
-    """The operator, and the seconds of its installation."""
+    """The operator, and how many seconds its installation took."""
     images.bring(*IMAGES)
     made = Release(helm=kubernetes.helm, kubectl=kubernetes.kubectl.within(NAMESPACE))
     there = kubernetes.helm.releases(namespace=NAMESPACE)
@@ -72,21 +72,24 @@ def first_cluster(kubernetes: Kubernetes, release: tuple[Release, float]) -> Ite
 
 @pytest.fixture(scope="package")
 def times(first_cluster: tuple[Demo, Times]) -> Times:
-    """How long it took."""
+    """How long the installation and the start of the cluster took."""
     return first_cluster[1]
 
 
 @pytest.fixture(scope="package")
 def demo(first_cluster: tuple[Demo, Times]) -> Demo:
-    """The examples' cluster, Ready."""
+    """The examples' cluster once it is Ready."""
     return first_cluster[0]
 
 
 @pytest.fixture(scope="package")
 def outside(demo: Demo) -> str:
-    """Where this machine reaches the cluster: it got the example's listener by node ports, and was rolled for it."""
+    """The address under which this machine reaches the cluster.
+
+    The fixture adds the node port listener of the example, which causes a rolling restart.
+    """
     wanted = yaml.safe_load((EXTERNAL / "cluster.yaml").read_text(encoding="utf-8"))
-    # By the way also zones, as in the example for production: brokers restart once for both.
+    # Also add zones, as in the example for production, so that the brokers restart only once for both changes.
     wanted["spec"]["brokers"]["rack"] = {"topologyKey": "topology.kubernetes.io/zone"}
     demo.kubectl.apply(wanted)
     demo.await_ready()
@@ -95,5 +98,5 @@ def outside(demo: Demo) -> str:
 
 @pytest.fixture(scope="package")
 def admin(outside: str) -> AdminClient:
-    """The brokers' own word, by librdkafka."""
+    """librdkafka's admin client, to check what the brokers themselves report."""
     return AdminClient({"bootstrap.servers": outside})

@@ -1,4 +1,4 @@
-"""A Topic resource takes over a topic that others have made, and takes nothing away from it."""
+"""Tests that a Topic resource adopts an existing topic and keeps its settings and records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.waiting import eventually
 
 
 def settings(admin: AdminClient, topic: str) -> dict[str, str]:
-    """The topic's own settings, as a broker describes them."""
+    """The settings of the topic itself, as a broker reports them."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(60)
     return {name: entry.value for name, entry in entries.items() if not entry.is_default and entry.source == 1}

@@ -1,4 +1,4 @@
-"""Clients produce with acks=all and consume, in a pod and outside: every record comes back once, from whatever side."""
+"""Tests clients in a pod and outside: what one produces with acks=all, the other consumes, each record exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ odradek consume inside --from-beginning --until-end --format 'record {{value}}'
 
 
 def job(name: str, bootstrap: str) -> dict[str, Any]:
-    """The command line's producer and consumer in a pod like any other, as strict as the project's own."""
+    """A Job with the command line's producer and consumer, as restricted as the project's own pods."""
     container = {
         "name": "client",
         "image": reference("broker"),
@@ -54,7 +54,7 @@ def job(name: str, bootstrap: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(demo: Demo) -> None:
-    """What the clients write to, copied to two brokers before an acknowledgement."""
+    """The topics to which the clients write. Two brokers must have a record before it is acknowledged."""
     for name in ("inside", "outside"):
         demo.make_topic(name, partitions=6, config={"min.insync.replicas": 2})
 
@@ -82,7 +82,7 @@ def test_a_client_outside_gets_every_record_back_once(demo: Demo, outside: str) 
     produce_all(outside, "outside", sent)
 
     assert Counter(consume_all(outside, "outside", len(sent))) == Counter(sent)
-    # The same by the other way in: one cluster, whichever listener one comes by.
+    # A client at the other listener reads the same records: all listeners lead to the same cluster.
     assert Counter(demo.command("consume", "outside", "--from-beginning", "--until-end").splitlines()) == Counter(sent)
 
 

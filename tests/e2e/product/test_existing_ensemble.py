@@ -1,4 +1,4 @@
-"""A Cluster in an ensemble that other brokers use: their settings and ids stay theirs."""
+"""Tests a Cluster in an ensemble that other brokers use. It does not touch their settings and broker ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST: Final = 100
 
 
 def wanted(demo: Demo, path: str, *, first: int = 0) -> Object:
-    """A Cluster of one broker in the ensemble of the demonstration, below a path of ZooKeeper."""
+    """A Cluster of one broker that uses the example cluster's ensemble below a given ZooKeeper path."""
     ensemble = f"demo-zookeeper-client.{demo.kubectl.namespace}.svc:2181"
     return {
         "apiVersion": "odradek.dev/v1",
@@ -42,7 +42,7 @@ def wanted(demo: Demo, path: str, *, first: int = 0) -> Object:
 
 @pytest.fixture
 def joining(demo: Demo) -> Iterator[Demo]:
-    """The name of such a Cluster, which is removed after the test."""
+    """A `Demo` with the name of such a Cluster, which is removed after the test."""
     made = replace(demo, name="joining")
     demo.kubectl.patch(CLUSTER, demo.name, {"spec": {"networkAccess": {"zookeeper": [{"podSelector": {}}]}}})
     yield made
@@ -67,12 +67,12 @@ def test_a_broker_id_that_others_use_is_refused_and_a_free_one_is_named(demo: De
 
 
 def kill(pod: Pod) -> None:
-    """SIGKILL for the processes of a broker's pod: nobody is left who could end its ZooKeeper session."""
+    """Send SIGKILL to all processes of a broker's pod, so that none can close its ZooKeeper session."""
     for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
             groups, command = (process / "cgroup").read_text(), (process / "cmdline").read_bytes()
         except OSError:
-            continue  # It has ended meanwhile.
+            continue  # The process has ended meanwhile.
         if pod.uid in groups.replace("_", "-") and b"odradek" in command:
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)

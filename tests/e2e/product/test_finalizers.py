@@ -1,4 +1,4 @@
-"""A Topic goes as its last specification says, however quickly it goes."""
+"""Tests that the deletion of a Topic follows its last specification, even immediately after a change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def topics(admin: AdminClient) -> set[str]:
 
 
 def test_a_topic_that_is_let_go_and_deleted_at_once_goes(demo: Demo, admin: AdminClient) -> None:
-    """The operator has no time to add its finalizer in between."""
+    """The operator has no time to add its finalizer between the two changes."""
     demo.make_topic("hasty", partitions=1)
     eventually(lambda: topics(admin), lambda names: "hasty" in names, what="the topic on the brokers")
 

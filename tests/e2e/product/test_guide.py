@@ -1,4 +1,4 @@
-"""The guide's first steps, run as they stand there; its section 3 makes the cluster of all tests of this folder."""
+"""Runs the guide's first steps unchanged. The commands of its section 3 create the cluster of this folder's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nothing to a cluster that is Ready, with the files that users have."""
+"""Tests the way from an empty namespace to a Ready cluster with the files that users have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_operator_is_installed_and_checks_itself(operator_release: Release) 
 def test_the_examples_become_a_cluster_and_it_is_told_how_fast(
     demo: Demo, times: Times, record_property: Callable[[str, object], None]
 ) -> None:
-    """A wall clock says what a machine is worth, too: the aim of 60 s is for a quiet one, and no reason to fail."""
+    """Durations are reported but not checked: they depend on the machine, and the goal of 60 s is for an idle one."""
     record_property("seconds_of_helm_install", round(times.install, 1))
     record_property("seconds_until_ready", round(times.ready, 1))
     tell(f"helm install took {times.install:.1f} s; the Cluster was Ready {times.ready:.1f} s after it was applied")

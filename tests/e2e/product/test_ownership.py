@@ -1,4 +1,4 @@
-"""Objects of other owners stay as they are, although a Cluster would have one of that name."""
+"""Tests that objects of other owners stay unchanged even if a Cluster needs an object with the same name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THEIRS: Final = "taken-kafka-bootstrap"
 
 @pytest.fixture
 def taken(kubectl: Kubectl) -> Iterator[dict[str, Any]]:
-    """A Service of another operator, owned by an object of its own, under a name that ours would use."""
+    """A Service that another operator's object owns, with a name that our Cluster would use."""
     kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "their-cluster"}})
     owner = kubectl.require("configmap", "their-cluster")["metadata"]["uid"]
     kubectl.apply(

@@ -1,6 +1,6 @@
-"""What makes no sense is refused by `kubectl apply` with a sentence that says what to do, before any operator sees it.
+"""Tests that `kubectl apply` refuses invalid resources with a message that says what to do, before the operator runs.
 
-Each resource goes to the API server as a dry run: it judges as ever and keeps nothing.
+Each resource is sent as a dry run: the API server validates it but does not store it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def judged(demo: Demo, resource: Object) -> str:
-    """What the API server says of a resource. Raises `KubectlError` with its sentence if it refuses."""
+    """Return the API server's answer to a resource. Raise `KubectlError` with its message if it refuses."""
     return demo.kubectl.run("apply", "--dry-run=server", "--filename=-", stdin=json.dumps(resource))
 
 
 def cluster_with(change: Change, name: str = "other") -> dict[str, Any]:
-    """The example's cluster, changed and under another name, so that it is judged as a new one."""
+    """The example's cluster with a change and another name, so that it is validated as a new resource."""
     wanted = copy.deepcopy(dict(example("cluster.yaml")))
     wanted["metadata"]["name"] = name
     change(wanted["spec"])
@@ -149,7 +149,7 @@ def test_a_name_that_no_service_could_bear(demo: Demo) -> None:
 
 
 def test_what_makes_sense_is_taken(demo: Demo) -> None:
-    """Else the refusals above would prove nothing."""
+    """Without this test the refusals above would prove nothing."""
     assert "created" in judged(demo, cluster_with(lambda spec: None))
     assert "created" in judged(demo, topic_of("refused"))
 

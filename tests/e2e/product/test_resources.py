@@ -1,4 +1,4 @@
-"""`kubectl get` tells the truth, topics follow their resources, and records are protected."""
+"""Tests that `kubectl get` prints the true state, topics follow their resources, and records are protected."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from support.product import CLUSTER, TOPIC, Demo
 from support.waiting import eventually
 
 SIZE_SECONDS = 90.0
-"""The exporter looks, the operator asks it and writes figures every half minute: 40 s on a quiet machine."""
+"""The exporter, the operator's queries and its status updates each run every half minute: 40 s on an idle machine."""
 
 
 def brokers_word(admin: AdminClient) -> ClusterMetadata:
-    """What the brokers say of themselves."""
+    """The cluster metadata that the brokers report."""
     return admin.list_topics(timeout=30)
 
 
 def row(demo: Demo, kind: str, name: str) -> dict[str, str]:
-    """What people see of a resource."""
+    """The row that `kubectl get` prints for a resource."""
     (found,) = tables.parse(demo.kubectl.run("get", kind, name, "--output=wide"))
     return found
 
 
 def counts(metadata: ClusterMetadata, topic: str) -> tuple[int, int, int]:
-    """Partitions of a topic, replicas of each, and how many partitions are under-replicated."""
+    """The partitions of a topic, the replicas of each, and the number of under-replicated partitions."""
     partitions = metadata.topics[topic].partitions.values()
     (replicas,) = {len(partition.replicas) for partition in partitions}
     return len(partitions), replicas, sum(len(each.isrs) < len(each.replicas) for each in partitions)
@@ -41,7 +41,7 @@ def numbers(start: int, count: int) -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def sized(demo: Demo, outside: str) -> str:
-    """A topic with a megabyte. Its size appears while other tests run, and is looked at by the last one."""
+    """A topic with a megabyte of records. The last test checks its size, which appears while other tests run."""
     demo.make_topic("sized", partitions=3, config={"compression.type": "uncompressed"})
     produce_all(outside, "sized", [f"{number:06d}".ljust(1000, ".") for number in range(1000)])
     return "sized"
@@ -101,7 +101,7 @@ def test_a_protected_topic_outlives_its_resource_and_is_adopted_again(
     demo.kubectl.delete(TOPIC, "protected")
 
     assert demo.kubectl.get(TOPIC, "protected") is None
-    # A topic that is made after it and is there shows that the operator has looked since.
+    # A topic that is created later and exists shows that the operator has compared the topics since.
     demo.make_topic("later")
     assert "protected" in brokers_word(admin).topics
     assert Counter(consume_all(outside, "protected", 100)) == Counter(numbers(0, 100))
@@ -114,7 +114,7 @@ def test_a_topic_that_may_go_goes_with_its_resource(demo: Demo, admin: AdminClie
     produce_all(outside, "passing", numbers(0, 100))
     assert demo.topic("passing")["metadata"]["finalizers"] == ["odradek.dev/topic"]
 
-    demo.kubectl.delete(TOPIC, "passing")  # waits until the finalizer is released
+    demo.kubectl.delete(TOPIC, "passing")  # waits until the finalizer is removed
 
     assert demo.kubectl.get(TOPIC, "passing") is None
     eventually(lambda: "passing" not in brokers_word(admin).topics, what="the end of the topic on all brokers")
@@ -139,7 +139,7 @@ def test_a_resource_that_turns_to_protection_lets_go_of_its_finalizer(demo: Demo
 
 
 def test_the_size_of_a_topic_follows_its_records(demo: Demo, sized: str) -> None:
-    """Of one copy: of three equal replicas each the leader's."""
+    """The size is that of one replica: of three equal replicas the leader's."""
     status = eventually(
         lambda: demo.topic(sized)["status"],
         lambda seen: seen.get("sizeBytes", 0) >= 1_000_000,

@@ -1,6 +1,7 @@
-"""Sizes that somebody takes away, or that cannot be: StatefulSets, Clusters, ensembles, volumes; and where pods run.
+"""Tests sizes that are impossible or that a deleted object takes with it, and where pods run.
 
-A small cluster in a namespace of its own: two brokers and one member of ZooKeeper.
+The sizes are those of StatefulSets, Clusters, ensembles and volumes. The tests share a small cluster in a separate
+namespace: two brokers and one ZooKeeper member.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SETTLE_SECONDS = 180.0
 
 @pytest.fixture(scope="module")
 def small(kubernetes: Kubernetes, operator_release: Release) -> Iterator[Demo]:
-    """The cluster; its StorageClass cannot expand volumes."""
+    """The small cluster. Its StorageClass cannot expand volumes."""
     assert operator_release.pods(), "the operator is there before the cluster is"
     namespace = f"e2e-{secrets.token_hex(3)}"
     kubernetes.make_namespace(namespace)
@@ -65,7 +66,7 @@ def replicas(demo: Demo, component: str = "kafka") -> int | None:
 
 
 def refused(demo: Demo, reason: str) -> str:
-    """The sentence of the Ready condition once it has this reason."""
+    """Wait until the Ready condition has this reason, and return its message."""
 
     def said() -> tuple[str, str]:
         conditions = demo.cluster().get("status", {}).get("conditions", [])
@@ -112,7 +113,10 @@ def test_a_size_that_the_class_cannot_give_is_refused_and_taken_back(small: Demo
 
 @pytest.fixture
 def drain(small: Demo) -> Iterator[Demo]:
-    """The second broker shall leave and cannot, since a topic has two replicas; two brokers again afterwards."""
+    """A cluster whose second broker cannot be removed, because a topic has two replicas.
+
+    Afterwards the cluster has two brokers again.
+    """
     small.await_ready()
     small.make_topic("wide", partitions=2, replicas=2)
     brokers(small, 1)
@@ -124,7 +128,7 @@ def drain(small: Demo) -> Iterator[Demo]:
 
 
 def finish(demo: Demo) -> None:
-    """Let the drain end: the second broker goes, with nothing left on it."""
+    """Let the drain complete: the second broker is removed when it has no replica left."""
     demo.make_topic("wide", partitions=2, replicas=1)
     eventually(lambda: replicas(demo), lambda count: count == 1, what="one broker", seconds=SETTLE_SECONDS)
     demo.await_ready()
@@ -147,7 +151,7 @@ def test_a_set_that_is_deleted_during_a_drain_comes_back_with_its_size(drain: De
 
 @pytest.mark.e2e_full
 def test_a_cluster_made_again_keeps_its_sizes(drain: Demo) -> None:
-    """With fewer brokers and a larger ensemble: those are drained first, this one is refused."""
+    """The new resource has fewer brokers, which are drained first, and a larger ensemble, which is refused."""
     drain.kubectl.delete(CLUSTER, drain.name)
     eventually(drain.pods, lambda pods: not pods, what="the end of all pods", seconds=SETTLE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The status of a Cluster names what a person has to correct, and a mistake stops nothing else."""
+"""Tests that the status of a Cluster names what a person has to correct, and that a mistake blocks nothing else."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.values import Object
 from support.waiting import eventually
 
 WRONG: Final = {"num.partitions": "many"}
-"""A value that the resource definition lets through and a broker would not start with."""
+"""A property value that the CRD accepts but with which a broker does not start."""
 
 
 def cluster_of(name: str, *, storage_class: str, brokers: Object | None = None, **spec: Any) -> Object:
-    """A Cluster of one broker and one member of ZooKeeper."""
+    """A Cluster of one broker and one ZooKeeper member."""
     small = {"requests": {"cpu": "50m", "memory": "200Mi"}}
     volume = {"size": "1Gi", "storageClass": storage_class}
     return {
@@ -38,13 +38,13 @@ def cluster_of(name: str, *, storage_class: str, brokers: Object | None = None, 
 
 
 def ready(resource: Object) -> tuple[str, str]:
-    """Reason and sentence of the Ready condition."""
+    """The reason and the message of the Ready condition."""
     conditions = resource.get("status", {}).get("conditions", [])
     return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"), ("", ""))
 
 
 def said(kubectl: Kubectl, name: str, *words: str) -> tuple[str, str]:
-    """Reason and sentence of a Cluster once the sentence has these words."""
+    """Wait until the message of a Cluster's Ready condition contains these words. Return the reason and the message."""
     return eventually(
         lambda: ready(kubectl.require(CLUSTER, name)),
         lambda found: all(word in found[1] for word in words),
@@ -54,7 +54,7 @@ def said(kubectl: Kubectl, name: str, *words: str) -> tuple[str, str]:
 
 
 def pods(demo: Demo) -> dict[str, str]:
-    """Which pods there are."""
+    """The uids of the existing pods, by name."""
     return {pod.name: pod.uid for pod in demo.pods()}
 
 
@@ -123,7 +123,7 @@ def test_pods_that_a_quota_forbids_are_named_with_the_quota(kubectl: Kubectl) ->
 
 @pytest.mark.usefixtures("operator_release")
 def test_the_last_words_of_a_broker_that_crashes_stand_in_the_status(demo: Demo) -> None:
-    """Its property comes from a Secret, which nobody but the broker reads."""
+    """The property comes from a Secret that only the broker reads."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "wrong"}, "stringData": WRONG}
     demo.kubectl.apply(secret)
     wanted = cluster_of(

@@ -1,4 +1,4 @@
-"""A second release: it stands by where the first one serves, says so, and writes nothing there."""
+"""Tests a second release: it is on standby where the first one is active, reports that, and writes nothing there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STANDBY: Final = "standby: the scope of all namespaces is served by"
 
 
 def state(release: Release, path: str = "readyz") -> str:
-    """What the operator of a release says of itself."""
+    """The response of a release's operator to a request for `path`."""
     service = f"{release.name}-operator:http"
     return release.kubectl.run(
         "get", "--raw", f"/api/v1/namespaces/{release.kubectl.namespace}/services/{service}/proxy/{path}"
@@ -39,7 +39,7 @@ def beside(operator_release: Release) -> Iterator[Release]:
 
 @pytest.fixture
 def elsewhere(kubernetes: Kubernetes, operator_release: Release, demo: Demo) -> Iterator[Release]:
-    """A release in another namespace, for the demonstration's namespace, which the first one serves."""
+    """A release in another namespace that watches the example cluster's namespace, which the first release serves."""
     namespace = f"e2e-{secrets.token_hex(3)}"
     kubernetes.make_namespace(namespace)
     made = replace(operator_release, name="second", kubectl=operator_release.kubectl.within(namespace))
@@ -50,12 +50,12 @@ def elsewhere(kubernetes: Kubernetes, operator_release: Release, demo: Demo) -> 
 
 
 def check_of(release: Release) -> str:
-    """The pod of `helm test`; it stays when it has failed."""
+    """The name of the pod of `helm test`. The pod stays if the test fails."""
     return f"{release.name}-operator-check"
 
 
 def leases(kubectl: Kubectl) -> dict[tuple[str, str], str]:
-    """Holders by namespace and name."""
+    """The holders of all Leases, by namespace and name."""
     return {
         (lease["metadata"]["namespace"], lease["metadata"]["name"]): lease["spec"].get("holderIdentity", "")
         for lease in kubectl.list("lease")

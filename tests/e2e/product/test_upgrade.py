@@ -1,4 +1,4 @@
-"""The operator comes and goes by Helm; clusters run on, and a new operator finds them as they are."""
+"""Tests that clusters keep running when the operator is uninstalled, reinstalled or upgraded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from support.product import CRDS, TOPIC, Demo, Release
 from support.waiting import eventually, holds
 
 QUIET_SECONDS = 5.0
-"""For so long nothing may happen after a new operator has done what it had to."""
+"""How long nothing may change after a new operator has finished its work."""
 
 
 def lives(demo: Demo) -> dict[str, tuple[str, int]]:
-    """Each pod of the cluster: which one it is, and how often it has restarted."""
+    """The uid and the number of restarts of each pod of the cluster."""
     return {pod.name: (pod.uid, pod.restarts) for pod in demo.pods()}
 
 
@@ -37,13 +37,13 @@ def topic(demo: Demo, outside: str) -> Iterator[str]:
 
 @pytest.fixture
 def restored(operator_release: Release) -> Iterator[None]:
-    """The operator is there again, whatever the test did to it."""
+    """Reinstall the operator after the test."""
     yield
     operator_release.install()
 
 
 def restart_a_broker(demo: Demo) -> None:
-    """Delete a broker's pod. The next one reads the rack of its node and becomes ready."""
+    """Delete a broker's pod. Its replacement reads the rack of its node and becomes ready."""
     old = next(pod for pod in demo.pods("kafka") if pod.name == "demo-kafka-1")
     demo.kubectl.delete("pod", old.name)
     eventually(
@@ -54,7 +54,7 @@ def restart_a_broker(demo: Demo) -> None:
 
 
 def retention(admin: AdminClient, topic: str) -> str | None:
-    """What the brokers say of a topic's retention."""
+    """The retention of a topic as the brokers report it."""
     which = ConfigResource(ResourceType.TOPIC, topic)
     value: str | None = admin.describe_configs([which], request_timeout=30)[which].result()["retention.ms"].value
     return value
@@ -93,7 +93,7 @@ def test_clusters_run_on_without_an_operator_and_are_adopted_by_the_next(
     assert Counter(consume_all(outside, topic, 200)) == Counter(written(0, 200))
     restart_a_broker(demo)
     before = lives(demo)
-    # What is asked for while nobody is there waits for the next operator.
+    # A change that is made while no operator runs is applied by the next operator.
     demo.kubectl.patch(TOPIC, topic, {"spec": {"config": {"retention.ms": 86_400_000}}})
 
     operator_release.install()

@@ -1,4 +1,4 @@
-"""Manifests for people without Helm: the API server takes them all, and the operator that they bring is the chart's."""
+"""Tests the manifests for users without Helm: the API server accepts them, and they contain the chart's objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEFINITIONS = CHART / "files" / "crds"
 
 
 def test_the_api_server_takes_the_manifests_and_finds_the_release_in_them(operator_release: Release) -> None:
-    """Over the release, so that each object is one that is there; a dry run, so that it stays as it is."""
+    """The dry run is applied over the release, so that every object exists already and none changes."""
     given = ("--filename", str(DEFINITIONS), "--filename", str(MANIFEST))
 
     said = operator_release.kubectl.run(
@@ -25,4 +25,4 @@ def test_the_api_server_takes_the_manifests_and_finds_the_release_in_them(operat
         "serviceaccount/odradek-operator",
         "service/odradek-operator",
     } <= applied
-    operator_release.kubectl.run("get", *sorted(applied))  # fails where one of them is not of the release
+    operator_release.kubectl.run("get", *sorted(applied))  # fails if an object does not belong to the release

@@ -1,4 +1,4 @@
-"""What the harness writes for others: images, configurations, keys of caches."""
+"""Tests what the harness writes for other programs: images, configurations and cache keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections of the guide are found by their titles."""
+"""Tests that sections of the guide are found by their titles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are known by id and start time; commands that fail say why."""
+"""Tests that processes are identified by id and start time, and that a failed command's error contains the reason."""
 
 from __future__ import annotations
 

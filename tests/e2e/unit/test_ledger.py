@@ -1,4 +1,4 @@
-"""The judge of the load: it finds what is lost, doubled or reordered, and nothing else."""
+"""Tests the comparison of a load: it reports lost, duplicated and reordered records, and nothing else."""
 
 from __future__ import annotations
 

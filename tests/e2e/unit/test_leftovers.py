@@ -1,4 +1,4 @@
-"""What belongs to a run is found, and nothing else."""
+"""Tests that everything that belongs to a run is found, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load against real brokers on this machine: it bears the loss of one, and sees a record that comes twice."""
+"""Tests the load with real brokers on this machine: it survives the loss of one, and detects a duplicated record."""
 
 from __future__ import annotations
 

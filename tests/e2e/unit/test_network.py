@@ -1,4 +1,4 @@
-"""Addresses of clusters overlap nothing that is there."""
+"""Tests that the addresses of a cluster overlap no network in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work reports its progress while it runs, whatever pytest captures."""
+"""Tests that long work reports its progress while it runs, even though pytest captures output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of kubectl."""
+"""Tests the parser of kubectl's tables."""
 
 from __future__ import annotations
 

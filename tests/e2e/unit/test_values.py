@@ -1,4 +1,4 @@
-"""What is read of Kubernetes' objects and of its audit log, and how a wait that fails speaks."""
+"""Tests the parsers of Kubernetes objects and of its audit log, and the error of a wait that times out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a watch of pods says: who was away, and in which order pods came anew."""
+"""Tests what is computed from a watch of pods: which pods were unavailable, and in which order pods were replaced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seen(name: str, number: int = 1, *, ready: bool = True, terminating: bool = 
 
 
 def roll(name: str) -> list[Change]:
-    """How a watch tells of a pod's restart."""
+    """The changes that a watch reports when a pod is replaced."""
     return [
         seen(name, terminating=True),
         seen(name, ready=False, terminating=True),
