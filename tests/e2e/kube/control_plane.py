@@ -23,7 +23,7 @@ rules: [{level: Metadata}]
 
 
 def start(run: Run, binaries: Path) -> Process:
-    """Start all four. Return the process of etcd: the cluster counts as alive while etcd runs."""
+    """Start all four. Return the process of etcd: a cluster without etcd has nothing left to save."""
     etcd = run.start(
         "etcd",
         CONTROL_PLANE,

@@ -23,7 +23,7 @@ DISKS_EACH: Final = 6
 
 
 RESTRICTED: Final = {"pod-security.kubernetes.io/enforce": "restricted"}
-"""The label of a namespace that rejects every pod which requests more privileges than it needs."""
+"""The label of a namespace that enforces the Pod Security Standard `restricted`."""
 
 
 @pytest.fixture(scope="package")

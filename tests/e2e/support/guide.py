@@ -38,9 +38,9 @@ def commands(section: str, containing: str = "") -> str:
 
 
 def run_guide(kubectl: Kubectl, section: str, containing: str = "") -> str:
-    """Run these commands in the namespace of `kubectl`. Raise `AssertionError` with their output if one fails.
+    """Run these commands in the namespace of `kubectl` and return their output.
 
-    Returns the output.
+    Raises `AssertionError` with their output if one fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "kubectl"
