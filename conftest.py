@@ -1,11 +1,12 @@
-"""What holds for all tests: marks that follow from their fixtures, and a path for the tests under `operator/`.
+"""Configures pytest for all tests: marks by fixture, and an import path for the tests in `operator/`.
 
-A test that asks for a real ZooKeeper or a real cluster is marked `java`, so that none is forgotten. `make test` runs
-the others first: they include the property tests, and a cluster's threads would draw random numbers beside them.
+A test that uses a fixture with a real ZooKeeper or a real cluster gets the mark `java`, so that no test lacks it.
+`make test` runs the other tests first, in separate processes: they include the property tests, and the threads of a
+cluster would take random numbers from the same generator.
 
-pytest's import mode `importlib` names a test by its path, `operator.tests.…`, and imports every parent of that name
-that is no package: it would put the folder in the place of the standard library's `operator`. With a path of its own
-the module passes for a package, stays what it is, and the tests are found below it.
+pytest's import mode `importlib` derives the name of a test from its path: `operator.tests.…`. It imports every parent
+of this name that is not a package yet, so it would replace the standard library's module `operator` by the folder. If
+the module has a `__path__`, pytest takes it for a package, does not replace it, and finds the tests.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from odradek.testing.free_ports import RANGE_VARIABLE, range_of
 REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
 
-# A property holds or not; how long an example takes, or to draw one, says how busy the machine is.
+# No time limits: the duration of an example, or of generating one, depends on the load of the machine.
 settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("odradek")
 
@@ -30,14 +31,14 @@ operator.__path__ = [str(Path(__file__).parent / "operator")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each of several test processes ports that no other one uses."""
+    """Give each test process its own range of ports, so that parallel processes do not use the same ones."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None:
         os.environ[RANGE_VARIABLE] = range_of(int(worker[2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Java."""
+    """Mark the tests that need Java."""
     for item in items:
         if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("java")

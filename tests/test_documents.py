@@ -1,4 +1,4 @@
-"""The documents stay true: files and names that they refer to exist, and links lead somewhere."""
+"""Files and names that the documents refer to exist, and links to files are valid."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def name_of(path: Path) -> str:
 
 
 def found(reference: str) -> Path | None:
-    """The file that a document means: from the root of the repository or of a package."""
+    """Return the file of a reference, which is relative to the root of the repository or of a package."""
     return next((folder / reference for folder in FOLDERS if (folder / reference).exists()), None)
 
 
 def defined(path: Path) -> set[str]:
-    """Names at the top of a module, and `Class.name` for members of its classes."""
+    """Return the top-level names of a module, and `Class.name` for members of its classes."""
     names: set[str] = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""Samples in the guides are what they say: properties that a broker takes without a warning, JSON that is JSON."""
+"""Samples in the guides are valid: a broker accepts the properties without a warning, and the JSON can be parsed."""
 
 from __future__ import annotations
 

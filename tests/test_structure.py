@@ -1,4 +1,4 @@
-"""The structure of the packages as a test: no import cycle, small folders, unique names, references that exist."""
+"""Checks the structure of the packages: no import cycles, small folders, unique names, valid references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = {
 }
 FOLDER_MODULES = 20
 ZNODES = frozenset({"topics/departures"})
-"""Paths below `/config` in ZooKeeper, which look like references to modules."""
+"""Paths below `/config` in ZooKeeper. They look like references to modules, but are not."""
 
 
 def modules() -> dict[str, Path]:
@@ -33,11 +33,11 @@ def modules() -> dict[str, Path]:
 
 
 PUBLIC = "odradek"
-"""Its public names are imported on first use, so the imports in its module are for type checking alone."""
+"""This package imports its public names on first use. Imports in its module are only for type checking."""
 
 
 def imports(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Modules of the project that a module imports, for type checking too."""
+    """Yield the modules of the project that a module imports, including imports only for type checking."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
@@ -75,7 +75,7 @@ def test_every_package_has_a_docstring() -> None:
 
 
 def test_references_to_modules_exist() -> None:
-    """A docstring that names another module as `folder/module` names one that exists."""
+    """If a docstring refers to a module as `folder/module`, the module exists."""
     known = {
         str(path.relative_to(folder / package).with_suffix(""))
         for package, folder in PACKAGES.items()
@@ -93,13 +93,13 @@ def test_references_to_modules_exist() -> None:
 
 
 GENERATED = "odradek.protocol.messages."
-"""Exception: generated classes have the names of Kafka's messages, the modules have the names of their subjects
-(0012)."""
+"""An exception to unique names: generated classes have the names of Kafka's messages, and their modules the names of
+their subjects (docs/design/0012)."""
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_names_in_a_package_are_unique(package: str) -> None:
-    """Readers look in the wrong place if two modules or two public classes of a package have the same name."""
+    """Two modules or two public classes with the same name would lead readers to the wrong place."""
     named: defaultdict[str, list[str]] = defaultdict(list)
     classes: defaultdict[str, list[str]] = defaultdict(list)
     for name, path in modules().items():

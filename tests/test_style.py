@@ -1,4 +1,4 @@
-"""Words and phrases that do not belong in the project's English: write as the Kafka and Kubernetes documentation do."""
+"""Finds odd words and phrases. The project writes in the style of the Kafka and Kubernetes documentation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD = re.compile(
 )
 TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".sh", ""}
 OTHERS = ("tests/e2e/kube/oldest/", "tests/e2e/kube/tools/", "LICENSE")
-"""Files with the words of others."""
+"""Files with texts from other projects."""
 
 
 def test_no_odd_phrase() -> None:

@@ -1,4 +1,4 @@
-"""House rules as a test: sizes, banned calls, purity, import contracts, nothing of this machine in tracked files."""
+"""Checks house rules: sizes, forbidden calls, pure modules, import contracts, and no local paths in tracked files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ client/settings client/models client/metadata client/producer/partitioning clien
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol
 """.split()
-"""Modules without I/O, clock, task or randomness of their own (HOUSE: the starred ones)."""
+"""Pure modules: no I/O, no clock, no tasks, no randomness (the starred modules in docs/design/0001)."""
 
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
@@ -102,7 +102,7 @@ def test_module_says_what_it_is_for(path: Path) -> None:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Names imported at run time; a block under TYPE_CHECKING does not run."""
+    """Yield the names that are imported at run time. Blocks under TYPE_CHECKING do not run."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
@@ -136,7 +136,7 @@ def test_no_test_sleeps_or_skips(path: Path) -> None:
 
 
 TYPED = ("server", "controller", "replication", "app")
-"""Packages whose handlers and answers are typed: see docs/design/0012."""
+"""Packages whose requests and responses have typed classes; see docs/design/0012."""
 
 
 @pytest.mark.parametrize("package", TYPED)

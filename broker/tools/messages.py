@@ -42,7 +42,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "AllocateProducerIds",
     ),
 }
-"""The APIs of each module; a name without request and response is a message outside any API."""
+"""The APIs of each module. A name without a request and a response is a message that belongs to no API."""
 
 _COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -63,11 +63,11 @@ _SIMPLE: Final = {
 
 
 class DefinitionError(Exception):
-    """A definition says something that this generator does not know."""
+    """A definition has a feature that this generator does not support."""
 
 
 def snake(name: str) -> str:
-    """A field's name in snake case: `ThrottleTimeMs` is `throttle_time_ms`."""
+    """Return the name of a field in snake case: `throttle_time_ms` for `ThrottleTimeMs`."""
     return _WORD.sub("_", name.replace("KRaft", "Kraft")).lower()
 
 
@@ -79,7 +79,7 @@ class Definitions:
         self._names = frozenset(self._jar.namelist())
 
     def of(self, api: str) -> list[dict[str, Any]]:
-        """The definitions of an API's request and response, or of the one message of that name."""
+        """Return the definitions of the API's request and response, or of the single message with that name."""
         names = [api] if self._path(api) in self._names else [f"{api}Request", f"{api}Response"]
         return [json.loads(_COMMENT.sub(r"\1", self._jar.read(self._path(name)).decode())) for name in names]
 
@@ -90,7 +90,7 @@ class Definitions:
 
 @dataclass(frozen=True)
 class _Field:
-    """One field as it is written in a class."""
+    """The source of one field of a class."""
 
     name: str
     annotation: str
@@ -110,7 +110,7 @@ class _Classes:
         self._made: dict[str, str] = {}
 
     def source(self) -> Iterator[str]:
-        """The source of each class."""
+        """Yield the source of each class."""
         about, api_key = self._about()
         attributes = [f'VERSIONS: ClassVar = "{self._definition["validVersions"]}"']
         attributes.append(f'FLEXIBLE: ClassVar = "{self._definition.get("flexibleVersions", "none")}"')
@@ -135,7 +135,7 @@ class _Classes:
         self._made[name] = "\n".join([*head, *lines])
 
     def _struct(self, kind: str, fields: Sequence[Mapping[str, Any]]) -> str:
-        """The class of a nested struct; its name starts with the name of its message."""
+        """Add the class of a nested struct. Return its name, which begins with the name of its message."""
         api = re.sub("(Request|Response)$", "", self._message)
         rest = kind.removeprefix(api)
         name = kind if kind.startswith(self._message) else self._message + (rest if rest[:1].isupper() else kind)
@@ -221,14 +221,14 @@ def _formatted(source: str) -> str:
 
 
 def generate(jar: Path) -> dict[str, str]:
-    """The source of each module of the package, by file name."""
+    """Return the source of each module of the package by file name."""
     definitions = Definitions(jar)
     sources = {f"{name}.py": _formatted(_module(name, definitions)) for name in MODULES}
     return {"__init__.py": _formatted(_package()), **sources}
 
 
 def main() -> None:
-    """Write the package."""
+    """Parse the command line and write the package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jar", type=Path, help=f"kafka-clients-{KAFKA_VERSION}.jar; fetched with Maven when left out")
     jar = parser.parse_args().jar or fetched_jar()
@@ -241,7 +241,7 @@ def main() -> None:
 
 
 def fetched_jar() -> Path:
-    """The client jar from Maven Central, kept in `.interop/`."""
+    """Return the client jar, which is downloaded from Maven Central to `.interop/` once."""
     from odradek_testkit.apache import jars
 
     return jars(KAFKA_VERSION, ROOT / ".interop") / f"kafka-clients-{KAFKA_VERSION}.jar"

@@ -1,4 +1,4 @@
-"""A local Spark for the tests of this folder; the cluster comes from `odradek.testing`."""
+"""Fixtures with a local Spark and a client. The cluster is a fixture of `odradek.testing`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session for all tests: it takes seconds to start."""
+    """One Spark session for all tests, because it takes seconds to start."""
     scratch: Path = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2]")
@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        # A machine that is busy may take its time: the defaults of 15 s and 2 min are meant for one that is not.
+        # The defaults of 15 s and 2 min are too short for a busy machine.
         .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.network.timeout", "600s")
         .config("spark.local.dir", str(scratch / "local"))
@@ -42,6 +42,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def client(odradek_cluster: RunningCluster) -> Iterator[BlockingClient]:
-    """A client of the session's cluster."""
+    """A client that is connected to the cluster of the test session."""
     with BlockingClient(ClientSettings.of(odradek_cluster.bootstrap, linger_ms=5)) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The two jobs on real brokers, run again with more records in between."""
+"""Runs the two jobs with real brokers, several times, with new records between the runs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ pytestmark = [
 
 Run = Callable[..., dict[str, Any]]
 TOO_BUSY = "Python worker failed to connect back"
-"""Spark gives the planning process of a streaming source ten seconds to start, before the first row is read, and has no
-setting for it. On a machine that is busy with other things the job is started again."""
+"""The error if the planning process of a streaming source does not start within ten seconds, which happens on a busy
+machine. Spark has no setting for this limit. No row has been read by then, so the job is started again."""
 
 
 @pytest.fixture
 def run(spark: SparkSession, odradek_cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a job in the session of the tests; its result, or the message that it failed with."""
+    """A function that runs a job in the Spark session of the tests, and returns its result or its error message."""
 
     def once(job: Any, topic: str, *arguments: str) -> dict[str, Any]:
         source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]
@@ -66,7 +66,7 @@ def test_a_second_run_takes_only_what_is_new(client: BlockingClient, run: Run, t
     client.admin.create_topics([NewTopic(name=topic, partitions=4, replication_factor=1, configs=keep)])
     wait_for_topic(client, topic, timeout_seconds=30)
     windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
-    # Both halves fall into the same hours, so that the second run has to add to windows that are there.
+    # Both halves have events in the same hours, so the second run must update existing windows.
     windows += ["--lateness", "3 days"]
     rows = rows_of(["2013-06-01", "2013-06-02"])
     halves = [flights.events(rows[::2]), flights.events(rows[1::2])]
@@ -99,7 +99,7 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, 
     def make(count: int) -> None:
         made = False
         while not made:
-            # A deleted topic vanishes from the list before its deletion is over, as in Apache Kafka.
+            # As in Apache Kafka, a deleted topic disappears from the list before its deletion is complete.
             with suppress(TopicAlreadyExistsError):
                 client.admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=1)])
                 made = True

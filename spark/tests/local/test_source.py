@@ -1,4 +1,4 @@
-"""`format("odradek")` in a real Spark on real brokers."""
+"""Reads with `format("odradek")` in a real Spark from real brokers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ NOW_MS = int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
 
 MakeTopic = Callable[[int], str]
 TOO_BUSY = "Python worker failed to connect back"
-"""Spark gives the planning process of a streaming source ten seconds to start, before the first row is read, and has no
-setting for it. On a machine that is busy with other things the query is started again."""
+"""The error if the planning process of a streaming source does not start within ten seconds, which happens on a busy
+machine. Spark has no setting for this limit. No row has been read by then, so the query is started again."""
 
 
 @pytest.fixture
 def make_topic(client: BlockingClient) -> MakeTopic:
-    """Makes a topic of its own name with so many partitions."""
+    """A function that creates a topic with a new name and the given number of partitions, and returns the name."""
 
     def make(partitions: int) -> str:
         name = f"spark-{next(_numbers)}"
@@ -57,7 +57,7 @@ def send(client: BlockingClient, topic: str, partition: int, count: int, *, code
 
 @pytest.fixture
 def read(spark: SparkSession, odradek_cluster: RunningCluster) -> Callable[..., DataFrame]:
-    """Reads a topic as a batch."""
+    """A function that returns a batch query with the given options."""
 
     def load(**options: Any) -> DataFrame:
         reader = spark.read.format("odradek").option("kafka.bootstrap.servers", odradek_cluster.bootstrap)
@@ -144,7 +144,7 @@ def test_records_that_are_gone_fail_the_query(
 
 
 class Stream:
-    """A streaming query with a checkpoint, run to its end any number of times."""
+    """A streaming query with a checkpoint. Each call of `run` continues where the previous one ended."""
 
     def __init__(self, spark: SparkSession, folder: Path, options: dict[str, str]) -> None:
         self._spark = spark
@@ -154,7 +154,7 @@ class Stream:
         self.sizes: list[int] = []
 
     def run(self, *, stop_before: int | None = None) -> None:
-        """Until all that is there is read; fails at micro-batch `stop_before` as a crash would."""
+        """Read all existing records. Fail at the micro-batch `stop_before` to simulate a crash."""
         while True:
             try:
                 return self._try(stop_before)

@@ -1,4 +1,4 @@
-"""Whatever the limits, a plan covers exactly what it must."""
+"""For all limits, planned ranges cover exactly the requested offsets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_admission_moves_every_backlog_and_none_too_far(ranges: list[OffsetRange
         assert min(start[name] + 1, latest[name]) <= offset <= latest[name]
     moved = sum(end[name] - start[name] for name in end)
     assert moved <= limit + len(ranges)
-    # Repeating reaches the end, so a run with a fixed end always finishes.
+    # Repeated calls reach the end, so a run with a fixed end always finishes.
     for _ in range(sum(piece.size for piece in ranges)):
         if end == latest:
             break

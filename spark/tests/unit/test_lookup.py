@@ -1,4 +1,4 @@
-"""Look-ups: which partitions are read, and numbers for what options say."""
+"""Look-ups: the partitions to read, and the offsets for the values of options."""
 
 from __future__ import annotations
 

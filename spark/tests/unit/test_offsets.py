@@ -1,4 +1,4 @@
-"""Offsets: their text, shares, splits, and what counts as data loss."""
+"""Offsets: their text, the limits of micro-batches, splitting into tasks, and the detection of data loss."""
 
 from __future__ import annotations
 

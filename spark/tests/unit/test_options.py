@@ -1,4 +1,4 @@
-"""Options: every one is read, and a wrong one is told by its documented name with what is allowed."""
+"""Options: each one is parsed. The error for an invalid one has its documented name and the allowed values."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ HONOURED = frozenset(
     fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.partition.fetch.bytes
     """.split()
 )
-"""Client properties that reach the source's requests, its connections or its decoder."""
+"""Client properties that affect the requests, the connections or the decoder of the source."""
 
 
 def test_every_client_property_is_honoured_warned_of_or_refused() -> None:

@@ -1,4 +1,4 @@
-"""Rows: the exact Arrow layout that PySpark demands, and what records become in it."""
+"""Rows: they have exactly the Arrow layout that PySpark requires, and the values of the records."""
 
 from __future__ import annotations
 

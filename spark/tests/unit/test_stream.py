@@ -1,4 +1,4 @@
-"""The stream reader's decisions, against a cluster of numbers."""
+"""The decisions of the stream reader, with a fake cluster that only has offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 class Numbers:
-    """A cluster that is two dictionaries, and a clock."""
+    """A fake cluster: the first and the next offset of each partition, and a clock."""
 
     def __init__(self, latest: dict[TopicPartition, int]) -> None:
         self.first: dict[TopicPartition, int] = {}
@@ -99,7 +99,7 @@ def test_a_minimum_waits_for_records_or_for_its_delay() -> None:
     stream = reader(numbers, minOffsetsPerTrigger="10", maxTriggerDelay="60s")
     start = {"a": {"0": 1}}
     numbers.next[A0] = 3
-    # The very first trigger always fires.
+    # The first trigger does not wait for the minimum.
     assert stream.latestOffset(start, ReadMinRows(10)) == {"a": {"0": 3}}
     start, numbers.next[A0] = {"a": {"0": 3}}, 12
     assert stream.latestOffset(start, ReadMinRows(10)) == start

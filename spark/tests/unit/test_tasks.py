@@ -1,4 +1,4 @@
-"""A task's fetches: ranges that cut batches, gaps, lost records, silence."""
+"""The fetches of a task: ranges that begin or end inside batches, gaps, lost records, brokers that send nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch_at(offset: int, count: int, *, producer_id: int = -1) -> bytes:
 
 @dataclass
 class Log:
-    """One partition; a fetch returns the batch that holds the offset, or the next one."""
+    """A fake client of one partition. A fetch returns the batch that contains the offset, or else the next batch."""
 
     batches: list[bytes]
     start: int = 0
@@ -88,7 +88,7 @@ def test_control_records_and_aborted_transactions_are_left_out() -> None:
     )
     batches = [batch_at(0, 2, producer_id=5), marker, batch_at(3, 1, producer_id=5)]
     assert read(Log(batches), 0, 4) == [0, 1, 3]
-    # Each fetch of this log repeats the whole list; a real broker lists what concerns the returned range.
+    # Each fetch returns all aborted transactions. A real broker returns only those in the fetched range.
     assert read(Log(batches[:2], aborted=(AbortedTransaction(5, 0),)), 0, 3) == []
 
 
@@ -119,7 +119,7 @@ def test_records_lost_in_the_middle_of_a_task_are_left_out_exactly() -> None:
 
 @dataclass
 class Asked(Log):
-    """Notes what it is asked for."""
+    """Records the arguments of its calls."""
 
     options: list[dict[str, object]] = field(default_factory=list)
 
@@ -137,7 +137,7 @@ def test_the_size_of_a_fetch_is_that_of_the_option() -> None:
 
 def test_checksums_are_checked_unless_the_option_says_otherwise() -> None:
     damaged = bytearray(THREE[0])
-    damaged[17] ^= 1  # the first byte of the CRC, which stands behind offset, length, epoch and magic
+    damaged[17] ^= 1  # The first byte of the CRC, which follows offset, length, epoch and magic.
     with pytest.raises(CorruptMessageError):
         read(Log([bytes(damaged)]), 0, 4)
     assert read(Log([bytes(damaged)]), 0, 4, **{"kafka.check.crcs": "false"}) == [0, 1, 2, 3]

@@ -153,11 +153,11 @@ class Arena:
         self.zookeeper.start()
 
     def pause_zookeeper(self, fault: Fault) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP to the ZooKeeper server."""
         self.zookeeper.child.send(signal.SIGSTOP)
 
     def resume_zookeeper(self, fault: Fault) -> None:
-        """SIGCONT."""
+        """Send SIGCONT to the ZooKeeper server."""
         self.zookeeper.child.send(signal.SIGCONT)
 
     def nothing(self, fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""Puts the benchmark's package on the path: it is no part of the product, and runs as a script."""
+"""Adds the benchmark's folder to `sys.path`, because the benchmark is a script that is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches and message sets made by columns are what the product's own reader understands."""
+"""The product decodes the batches that the benchmark builds by columns. Checks message sets and their count, too."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_message_set_has_consecutive_offsets_and_right_checksums(value: bytes,
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 20)), max_size=6), st.integers(0, 40))
 def test_messages_are_counted_across_sizes_gaps_and_a_torn_tail(parts: list[tuple[int, int]], torn: int) -> None:
-    """`parts`: size class and length of each run; every run begins one offset further than the last one ended."""
+    """`parts` has the size class and the length of each run of messages. One offset is missing before each run."""
     made, offset, entries = b"", 0, 0
     for size, count in parts:
         offset += 1

@@ -1,4 +1,4 @@
-"""The control plane's workloads: what they make, what they pick, how an outage is read from ZooKeeper's changes."""
+"""Workloads of the control plane: their topics, their samples, and the times of a failover from ZooKeeper's changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_failover_is_read_from_the_changes() -> None:
 
 
 def test_an_election_that_is_seen_before_its_cause_took_no_time() -> None:
-    """Two watches are told one after the other, and the new controller may be quicker than both."""
+    """ZooKeeper notifies the two watches one after the other, so the election may be seen before the failure."""
     watch = ControllerWatch("localhost:1")
     watch.controllers += [(1.0, 1), (5.5, 2)]
     watch.brokers += [(1.0, frozenset({0, 1, 2})), (5.6, frozenset({0, 2}))]

@@ -1,4 +1,4 @@
-"""The document: tables, marks, reasons."""
+"""The benchmark's document: its tables, the marks in them, and the reasons."""
 
 from __future__ import annotations
 

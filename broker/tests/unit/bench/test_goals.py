@@ -1,4 +1,4 @@
-"""Goals, and how figures are written."""
+"""Goals of the benchmark, and the format of figures."""
 
 from __future__ import annotations
 

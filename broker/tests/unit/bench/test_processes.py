@@ -1,4 +1,4 @@
-"""What /proc says of this very process."""
+"""Reads the measurements of this process from /proc."""
 
 from __future__ import annotations
 

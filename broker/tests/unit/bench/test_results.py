@@ -1,4 +1,4 @@
-"""Results: their file and how partial runs are merged."""
+"""The file of results, and the merging of partial runs."""
 
 from __future__ import annotations
 

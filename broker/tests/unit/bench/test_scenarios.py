@@ -1,4 +1,4 @@
-"""The catalogue and how scenarios are chosen."""
+"""The catalogue of scenarios, and the selection of scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the load tools print, as they print it."""
+"""Parsing of the output of Kafka's load tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of old versions, and error codes found without decoding."""
+"""Frames of old versions, and the search for error codes without decoding."""
 
 from __future__ import annotations
 

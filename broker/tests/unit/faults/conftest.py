@@ -1,4 +1,4 @@
-"""Puts the fault run's package on the path: it is no part of the product, and runs as a script."""
+"""Adds the fault run's folder to `sys.path`, because the fault run is a script that is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of fault can be done and taken back."""
+"""The cluster can begin and end every kind of fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was read against what was acknowledged: each way to be wrong is told."""
+"""The comparison of the records read with the acknowledged ones reports each kind of violation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ordeal.records import ACK, Acks, ForeignRecordError, value_of
 
 
 def acks(*entries: tuple[int, int, int]) -> Acks:
-    """Partition, number and offset of what was acknowledged."""
+    """Return acknowledgements from tuples of partition, number and offset."""
     return np.array([(*entry, 0.0) for entry in entries], ACK)
 
 
 def read(*numbers: int, partition: int = 0, start: int = 0) -> Reading:
-    """A reading of one partition that has these records in a row."""
+    """Return the check after it has read these records of one partition at consecutive offsets."""
     reading = Reading(2)
     for place, number in enumerate(numbers):
         reading.see(partition, start + place, value_of(partition, number))

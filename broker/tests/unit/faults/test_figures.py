@@ -1,4 +1,4 @@
-"""Figures by kind, and the goals they are held to."""
+"""The summary of measurements by kind of fault, and the comparison with the goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times without an acknowledgement."""
+"""The computation of the longest time without an acknowledgement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ordeal.records import ACK, Acks
 
 
 def acks(*entries: tuple[int, float]) -> Acks:
-    """Acknowledgements of a partition at a time."""
+    """Return acknowledgements from pairs of partition and time in seconds."""
     return np.array([(partition, 0, 0, at) for partition, at in entries], ACK)
 
 
@@ -23,7 +23,7 @@ def test_a_gap_counts_from_the_fault() -> None:
 
 
 def test_a_gap_may_come_later_than_the_fault() -> None:
-    """A controlled shutdown goes on for a while before it takes a leader away."""
+    """A controlled shutdown takes some time before the first leader moves."""
     assert longest_gaps(acks((0, 10.1), (0, 10.2), (0, 10.9), (0, 11.0)), 1, 10.0, 11.1) == pytest.approx([700.0])
 
 

@@ -1,4 +1,4 @@
-"""The pace of a writer, and its file."""
+"""The rate of a writer, and the file of its acknowledged records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ordeal.records import read_acks
 
 
 class Hands:
-    """A clock that is set."""
+    """A clock whose time the test sets, in seconds."""
 
     now = 100.0
 

@@ -1,4 +1,4 @@
-"""Plans of faults: what a seed draws, and what is never drawn."""
+"""Plans of faults: a seed determines the plan, and every plan obeys the rules."""
 
 from __future__ import annotations
 

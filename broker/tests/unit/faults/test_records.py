@@ -1,4 +1,4 @@
-"""Values and entries of the load."""
+"""The values of the records that the load writes, and the entries of its ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas are compared by the bytes of all their segments in a row."""
+"""Replicas are compared by the concatenated bytes of their segments."""
 
 from __future__ import annotations
 

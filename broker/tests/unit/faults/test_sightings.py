@@ -1,4 +1,4 @@
-"""What brokers told of leaders and replicas."""
+"""The evaluation of Metadata responses about leaders and replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def answer(asked: float, *views: PartitionView) -> Answer:
 
 
 def whole(asked: float = 1.0) -> Sightings:
-    """Three brokers and two partitions, all well."""
+    """Return the state of three brokers and two partitions with all replicas in sync."""
     seen = Sightings(3, 2)
     for broker in ALL:
         seen.see(broker, answer(asked, view(0, 0, 1), view(1, 1, 1)))

@@ -1,4 +1,4 @@
-"""The in-process broker, which users get as a fixture, serves clients without Java."""
+"""The in-process broker, which is also a pytest fixture for users, serves clients without Java."""
 
 from __future__ import annotations
 

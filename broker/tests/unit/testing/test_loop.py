@@ -1,4 +1,4 @@
-"""Hooks of the virtual loop run before each jump of the time, after all callbacks of the instant."""
+"""Hooks of the virtual loop run before each jump of the time, after all callbacks that are due at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that stand still, and tasks that belong to their hosts; broker/tests/sim/test_network has the streams."""
+"""Frozen and dead hosts, and the tasks that belong to them. broker/tests/sim/test_network tests the streams."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_tasks_of_a_dead_host_stand_and_are_kept() -> None:
         assert host.tasks == {task}
         assert not task.done()
         assert ended == []
-        host.alive = True  # lets the loop end it
+        host.alive = True  # so that the loop runs the cancelled task
         task.cancel()
         await asyncio.wait([task])
 

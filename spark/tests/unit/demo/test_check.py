@@ -1,4 +1,4 @@
-"""The check of the demonstration must notice every kind of difference: a check that cannot fail shows nothing."""
+"""The check of the demonstration reports every kind of difference, because a check that cannot fail proves nothing."""
 
 from __future__ import annotations
 

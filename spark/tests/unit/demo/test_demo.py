@@ -1,4 +1,4 @@
-"""The command line of the demonstration: what it refuses before it starts anything, and its table."""
+"""The command line of the demonstration: the errors that it reports before it starts processes, and its table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_missing_java_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.fixture
 def path_with_java(tmp_path: Path) -> str:
-    """A path on which a `java` is found; nothing here gets as far as to run it."""
+    """A PATH that contains a `java`. The tests that use it end before they run it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "java").write_text("#!/bin/sh\nexit 1\n")

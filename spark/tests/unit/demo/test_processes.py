@@ -1,4 +1,4 @@
-"""Children: events in, a message out when they fail, nothing left behind."""
+"""Child processes: their events, one error message if they fail, and no processes left at the end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_leaving_the_block_ends_the_child_and_its_children(tmp_path: Path) -> No
         until(running, [])
         with pytest.raises(BlockingIOError):
             os.read(reading, 1)
-    # The end of the pipe is read only when nobody holds its other side open.
+    # A read returns the end of the file only if no process has the other side of the pipe open.
     assert os.read(reading, 1) == b""
     os.close(reading)
     running.stop()

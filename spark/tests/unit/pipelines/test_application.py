@@ -1,4 +1,4 @@
-"""Arguments of the jobs, and the message in Spark's long accounts of a failure."""
+"""Arguments of the jobs, and the extraction of the error message from Spark's long reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upserts of windows: new totals over old ones, nothing else touched, the same again changes nothing."""
+"""Upserts of windows: new totals replace old ones, other rows stay, and a repetition changes nothing."""
 
 from __future__ import annotations
 

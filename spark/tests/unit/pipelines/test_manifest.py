@@ -1,4 +1,4 @@
-"""The archive after a crash at each step of a run: no record lost, none there twice."""
+"""After a crash at any step of a run, the archive neither loses nor duplicates a record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 def stage(archive: Archive, *offsets: int) -> int:
-    """Write what Spark would: a file for each date, here one for each offset."""
+    """Write the files that Spark writes, one per date. Here each offset has its own date."""
     run, staging = archive.next_run()
     for offset in offsets:
         folder = staging / f"date=2013-01-{offset + 1:02}"
@@ -65,7 +65,7 @@ def test_a_crash_before_the_manifest_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_a_crash_behind_the_manifest_is_finished_by_the_next_run(tmp_path: Path, moved: int) -> None:
     run_once(tmp_path, 0, 1)
-    # Back to what a crash leaves after `moved` of the two files were in place.
+    # Restore the state after a crash when `moved` of the two files were in place.
     files = [Path(path) for path in archive_files(tmp_path)]
     manifest = Archive(tmp_path, "a").last()
     assert manifest is not None

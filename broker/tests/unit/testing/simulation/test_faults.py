@@ -1,4 +1,4 @@
-"""Faults come in their time, do what they say, and are over when `inject` returns."""
+"""`inject` begins each fault at its time, applies it, and returns after the last fault has ended."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def play(
     brokers: int = 2,
     before: Callable[[World], None] | None = None,
 ) -> tuple[list[str], float]:
-    """What was noted since the faults began, without the time, and how many virtual seconds they took."""
+    """Return the events after the cluster is complete, without their times, and the duration in virtual seconds."""
 
     async def main() -> tuple[list[str], float]:
         world = World(3, brokers, {"zookeeper.session.timeout.ms": "3000"})
         for machine in world.machines:
             machine.start()
-        while missing(world):  # noqa: ASYNC110 - a cluster tells nobody that it is whole
+        while missing(world):  # noqa: ASYNC110 - a cluster sends no event when it is complete
             await asyncio.sleep(0.05)
         if before is not None:
             before(world)
@@ -173,7 +173,7 @@ def test_a_loss_waits_until_the_one_before_is_over() -> None:
         "start broker-1",
         "faults-over",
     ]
-    assert seconds > 3  # broker 0 registers when its former session is over
+    assert seconds > 3  # broker 0 registers after its previous session has expired
 
 
 def test_a_loss_that_can_never_come_is_told() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong at a glance raises at once, and which commits a fetch may show."""
+"""Violations that are detected when an event is recorded, and the commits that a fetch may return."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_commit_without_an_answer_may_come_late_and_a_refused_one_never() -> N
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20), st.booleans()), max_size=12))
 def test_what_a_store_of_one_value_holds_is_always_allowed(commits: list[tuple[int, int, bool]]) -> None:
-    """A model: commits are applied at some moment between their begin and their end, one after the other."""
+    """In this model, each commit is applied halfway between its begin and its end, and the last one remains."""
     group = GroupHistory()
     applied: list[tuple[float, int]] = []
     for offset, (began, lasts, is_told) in enumerate(commits):

@@ -1,6 +1,6 @@
-"""Each invariant is found broken where it is, and nothing else is; a world that is well raises nothing.
+"""Each violation of an invariant is reported as that invariant, and a correct world causes no violation.
 
-One world is tampered with in many ways, each taken back before the next; no time passes meanwhile.
+The tests damage one world in many ways. Each damage is undone before the next one, and the virtual time stands still.
 """
 
 from __future__ import annotations
@@ -145,14 +145,14 @@ def taken_back(scene: Scene) -> Iterator[ExitStack]:
 
 
 def stir(world: World) -> None:
-    """As if something ran everywhere."""
+    """Count a turn of each machine, because `look` skips machines that have not run since the last call."""
     for machine in world.machines:
         assert machine.host is not None
         machine.host.turns += 1
 
 
 def look_at(scene: Scene, tamper: Callable[[Scene, ExitStack], None]) -> str:
-    """The invariant that is found broken; empty when none is."""
+    """Return the invariant that the damage violates, or an empty string."""
     invariants = Invariants(scene.world)
     invariants.look()
     with taken_back(scene) as undo:
@@ -171,7 +171,7 @@ def found() -> dict[str, str]:
         world = World(1, 3)
         for machine in world.machines:
             machine.start()
-        while not all(machine.is_serving for machine in world.machines):  # noqa: ASYNC110 - a machine tells nobody
+        while not all(machine.is_serving for machine in world.machines):  # noqa: ASYNC110 - a machine sends no event
             await asyncio.sleep(0.05)
         with world.as_clients():
             load = asyncio.create_task(write(world))
@@ -208,7 +208,7 @@ def test_a_machine_that_stood_still_is_not_looked_into() -> None:
         world = World(1, 1)
         machine = world.machines[0]
         machine.start()
-        while not machine.is_serving:  # noqa: ASYNC110 - a machine tells nobody
+        while not machine.is_serving:  # noqa: ASYNC110 - a machine sends no event
             await asyncio.sleep(0.05)
         invariants = Invariants(world)
         invariants.look()

@@ -1,4 +1,4 @@
-"""Plans are drawn from their seed alone, and never do what nobody can survive."""
+"""A plan depends only on its seed, and contains no faults that no cluster can survive."""
 
 from __future__ import annotations
 

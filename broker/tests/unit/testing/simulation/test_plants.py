@@ -1,4 +1,4 @@
-"""A plant is in force for as long as it is meant to be, and one that does not apply is told."""
+"""A plant (a deliberate bug) is active only inside its block, and one that no longer fits the code raises an error."""
 
 from __future__ import annotations
 

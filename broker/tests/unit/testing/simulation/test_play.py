@@ -1,4 +1,4 @@
-"""One seed from start to end: equal runs are equal, and whatever goes wrong is an outcome."""
+"""The run of one seed: the same seed repeats the same run, and every failure becomes an outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAN = Plan(
     operations=(),
     faults=((1000, Kill(broker=1, down_ms=500, ends_session=False)),),
 )
-"""Some seconds of load and one crash."""
+"""Four seconds of load and one crash."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_another_seed_is_another_run() -> None:
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_a_run_does_not_depend_on_its_process(hash_seed: str) -> None:
-    """Sets of texts have another order under another hash seed."""
+    """The hash seed of the process determines the order of sets of strings."""
     script = (
         "import logging; logging.disable(50)\nfrom odradek_testkit.simulation.play import play\nprint(play(3).digest)"
     )
@@ -71,7 +71,10 @@ def test_a_run_does_not_depend_on_its_process(hash_seed: str) -> None:
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException]) -> Outcome:
-    """A run whose settling raises. Made there: pytest keeps its parameters, and an error its world."""
+    """Run the plan with an error at the end, in `settle`.
+
+    The error is created there, because pytest keeps parameters alive, and an error that was raised keeps its world.
+    """
 
     async def settle(world: World, plan: Plan) -> None:
         raise make_error()

@@ -1,4 +1,4 @@
-"""Many seeds: each has its outcome, also one that hangs."""
+"""The search over many seeds returns an outcome for each seed, even for one that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge finds each thing that may be wrong, and nothing in what is right."""
+"""The checks after a run report each kind of violation, and accept correct histories."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FIVE = [b"p-%06d" % number for number in range(5)]
 
 
 def contents(*values: bytes | None) -> Contents:
-    """A log; None where an offset has no record."""
+    """Return the contents of a log. None stands for an offset without a record."""
     return Contents(0, len(values), {offset: value for offset, value in enumerate(values) if value is not None})
 
 
 def producer(*, idempotent: bool = True, acknowledged: Mapping[int, int]) -> ProducerHistory:
-    """It sent five records to T0; those in `acknowledged` by number got these offsets, the others were refused."""
+    """Return a producer that sent five records to T0. `acknowledged`: offsets by number; the rest was refused."""
     history = ProducerHistory(name="p", idempotent=idempotent)
     for number in range(5):
         sent = history.send("t", 0)
@@ -109,7 +109,7 @@ def test_what_a_reader_saw_is_there() -> None:
 
 
 def group(*handed: int) -> GroupHistory:
-    """It has committed 2 of T0."""
+    """Return a group that received the records at `handed` of T0, and committed offset 2."""
     history = GroupHistory()
     history.got(T0, list(handed))
     history.settle(history.commit({T0: 2}, 1.0), Answer.ACKNOWLEDGED, 2.0)

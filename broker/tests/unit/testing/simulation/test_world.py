@@ -1,4 +1,4 @@
-"""Machines of a world: what each way to end a broker leaves behind, and that equal worlds are equal."""
+"""Machines of a world: the state after each way to stop a broker. Equal seeds give equal worlds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def play(scene: Scene, brokers: int = 1, seed: int = 0) -> World:
 
 async def until(condition: Callable[[], bool], within_s: float = 30) -> None:
     async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not condition():  # noqa: ASYNC110 - a condition sends no event
             await asyncio.sleep(0.05)
 
 
