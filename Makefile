@@ -35,38 +35,38 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 	@touch $@
 
 .PHONY: install
-install: $(STAMP) ## Make the virtual environment .venv with all extras, editable
+install: $(STAMP) ## Create the virtual environment .venv with all extras, editable
 
 .PHONY: run
-run: check-java $(STAMP) ## The main job, start to finish: cluster, real events, Spark pipelines, checked result
+run: check-java $(STAMP) ## Run the demonstration: cluster, real events, Spark pipelines, checked result
 	@$(BIN)/odradek demo
 
 .PHONY: up
-up: check-java $(STAMP) ## A three-broker cluster in the foreground until Ctrl-C, data under .odradek/
+up: check-java $(STAMP) ## Run a cluster of three brokers until Ctrl-C, with its data in .odradek/
 	@$(BIN)/odradek up -f manifests/examples/
 
 .PHONY: lint
-lint: $(STAMP) ## Formatting, lint, types and import contracts
+lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
 
 .PHONY: test
-test: check-java lint ## Lint, types, house rules and every test that needs no Kubernetes; JOBS=2 test processes
+test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=2 processes
 	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
 	@$(BIN)/pytest $(PARALLEL) --maxprocesses 2 -m "java and not interop and not e2e"
 
 .PHONY: unit
-unit: $(STAMP) ## Only the tests that need no Java, for work in progress
+unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
 	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
 
 .PHONY: interop
-interop: check-java $(STAMP) ## Against real Apache Kafka tools and clients from Maven Central (needs mvn)
+interop: check-java $(STAMP) ## Test with Apache Kafka's tools and clients from Maven Central (needs mvn)
 	@$(BIN)/pytest -m interop
 
 .PHONY: e2e
-e2e: check-java $(STAMP) ## On a real Kubernetes: KUBECONFIG's, else one built here (root, Go); LEVEL=short or full
+e2e: check-java $(STAMP) ## Test on Kubernetes: the cluster of KUBECONFIG, or one built here (root, Go); LEVEL=short or full
 	@$(BIN)/pytest tests/e2e tests/chart -m "$(if $(filter full,$(LEVEL)),e2e,e2e_short)" -p no:randomly
 
 .PHONY: images
@@ -74,16 +74,16 @@ images: $(STAMP) ## Build the images with docker, podman or buildah: PREFIX=odra
 	@$(BIN)/python images/build.py $(if $(PREFIX),--prefix $(PREFIX)) $(if $(BASE),--base $(BASE)) $(if $(OUTPUT),--output $(OUTPUT)) $(foreach name,$(ONLY),--only $(name))
 
 .PHONY: crds
-crds: $(STAMP) ## Write what is generated from code: resource definitions and dashboards in the chart
+crds: $(STAMP) ## Generate the resource definitions and dashboards in the chart
 	@$(BIN)/python -m odradek_operator.crds.generate_crds
 	@$(BIN)/python -m odradek_operator.dashboards.generate_dashboards
 
 .PHONY: messages
-messages: $(STAMP) ## Write protocol/messages from Kafka's definitions in its client jar (needs mvn, or JAR=path)
+messages: $(STAMP) ## Generate protocol/messages from the definitions in Kafka's client jar (needs mvn, or JAR=path)
 	@$(BIN)/python broker/tools/messages.py $(if $(JAR),--jar $(JAR))
 
 .PHONY: clients
-clients: $(STAMP) ## Write client/blocking/blocking_*.py from the asynchronous clients
+clients: $(STAMP) ## Generate client/blocking/blocking_*.py from the asynchronous clients
 	@$(BIN)/python broker/tools/clients.py
 
 .PHONY: chart
@@ -91,19 +91,19 @@ chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' sto
 	@charts/render all
 
 .PHONY: bench
-bench: check-java $(STAMP) ## Odradek beside Apache Kafka, an hour and a half; QUICK=1 or ONLY=name for less (needs mvn)
+bench: check-java $(STAMP) ## Compare with Apache Kafka in 90 minutes; QUICK=1 or ONLY=name for less (needs mvn)
 	@$(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
 
 .PHONY: torture
-torture: $(STAMP) ## Crash torture of the log: RUNS=200 random runs from SEED=0 on, then kills for MINUTES=2
+torture: $(STAMP) ## Test the log with RUNS=200 random crashes from SEED=0 on, then kill processes for MINUTES=2
 	@$(BIN)/python broker/tests/torture/run.py $(if $(RUNS),--runs $(RUNS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: sim
-sim: $(STAMP) ## A simulated cluster under faults: SEED=n replays one, SEEDS=a-b or HOURS=n search
+sim: $(STAMP) ## Simulate a cluster with faults: SEED=n replays a run, SEEDS=a-b or HOURS=n search
 	@$(BIN)/python broker/tests/sim/run.py $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOURS),--hours $(HOURS))
 
 .PHONY: faults
-faults: check-java $(STAMP) ## Real processes killed, stopped and wiped under load for MINUTES=30, from SEED=0
+faults: check-java $(STAMP) ## Kill, stop and wipe real processes under load for MINUTES=30, from SEED=0
 	@$(BIN)/python broker/tests/faults/run.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: clean
