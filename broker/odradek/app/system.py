@@ -1,4 +1,4 @@
-"""Everything outside of a broker that it uses: time, files, addresses, threads, processes and ZooKeeper.
+"""The environment of a broker: time, files, addresses, threads, processes and ZooKeeper.
 
 `Broker` gets a `System` and uses nothing else, so a whole cluster can run in virtual time with simulated parts
 (`odradek_testkit.simulation`). `system` returns the real one.

@@ -89,7 +89,7 @@ class ActiveController:
         await self.reign.trigger_online()
         await self.reign.take_offline(self._dead_replicas())
         for some in slices(self.context.leaderships):
-            # A broker that has already deleted its replica would create the log again if it got a role.
+            # A broker that has already deleted its replica would create it again if it received a role.
             self.reign.inform(part for part in some if not self.context.is_being_deleted(part.topic))
             batch.update_metadata(part for part in some if self.context.is_being_deleted(part.topic))
             await self.reign.pause()

@@ -15,7 +15,7 @@ from odradek.metrics.quantiles import Quantiles
 
 LogT = TypeVar("LogT")
 HostedT = TypeVar("HostedT", contravariant=True)
-"""The class of the logs, `PartitionLog`: a parameter, because that module imports this one."""
+"""Always `PartitionLog`. A type variable, because the module of `PartitionLog` imports this one."""
 
 
 class AppendInfo(NamedTuple):

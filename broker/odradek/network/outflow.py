@@ -46,7 +46,7 @@ TURN_BYTES: Final = 4 << 20
 """Bytes sent before other tasks get their turn of the event loop."""
 
 _MOST_BUFFERS: Final = 512
-"""Buffers per sendmsg call; Linux allows 1024 (IOV_MAX)."""
+"""Maximum number of buffers in a sendmsg call. Linux allows 1024 (IOV_MAX)."""
 
 
 class OutflowState(Enum):
@@ -122,7 +122,7 @@ class Outflow:
         loop: asyncio.AbstractEventLoop,
         ahead: ReadAhead | None = None,
     ) -> None:
-        """`descriptor`: of the connection's socket. It is duplicated, because event loops protect that of a transport.
+        """`descriptor`: of the connection's socket. It is duplicated, because event loops reject that of a transport.
 
         `ahead` belongs to the connection and outlives its outflows.
         """

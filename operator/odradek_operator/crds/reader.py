@@ -158,9 +158,9 @@ class _Read:
         self.complain((name,), f"must be {allowed}{found}")
 
     def _place(self, location: Location) -> _Place:
-        """Return the path, the line and the schema of a field. Aliases of the model may have several names, with dots.
+        """Return the path, the line and the schema of a field. An alias in the model may be a path with dots.
 
-        The line of a field that is missing is that of the mapping around it; an object of the API server has lines 0.
+        A missing field has the line of its mapping. An object of the API server has line 0 everywhere.
         """
         path, node, value = "", self._schema, self.content
         line = value.line if isinstance(value, LocatedMapping) else 0
@@ -189,7 +189,7 @@ def _inner_value(value: Any, step: str | int) -> Any:
 
 
 def _unknown_fields(schema: Schema, value: Any, location: Location = ()) -> Iterator[tuple[Location, list[str]]]:
-    """Yield each field that the schema does not have, with the names that it has there."""
+    """Yield each field that is not in the schema, with the names that the schema has at that place."""
     if isinstance(value, Mapping) and "properties" in schema:
         known = schema["properties"]
         for name, item in value.items():
@@ -203,7 +203,7 @@ def _unknown_fields(schema: Schema, value: Any, location: Location = ()) -> Iter
 
 
 def _message(error: ErrorDetails, schema: Schema) -> str:
-    """Return what is allowed and what was found."""
+    """Return a message with the allowed and the actual value."""
     match error["type"]:
         case str(kind) if kind == COMPLAINT:
             return error["msg"]
@@ -221,7 +221,7 @@ def _message(error: ErrorDetails, schema: Schema) -> str:
 
 
 def _allowed(schema: Schema) -> str:
-    """Return in words what a field allows."""
+    """Return a description of the values that a field allows."""
     if ALLOWED in schema:
         return str(schema[ALLOWED])
     if "enum" in schema:

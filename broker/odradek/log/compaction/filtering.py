@@ -1,4 +1,4 @@
-"""Builds what remains of one entry after compaction has decided on its records.
+"""Builds the new bytes of one entry (a batch or message) after compaction has decided which records to keep.
 
 `log/compaction/compaction_pass` calls it in a worker with headers, markers, record sections and decisions; the result
 is the bytes to keep, or nothing. Invariant: offsets, order, sequences, epochs and the last offset of a batch never
@@ -115,7 +115,7 @@ class MarkerFate(NamedTuple):
 
 
 class Retention(Enum):
-    """What happens to a format 2 batch of which no record is kept."""
+    """What compaction does with a format 2 batch if it keeps none of its records."""
 
     KEEP_EMPTY = "the header is kept"
     DROP_EMPTY = "the batch is removed"

@@ -43,17 +43,17 @@ class Rows(NamedTuple):
     key_length: Integers
     is_tombstone: Flags
     end: list[int]
-    """For each entry, the row after its last record."""
+    """For each entry, the index in these columns after its last record."""
 
 
 @dataclass(slots=True)
 class GroupEntry:
-    """One entry and the decision on it; with neither `section` nor `messages` the decision is final."""
+    """One entry and the decision on it. The decision is final if both `section` and `messages` are None."""
 
     header: BatchHeader
     raw: memoryview
     keeps_header: bool = False
-    """Whether an empty batch has to be kept if no record is."""
+    """Whether the batch is kept without records if none of its records is kept."""
     section: bytes | memoryview | None = None
     messages: list[Message] | None = None
     output: Buffer | None = None

@@ -20,7 +20,7 @@ from odradek.base.ports import Files, RunBlocking
 logger = logging.getLogger(__name__)
 
 LARGEST_SHARE: Final = 20
-"""The reserve is at most 1/20 of the file system, so that small disks are usable."""
+"""The reserve is at most 1/20 of the file system, because a larger one would make small disks unusable."""
 
 
 class DirectorySpace(NamedTuple):

@@ -37,7 +37,7 @@ _LEAST_BYTES: Final = 7
 """Minimum size of a record."""
 
 _SHORT: Final = 64
-"""Maximum size for which the length of the rest takes one byte."""
+"""Maximum size of a record whose length field takes one byte."""
 
 _NULL: Final = 1
 """The length -1 as a varint."""
@@ -101,7 +101,8 @@ def _begins_with(section: Buffer, start: int, size: int) -> bool:
 
 
 def _are_timely(oldest: int, newest: int, rules: AppendRules) -> bool:
-    """Whether all timestamps in this range are valid; False if a missing one hides the oldest of the others."""
+    """Whether all timestamps in this range are valid. False if `oldest` is a missing timestamp (-1), because the oldest
+    real one is then unknown."""
     if timestamp_fault(newest, rules) is not None or timestamp_fault(oldest, rules) is not None:
         return False
     return oldest > NO_TIMESTAMP or rules.timestamp_before_max_ms == UNBOUNDED_MS or oldest == newest

@@ -89,7 +89,7 @@ ConnectLeader = Callable[[int, str], Awaitable[LeaderChannel]]
 
 
 class ReplicaFetcher:
-    """One fetch loop. `is_ended` once it has had nothing to follow; it then never runs again."""
+    """One fetch loop. It ends when it has no partitions left; then `is_ended` is true, and it never runs again."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class ReplicaFetcher:
         if self.followed.pop(topic_partition, None) is None:
             return False
         self._refusals.settled(topic_partition)
-        self._news.set()  # let the loop end if nothing is left to follow
+        self._news.set()  # The loop ends if no partitions are left.
         return True
 
     async def run(self) -> None:
@@ -255,7 +255,7 @@ class ReplicaFetcher:
         for answer in answers:
             found = by_key.get((answer.topic if answer.topic is not None else answer.topic_id, answer.partition))
             if found is None or not self._is_followed(found):
-                continue  # unfollowed, or in another leader epoch, since the request was sent
+                continue  # Since the request was sent, the partition was removed or got another leader epoch.
             if answer.error_code == OffsetOutOfRangeError.code:
                 lost.append(found)
             elif answer.error_code:
@@ -399,4 +399,4 @@ class ReplicaFetcher:
             one.partition.follow(start)
             self._on_change(one.partition.topic_partition)
         else:
-            self._rest_alone(one)  # nothing to correct: the leader does not know our last epoch
+            self._rest_alone(one)  # Nothing to truncate: the leader does not know the last epoch of this replica.

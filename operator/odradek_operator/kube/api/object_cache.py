@@ -17,12 +17,12 @@ from odradek_operator.kube.api.object_kinds import Kind, Object, complete, kind_
 
 
 class FreshReadNeededError(Exception):
-    """The cache suggests a change, which has to be decided on a fresh read."""
+    """The cached objects suggest a change. The decision needs a fresh read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """A list: a kind in one namespace or in all, with at most one label or one name."""
+    """The arguments of a list request: a kind, a namespace or all, and at most one label or name."""
 
     kind: Kind
     namespace: str | None = None
@@ -58,9 +58,9 @@ class _Answer:
         return [self._objects[key] for key in sorted(self._objects)]
 
     def replace(self, found: list[Object], version: int) -> None:
-        """Take a list. Objects from events that are newer than the list stay."""
+        """Replace the objects by the result of a list request, except those that events have already made newer."""
         if version < self._version:
-            return  # Another list, requested at the same time, was answered later and is newer.
+            return  # The result of a newer, concurrent list request arrived first.
         newer = {key: body for key, body in self._objects.items() if _version_of(body) > version}
         self._objects = {_key(body): body for body in found} | newer
         self._version = version
@@ -115,7 +115,7 @@ class ObjectCache:
             answer.put(body, is_part=not deleted and query.matches(body))
 
     def doubt(self, kind: Kind) -> None:
-        """A watch has started again with a list: it may have missed deletions. Request all lists of the kind again."""
+        """Request all lists of the kind again, because a watch has restarted and may have missed deletions."""
         for answer in self._answers[kind].values():
             answer.read_at = float("-inf")
 
@@ -137,12 +137,12 @@ def _key(body: Object) -> tuple[str, str]:
 
 
 def _version_of(body: Object) -> int:
-    """Kubernetes guarantees that versions of one kind are integers that grow (KEP-5504)."""
+    """Return the resource version. Kubernetes guarantees that it is an integer, and increasing per kind (KEP-5504)."""
     return int(body["metadata"]["resourceVersion"])
 
 
 def _without_ballast(body: Object) -> Object:
-    """Leave out what is large and never used: who set which field, and the images on a node."""
+    """Remove large fields that the operator never reads: the managers of fields, and the images on a node."""
     body = {**body, "metadata": {key: value for key, value in body["metadata"].items() if key != "managedFields"}}
     if body["kind"] == Kind.NODE.word:
         body["status"] = {key: value for key, value in (body.get("status") or {}).items() if key != "images"}
