@@ -543,7 +543,9 @@ class Broker:
             state = image.partition(partition)
             if state is not None and self._config.broker_id not in state.replicas:
                 self._replicas.roles.moved_away(partition, state.leader_epoch)
-            self._replicas.recheck(partition)  # DeleteRecords waits for live replicas only
+            self._replicas.recheck(
+                partition
+            )  # DeleteRecords only waits for live replicas, so a change of brokers can complete it.
         gone = [partition for partition in changed if image.partition(partition) is None]
         self._groups.on_partitions_deleted(gone)
         for topic in {partition.topic for partition in gone} - image.topics.keys():

@@ -155,7 +155,7 @@ class Request:
         self.respond(())
 
     def fail(self, reason: str) -> None:
-        """Close the connection: the only answer to a frame that cannot be decoded."""
+        """Close the connection, because a frame that cannot be decoded cannot be answered."""
         self.connection.abort(reason)
 
     def __str__(self) -> str:
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort(reason)
 
     def _hand_over_one(self, frame: memoryview) -> bool:
-        """Pass on a frame. Returns False if it must wait for the answers to earlier requests."""
+        """Pass on a frame. Returns False if it must wait until earlier requests are answered."""
         header, position = decode_header(frame)
         is_alone = header.api_key not in _PIPELINED
         if is_alone and self._pending:
@@ -404,7 +404,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _note_answered(self, sample: RequestSample, *, sends: bool) -> None:
-        """It is this response's turn; without a response (acks=0) there is nothing to wait for."""
+        """Keep the times of a request until its response is sent. Without a response (acks=0), complete them now."""
         if sends:
             self._samples.append(sample)
         else:

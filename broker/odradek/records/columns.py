@@ -4,7 +4,7 @@ The Spark source, the batch interface of the clients and compaction use it. The 
 arrays of positions in it. Invariant: every returned position and length is inside the buffer and inside its record; an
 inconsistent set raises and yields nothing.
 
-`records.begins` follows the record lengths, the only step in which one record depends on the previous one. Then one
+`records/v2/record_starts` follows the record lengths: only in this step, a record depends on the previous one. Then one
 vectorized step per field reads it for all records; the first such step verifies the chain of lengths.
 """
 
@@ -34,7 +34,7 @@ Unpacked = tuple[BatchHeader, bytes | memoryview]
 _MAX_OFFSET: Final = (1 << 63) - 1
 _MAX_VARINT_BYTES: Final = 10
 _PADDING: Final = bytes(_MAX_VARINT_BYTES)
-"""Follows the records, so that reading a number at the very end needs no check: it reads zeros and is then refused."""
+"""Zeros after the last record. A number at the end can be read without a check of its bounds; it is rejected later."""
 
 _VECTORISED_HEADERS: Final = 32
 """Headers per record that are read column by column. The few records with more are finished one by one, because a step
@@ -214,7 +214,7 @@ class _Reader:
 
     def read_deltas(self, end: Integers) -> tuple[Integers, Integers]:
         """Return timestamp and offset deltas, which must end before `end`; the cursors are after the lengths."""
-        self.position += 1  # attributes of a record are unused
+        self.position += 1  # The attributes of a record are not used.
         timestamp_delta, offset_delta = self.read_numbers(), self.read_numbers()
         self.check(self.position <= end)
         return timestamp_delta, offset_delta

@@ -126,7 +126,7 @@ class ReplicaManager:
             marks=self._marks,
             on_change=self.recheck,
             on_lead=self._expect_followers,
-            on_applied=self.mover.start,  # continues a move that a shutdown interrupted
+            on_applied=self.mover.start,  # Continue a move that a shutdown interrupted.
         )
         self.log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
         self.deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
@@ -290,7 +290,7 @@ class ReplicaManager:
     def _check_fetches(self, topic_partition: TopicPartition) -> None:
         for waiting in self.resting.changed(topic_partition):
             self.fetch_purgatory.check(waiting)
-            # If this does not complete it, it has to wait for the partition itself: its entry no longer rests.
+            # If this does not complete the fetch, it must also wait for the partition: the entry no longer rests.
             self.fetch_purgatory.watch_too(waiting, topic_partition)
         self.fetch_purgatory.check(topic_partition)
 
@@ -349,7 +349,7 @@ class ReplicaManager:
         )
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:
-        """Whether nothing has to be waited for. `min.insync.replicas` was checked before the append."""
+        """Whether each append has failed or is already replicated to the ISR, whose minimum size was checked before."""
         online = self.table.online
         return all(
             result.error_code or result.last_offset < online[result.topic_partition].log.high_watermark

@@ -69,7 +69,7 @@ class InterBrokerListeners:
 
 
 class _ReplacedError(StaleControllerEpochError):
-    """There is a later controller. This is certain even if the ZooKeeper server is behind."""
+    """ZooKeeper has a later controller. This is final even if the ZooKeeper server is behind the others."""
 
 
 class ControllerCheck:

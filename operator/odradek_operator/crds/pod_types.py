@@ -58,7 +58,7 @@ class Spread(Enum):
     """How strictly the pods of a component are spread over nodes."""
 
     REQUIRED = "Required"
-    """Evenly: no node gets a second pod while another node that the pods may run on has none."""
+    """A node gets a second pod only if every other allowed node already has one."""
     PREFERRED = "Preferred"
     """The scheduler prefers nodes without a pod of the component."""
 

@@ -106,7 +106,7 @@ class ServedListeners:
     """The listeners of a resource that an embedded cluster serves."""
 
     first: Listener
-    """Its port is that of `--base-port`, whatever the resource says."""
+    """Its port is `--base-port`. The port in the resource is ignored."""
     further: tuple[Listener, ...] = ()
     """Broker N serves them on their port + N."""
     left_out: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Describes the processes of an embedded cluster as the state on which the operator's decisions are based. Pure.
 
-`broker_processes` reports each broker; `lifecycle/cluster_plan` decides from the result as it does on Kubernetes. The
-table in docs/design/0014 says which part of Kubernetes stands for what.
+`broker_processes` reports each broker; `lifecycle/cluster_plan` decides from the result as it does on Kubernetes. A
+table in docs/design/0014 lists the Kubernetes object for each part of an embedded cluster.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Member:
     server_id: int
     members: int
     temporary: Path = Path("/tmp")
-    """Location of the JVM's counters, whatever its directory for temporary files."""
+    """Location of the JVM's counters. It does not depend on the JVM's directory for temporary files."""
 
     def routes(self) -> dict[str, Route]:
         """Return the routes by path."""

@@ -131,8 +131,8 @@ class Collection:
         return requests.listed_offsets(await self._cluster.ask(node, ListOffsetsResponse, message))
 
     async def _seed(self, led: dict[int, list[TopicPartition]], failed: frozenset[int]) -> None:
-        """Query offsets of earlier times for groups whose commits are older than all samples, once for each
-        partition."""
+        """Query the offsets at earlier times, once for each partition, for groups whose commits are older than all
+        samples."""
         wanted = self.readings.to_seed(self._now())
         if not wanted:
             return

@@ -135,7 +135,7 @@ class Leadership(Collector):
         registry.register(self)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Without asking."""
+        """Describe the metric without calling `standing`."""
         yield self._family()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -166,7 +166,7 @@ class _Longest(Collector):
 
     def note(self, kind: str, namespace: str, seconds: float) -> None:
         recent = self._recent.setdefault((kind, namespace), deque())
-        # A shorter one before a longer one can never be the longest again, so the kept durations decrease.
+        # A duration before a longer one can never be the longest again, so it is dropped. The kept durations decrease.
         while recent and recent[-1][1] <= seconds:
             recent.pop()
         recent.append((time.monotonic(), seconds))

@@ -12,9 +12,9 @@ live broker. A node that Kubernetes cannot reach may still work, and its broker 
 has expired, the controller has moved its leaders to new epochs, so it cannot acknowledge records any more, and
 truncates what it wrote since when it returns.
 - *Ensemble member*: it does not answer, all other members do, and one of them leads exactly the others, all in sync.
-Then every acknowledged write is on each of them, and every later write is on so many that no majority lacks it, not
-even one in which the empty member votes before it has copied the data. While a second member is silent, the lost
-disk may hold the only copy of a write and is kept, as in an ensemble of one.
+Then every acknowledged write is on each of them. Every later write is on so many members that each majority contains
+one of them, even a majority in which the empty member votes before it has copied the data. While a second member does
+not answer, the lost disk may hold the only copy of a write and is kept, as in an ensemble of one.
 
 One disk is released at a time, and the next is decided from the new state. The claims are deleted before the pod: they
 disappear with the last pod that uses them, and the StatefulSet creates new ones. The step is repeated until both are

@@ -123,7 +123,7 @@ SPEC: Final = "spec"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Something that cannot be done yet, and why."""
+    """A change that cannot be made yet, with the reason."""
 
     what: str
     """`roll`, `zookeeper-roll`, `rebalance`, `scale-in`, `replication-factor` or `release`; `sizes` if the resource

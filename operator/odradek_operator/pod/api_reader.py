@@ -36,7 +36,7 @@ MAX_ANSWER_BYTES: Final = 4 << 20
 
 
 class ApiReadError(Exception):
-    """A request failed, possibly temporarily. The message says how."""
+    """A request failed, possibly temporarily. The message has the reason."""
 
 
 class ApiReader:

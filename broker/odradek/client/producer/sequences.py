@@ -8,7 +8,7 @@ A broker appends a batch only if its first sequence follows the last one it has 
 from the producer, it accepts any sequence. So until the first acknowledgement, sequence numbers do not protect the
 order: if the first batch is rejected (the leader is not ready), the second could be appended before it. Hence only one
 batch of the partition may be in flight until `is_proven`. From then on, a broker that rejects the oldest unanswered
-batch because of a gap has none of the later ones either, and all of them may be renumbered from 0 under the next
+batch because of a gap has not appended any later batch, and all of them may be renumbered from 0 under the next
 epoch. This is the only case in which a batch changes its numbers. After a lost response the same batch is sent again,
 and the broker recognizes it as a duplicate. A later batch that is rejected because of a gap waits for the oldest.
 

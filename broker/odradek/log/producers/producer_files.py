@@ -2,7 +2,7 @@
 
 `log/recovery/log_recovery` and `log.storage` use it. Snapshots are written where segments begin and at a clean
 shutdown, so that seldom more than one segment has to be replayed. Invariant: the state is that of the batches from the
-log start to `end_offset`, whichever snapshots are left.
+log start to `end_offset`, and does not depend on which snapshots exist.
 """
 
 from __future__ import annotations

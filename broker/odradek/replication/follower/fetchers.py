@@ -1,7 +1,7 @@
 """The fetch loops of this broker, and the partitions that each of them follows.
 
-`leadership` adds and removes partitions as roles change. There is one loop per leader and fetcher number, as long as it
-has partitions; those of one leader are spread over `num.replica.fetchers` loops. All tasks belong to this module and
+`roles` adds and removes partitions as roles change. The partitions of one leader are spread over `num.replica.fetchers`
+loops. A loop exists as long as it has partitions. All tasks belong to this module and
 end with `close`.
 """
 

@@ -29,7 +29,7 @@ class DelayedProduce(DelayedOperation):
     def __init__(
         self, timeout_ms: float, table: PartitionTable, results: list[AppendResult], respond: ProduceResponder
     ) -> None:
-        """`results` are those of the leader's append; the successful ones wait."""
+        """`results` has the result of the leader's append for each partition. The successful ones wait for the ISR."""
         super().__init__(timeout_ms)
         self._table: Final = table
         self._results: Final = results
@@ -91,7 +91,7 @@ class DelayedFetch(DelayedOperation):
         *,
         session: FetchSession | None = None,
     ) -> None:
-        """`entries` are currently all readable. Resting entries of `session` may join them during the wait."""
+        """All `entries` can be read now. Resting entries of `session` may be added during the wait."""
         super().__init__(params.max_wait_ms)
         self._params: Final = params
         self._entries: Final = entries
@@ -148,9 +148,9 @@ class DelayedFetch(DelayedOperation):
         if params.replica_id >= 0 and self._reader.is_held_back(partition, params.replica_id):
             return 0
         if params.min_bytes <= 1:
-            return 1  # any record is enough
+            return 1  # A single record is enough.
         if offset < partition.log.log_start_offset:
-            return params.min_bytes  # return the error at once
+            return params.min_bytes  # Return the error immediately.
         if partition.log.is_sealed_below(offset, upper):
-            return params.min_bytes  # this read can never return more, as in Kafka
+            return params.min_bytes  # As in Kafka: this read can never return more.
         return partition.log.read(offset, max_bytes=max_bytes, max_offset=upper, min_one_batch=True).length

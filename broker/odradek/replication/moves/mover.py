@@ -357,7 +357,9 @@ def _cut(current: PartitionLog, future: PartitionLog) -> None:
             return
         end = current.end_offset_for_epoch(epoch)
         if end.end_offset < 0:
-            future.truncate_fully_and_start_at(current.log_start_offset)  # the current log has none of its records left
+            future.truncate_fully_and_start_at(
+                current.log_start_offset
+            )  # the current log no longer has any of its records
             return
         own = future.end_offset_for_epoch(end.leader_epoch)
         target = truncation_target(

@@ -86,7 +86,7 @@ async def grow_claims(
 async def _grow(
     client: KubernetesClient, namespace: str, volume: VolumeSize, present: Mapping[str, Object]
 ) -> Waiting | None:
-    """Patch the claims of one volume in order. Returns why one cannot have its size."""
+    """Patch the claims of one volume in order. Returns the reason if a claim cannot be expanded."""
     for name, body in present.items():
         if _value(body) >= quantity_value(volume.size):
             continue
