@@ -3,7 +3,7 @@
 `GroupLab` acts as the members of groups, without threads, tasks or sockets. A request returns a `Reply` that is set
 when the coordinator answers. `settle` commits the appended records, `lab.clock.advance` advances the time, `reload`
 moves the partition to another coordinator. `MemoryPartition` is a partition for the runtime, as writer and reader.
-`logged` returns the durable state of a shard.
+`visible` returns the durable state of a shard.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The high watermark checkpoint: reads the high watermarks at startup and writes them every few seconds.
 
-`leadership` claims a stored high watermark when a partition gets its log; `replica_manager` triggers writes in the
+`roles` claims a stored high watermark when a partition gets its log; `replica_manager` triggers writes in the
 background and once more at shutdown. Invariant: the high watermark of a log that has no role yet is written again
 unchanged, so that two crashes in a row lose nothing.
 """

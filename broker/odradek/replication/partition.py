@@ -1,8 +1,8 @@
 """Decisions about one partition: role, epochs, ISR, high watermark, acknowledgement and truncation.
 
 It gets LeaderAndIsr states, follower fetches, appended offsets and the time, and returns new offsets, ISR proposals and
-error codes. Nothing here waits, logs or writes: `replica_manager` and `leadership` carry the decisions out and own the
-log, which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
+error codes. Nothing here waits, logs or writes: `replica_manager` and `roles` carry the decisions out and own the log,
+which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
 
 Invariants: while this broker leads in one epoch, the high watermark never falls, and it is never above the log end
 offset of any member of the maximal ISR; log start <= high watermark <= log end.

@@ -165,7 +165,10 @@ class ReplicaManager:
     # Lookup
 
     def partition(self, topic_partition: TopicPartition) -> HostedPartition:
-        """Return a partition. Raises `KafkaStorageError`, `NotLeaderOrFollower` or `UnknownTopicOrPartition`."""
+        """Return a partition.
+
+        Raises `KafkaStorageError`, `NotLeaderOrFollowerError` or `UnknownTopicOrPartitionError`.
+        """
         partition = self.table.online.get(topic_partition)
         if partition is None:
             raise self.table.missing(topic_partition)(f"{topic_partition} is not available on this broker")
@@ -174,7 +177,8 @@ class ReplicaManager:
     def leader(self, topic_partition: TopicPartition, current_leader_epoch: int = NO_EPOCH) -> HostedPartition:
         """Return the partition if this broker leads it in the given epoch (-1: in any).
 
-        Raises as `partition`, and `NotLeaderOrFollower`, `FencedLeaderEpoch` or `UnknownLeaderEpoch`.
+        Raises the errors of `partition`, and `NotLeaderOrFollowerError`, `FencedLeaderEpochError` or
+        `UnknownLeaderEpochError`.
         """
         partition = self.partition(topic_partition)
         code = partition.leadership_error(current_leader_epoch, leader_only=True)

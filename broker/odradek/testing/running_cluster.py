@@ -61,7 +61,7 @@ def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class RunningCluster:
-    """A cluster of broker processes. Create it with `start_cluster`; `close` ends all processes and is idempotent."""
+    """A cluster of broker processes. Call `start` first. `close` ends all processes and is idempotent."""
 
     def __init__(
         self,

@@ -4,9 +4,9 @@
 returned in the order of their offsets and never twice without a seek; data fetched before a seek or a new assignment is
 never returned after it.
 
-A partition without a position waits for one (`reset` is the timestamp to look up). With a position it can be fetched
-while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch` counts seeks;
-a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer when the same
+A partition without a position waits for one (`reset_timestamp` is the timestamp to look up). With a position it can be
+fetched while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch`
+counts seeks; a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer when the same
 range has been requested from another broker, so only the response to the last fetch is used.
 """
 

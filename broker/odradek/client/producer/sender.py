@@ -1,7 +1,7 @@
 """The producer's send loop: sends ready batches to their leaders and returns the results to the accumulator.
 
-Invariants: at most `max_in_flight` requests per broker; every batch that was sent is acknowledged, failed or queued
-again, whatever happens to its request.
+Invariants: at most `max_in_flight_requests_per_connection` requests per broker; whatever happens to
+its request, every batch that was sent is acknowledged, failed or queued again.
 
 One task sends ready batches whenever it is woken or the next batch is due; each request has its own task. A returned
 batch waits for the retry backoff, but no longer than until its partition has a new leader (KIP-951). While the leader

@@ -5,8 +5,8 @@ waits here for other partitions, for up to half a second, and the first acks=all
 the leader answers that fetch at once, and shortens the wait of the follower's fetches until it requests the new
 partitions.
 
-`leadership` reports new leader epochs, `replica_manager` fetches. Invariant: a follower is awaited for at most
-`AWAITED_MS`; after that its fetches wait as usual, even if it never came.
+`replica_manager` reports new leader epochs and fetches. Invariant: a follower is awaited for at most `AWAITED_MS`;
+after that its fetches wait as usual, even if it has not requested the new partitions.
 """
 
 from __future__ import annotations
