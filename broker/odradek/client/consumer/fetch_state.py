@@ -6,8 +6,8 @@ never returned after it.
 
 A partition without a position waits for one (`reset_timestamp` is the timestamp to look up). With a position it can be
 fetched while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch`
-counts seeks; a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer when the same
-range has been requested from another broker, so only the response to the last fetch is used.
+counts seeks; a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer
+when the same range has been requested from another broker, so only the response to the last fetch is used.
 """
 
 from __future__ import annotations
