@@ -10,7 +10,7 @@ Folder of an archive:
 Steps of a run, and the effect of a crash after each of them:
 
 1. Spark writes to `_staging`.         Readers do not see it. The next run deletes it and reads the same offsets again.
-2. The manifest is written atomically. This commits the run, whatever happens next.
+2. The manifest is written atomically. This commits the run, even if a crash follows.
 3. The files are moved to their place. The next run first moves the rest, as listed in the manifest.
 
 So a record is archived exactly once, whenever a crash happens. Readers may see a part of a run during step 3.

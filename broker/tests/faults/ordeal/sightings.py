@@ -1,7 +1,8 @@
 """Evaluates the Metadata responses of brokers about one topic: changes of leaders, ISRs. Pure.
 
 `watching` adds responses in the order of time, and `running` queries the state. Invariant: only the newest leader epoch
-of a partition counts, from whatever broker, so a response of a broker that lags does not restore a previous leader.
+of a partition counts, and any broker may report it. So a response of a broker that lags does not restore a previous
+leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the measurements of this process from /proc."""
+"""Measurements of running processes, read from /proc, and of the page cache."""
 
 from __future__ import annotations
 
