@@ -8,12 +8,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ODD = re.compile(
-    r"\b(lest|whither|whence|thither|hither|thereof|wherein|whereof|heretofore)\b"
+    r"\b(lest|whither|whence|thither|hither|thereof|wherein|whereof|heretofore|anew|nought|hindmost|whoever|learnt)\b"
     r"|\bof (theirs|hers|yours)\b"
     r"|\bwho it is\b"
-    r"|\bbrought about\b"
+    r"|\bwhat of (it|them|the)\b"
+    r"|\b(is|are|was|were) (told|none of)\b"
+    r"|\btold of\b"
+    r"|\b(is|to be) had\b"
+    r"|\bbrought (about|to)\b"
     r"|\bthat were all\b"
-    r"|\bin vain\b",
+    r"|\bin (vain|a hurry)\b"
+    r"|\bvouch(es|ed)? for\b"
+    r"|\bstand(s|ing)? in for\b"
+    r"|\b(lies about|held against|passed over|under way|to and fro|of no use)\b"
+    r"|\b(befalls?|mends? itself|settles? it|goes away|sign of life|without a word)\b"
+    r"|\b(enters|leaves): ",
     re.IGNORECASE,
 )
 TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".sh", ""}

@@ -111,7 +111,7 @@ class KubernetesApi:
         try:
             if self.faults.status and self.faults.concerns(asked):
                 status = HTTPStatus(self.faults.status)
-                raise ApiError(status, status.phrase.replace(" ", ""), "the API server was told to say so")
+                raise ApiError(status, status.phrase.replace(" ", ""), "a test made the API server answer this")
             found = discovery(asked.path) if asked.method == "GET" else None
             if found is not None:
                 return Answer(HTTPStatus.OK, found)

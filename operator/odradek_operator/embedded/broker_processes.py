@@ -315,7 +315,7 @@ class BrokerProcesses:
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
-            # A child process must not be used by two threads at once, and whoever cancels us stops it next.
+            # A child process must not be used by two threads at once, and the code that cancels us stops it next.
             await ending
             raise
         finally:

@@ -1,9 +1,9 @@
 """Decides which replicas move next, in throttled portions, and when the throttle is removed. Pure.
 
 `cluster_plan` passes a cluster, a `Snapshot` and the replication factors, and gets a step, what is waiting, and the
-progress. Invariants: no portion starts while any reassignment is in progress, whoever requested it; a portion has at
-most the number of partitions that the resource allows; no replica moves to a broker that is not registered; topics that
-are being deleted do not move.
+progress. Invariants: no portion starts while any reassignment is in progress, even one that others requested; a portion
+has at most the number of partitions that the resource allows; no replica moves to a broker that is not registered;
+topics that are being deleted do not move.
 
 Order: first `resize` drains brokers that are removed and changes replication factors, then `balance` evens out the
 brokers when all are registered, then the throttle is removed.

@@ -139,7 +139,7 @@ class WatchContract:
             await listener.hears(lambda _: listener.bodies[-1]["data"] == {"a": "2"})
             await client.delete(Reference.of(made))
             await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
-        assert _version(listener.bodies[-1]) > _version(changed), "a deletion has a version of its own"
+        assert _version(listener.bodies[-1]) > _version(changed), "a deletion has a new version"
         found, emptied_at = await client.list_with_version(Kind.CONFIG_MAP, namespace, fields="metadata.name=ours")
         assert (found, int(emptied_at) >= _version(listener.bodies[-1])) == ([], True)
 

@@ -94,7 +94,7 @@ def test_events_that_are_too_late_are_counted(client: BlockingClient, run: Run, 
 
 
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, run: Run, tmp_path: Path) -> None:
-    topic = "made-anew"
+    topic = "created-again"
 
     def make(count: int) -> None:
         made = False
@@ -112,7 +112,9 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, 
     client.admin.delete_topics([topic])
     make(2)
     assert client.latest_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 2}
-    assert "made-anew-0 is greater than its ending offset" in run(archive, topic, "--output", str(tmp_path))["error"]
+    assert (
+        "created-again-0 is greater than its ending offset" in run(archive, topic, "--output", str(tmp_path))["error"]
+    )
 
 
 def test_spark_submit_tells_a_failure_in_one_sentence(odradek_cluster: RunningCluster, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def _exists(sign: str) -> bool:
 def ensure(say: Callable[[str], None]) -> None:
     """Install missing packages if this is root on Debian. Otherwise raise `HarnessError` with the command to run."""
     if os.geteuid() != 0:
-        raise HarnessError("a cluster of its own needs root; or set KUBECONFIG to a cluster that is there")
+        raise HarnessError("starting a cluster needs root; or set KUBECONFIG to an existing cluster")
     packages = missing(_exists)
     if not packages:
         return

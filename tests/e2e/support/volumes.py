@@ -94,8 +94,8 @@ class Volumes:
             shutil.rmtree(path)
             path.mkdir()
             del spec["claimRef"]
-            anew = {"name": metadata["name"], "labels": metadata["labels"]}
-            self.kubectl.apply({**volume, "metadata": anew, "status": {}})
+            renewed = {"name": metadata["name"], "labels": metadata["labels"]}
+            self.kubectl.apply({**volume, "metadata": renewed, "status": {}})
         return tuple(volume["metadata"]["name"] for volume in found)
 
     def phases(self) -> dict[str, str]:

@@ -119,19 +119,19 @@ class LeaderSession:
         room = inf if self._is_refused else MOST_ADDED
         wanted: dict[TopicKey, FetchEntry] = {}
         wanting: dict[TopicKey, Followed] = {}
-        is_complete, anew = True, 0
+        is_complete, added_again = True, 0
         for one in followed:
             key = one.key(by_id=by_id)
             holder = holders.get(key)
             if holder is not one:
-                anew += holder is not None
+                added_again += holder is not None
                 if holder is not None or not room:
                     is_complete = False
                     continue
                 room -= 1
             wanted[key] = one.entry(self._max_bytes, by_id=by_id)
             wanting[key] = one
-        if anew and not holders.keys() & wanting.keys():
+        if added_again and not holders.keys() & wanting.keys():
             return None
         self._holders = wanting
         request = self._session.next_request(wanted)

@@ -115,7 +115,7 @@ def test_refused_records_are_counted_by_their_fault(
         ({}, OLD, messages(b"a", b"b"), {"produce_conversions": 2}),
         ({}, OLD, messages(b"a", b"b", codec=Codec.GZIP), {"produce_conversions": 2}),
     ],
-    ids="as-it-came packed-anew packed-alike old-format old-format-packed".split(),
+    ids="as-it-came recompressed same-codec old-format old-format-packed".split(),
 )
 def test_rewritten_records_are_counted(
     play: Play, config: dict[str, str], version: int, records: bytes, expected: dict[str, int]

@@ -185,7 +185,7 @@ class KubernetesClient:
         return (await self.list_with_version(kind, namespace, selector=selector, fields=fields))[0]
 
     async def apply(self, body: Object, *, force: bool = True) -> Object:
-        """Server-side apply: create the object, or set the fields in `body`, whoever set them before.
+        """Server-side apply: create the object, or set the fields in `body`, even if others have set them.
 
         Without `force`, it fails with status 409 if another field manager has set a field to another value.
         """

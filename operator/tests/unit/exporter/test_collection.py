@@ -325,7 +325,7 @@ def test_a_broker_that_fails_takes_nothing_from_the_other(how: str) -> None:
         failed = await collection.once()
         assert failed == (frozenset({2}) if how == "silent" else frozenset())
         snapshot = collection.current()
-        assert ends(snapshot) == [101, 100, 101, 100], "what was told stays"
+        assert ends(snapshot) == [101, 100, 101, 100], "reported values stay"
         assert [group.name for group in snapshot.groups] == ["g", "gg"]
         await asyncio.sleep(61)
         await collection.once()

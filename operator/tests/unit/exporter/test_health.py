@@ -18,7 +18,7 @@ def test_the_probes_follow_the_collections() -> None:
     assert passed() == (True, True)
     now = 50.0
     health.failed("nobody answers")
-    assert passed() == (True, True), "what was told is still of now"
+    assert passed() == (True, True), "the reported values are still current"
     now = 61.0
     assert passed() == (True, False)
     assert "nobody answers" in health.ready().reason

@@ -24,7 +24,7 @@ def view(*topics: str) -> ClusterView:
 
 
 def filled(settings: ExporterSettings = SETTINGS) -> Readings:
-    """Return readings that were all taken at time 100."""
+    """Return readings, all of them taken at time 100."""
     readings = Readings(settings)
     readings.set_cluster(view("t"), 100.0)
     readings.set_ends({A: 50, B: 70}, 100.0)
@@ -62,7 +62,9 @@ def test_what_one_broker_told_grows_old_alone() -> None:
         snapshot = readings.snapshot(now)
         assert [each.end for each in snapshot.topics[0].partitions] == ends
         assert [each.name for each in snapshot.groups] == groups
-        assert [each.size_bytes for each in snapshot.topics[0].partitions] == [500, 700], "sizes are told less often"
+        assert [each.size_bytes for each in snapshot.topics[0].partitions] == [500, 700], (
+            "sizes are reported less often"
+        )
     readings.forget(191.0)
     assert [each.size_bytes for each in readings.snapshot(191.0).topics[0].partitions] == [None, None]
 

@@ -260,7 +260,7 @@ def test_a_move_under_way_is_no_reason_to_wait() -> None:
     world.registered.add(3)
     assert restarts(decide(world)) == 0
     world.minimum = {"orders": 3}
-    assert restarts(decide(world)) == 0, "three replicas are what it shall have, so two others are all there can be"
+    assert restarts(decide(world)) == 0, "it has three replicas, so there are at most two others"
 
 
 def test_a_factor_that_grows_is_waited_for() -> None:

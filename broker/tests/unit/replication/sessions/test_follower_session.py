@@ -101,11 +101,11 @@ def test_when_all_partitions_are_followed_again_a_full_request_ends_the_session(
     session = LeaderSession(1)
     session.next([followed(number) for number in range(MOST_ADDED + 1)], by_id=False)
     session.answered(0, SESSION)
-    anew = [followed(number) for number in range(MOST_ADDED + 1)]
-    step = session.next(anew, by_id=False)
+    added_again = [followed(number) for number in range(MOST_ADDED + 1)]
+    step = session.next(added_again, by_id=False)
     assert (step.session_id, step.epoch, len(step.entries), step.forgotten) == (SESSION, 0, MOST_ADDED, [])
     session.answered(0, SESSION + 1)
-    step = session.next(anew, by_id=False)
+    step = session.next(added_again, by_id=False)
     assert (step.session_id, step.epoch, len(step.entries), step.is_complete) == (SESSION + 1, 1, 1, True)
 
 
