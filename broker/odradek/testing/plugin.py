@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from odradek.testing.in_process import InProcessBroker
     from odradek.testing.running_cluster import RunningCluster
@@ -32,6 +32,7 @@ class ClusterFactory(Protocol):
         config: Mapping[str, object] | None = None,
         restart: bool = False,
         volumes: int = 1,
+        racks: Sequence[str] = (),
         monitoring: bool = False,
     ) -> RunningCluster:
         """Start a cluster; see `RunningCluster` for the arguments."""

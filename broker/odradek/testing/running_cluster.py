@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -41,11 +41,14 @@ def manifests(
     config: Mapping[str, object],
     zookeeper: str | None,
     volumes: int = 1,
+    racks: Sequence[str] = (),
 ) -> str:
     """Return the YAML of a cluster and its topics. The value of a topic is its spec without the name of the cluster."""
     spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
     if volumes > 1:
         spec["brokers"]["storage"] = {"volumes": [{"id": number, "size": "1Gi"} for number in range(volumes)]}
+    if racks:
+        spec["brokers"]["rack"] = {"names": list(racks)}
     if zookeeper is not None:
         spec["zookeeper"] = {"connect": zookeeper}
     documents = [_resource("Cluster", CLUSTER_NAME, spec)]
@@ -73,14 +76,15 @@ class RunningCluster:
         zookeeper: str | None = None,
         restart: bool = False,
         volumes: int = 1,
+        racks: Sequence[str] = (),
         monitoring: bool = False,
     ) -> None:
         """`topics` maps names to specs, such as `{"t": {"partitions": 3, "replicas": 2}}`. `config` has broker
         properties.
 
-        `volumes` is the number of log directories of each broker. With `zookeeper`, the cluster uses that ensemble
-        instead of starting one. With `restart`, brokers that exit are restarted. With `monitoring`, the operator,
-        ZooKeeper and the exporter serve metrics. `start` starts the processes.
+        `volumes` is the number of log directories of each broker. The brokers are in `racks` in turn. With `zookeeper`,
+        the cluster uses that ensemble instead of starting one. With `restart`, brokers that exit are restarted. With
+        `monitoring`, the operator, ZooKeeper and the exporter serve metrics. `start` starts the processes.
         """
         self.directory: Final = directory
         self._manifest = directory / "manifests" / "cluster.yaml"
@@ -89,6 +93,7 @@ class RunningCluster:
         self._external_zookeeper = zookeeper
         self._restart = restart
         self._volumes = volumes
+        self._racks = tuple(racks)
         self._monitoring = monitoring
         self.events: list[Event] = []
         """All events of the cluster, in order."""
@@ -105,6 +110,7 @@ class RunningCluster:
             config=self._config,
             zookeeper=self._external_zookeeper,
             volumes=self._volumes,
+            racks=self._racks,
         )
         self._manifest.parent.mkdir(parents=True, exist_ok=True)
         self._manifest.write_text(text, encoding="utf-8")

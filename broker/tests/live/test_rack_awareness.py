@@ -6,7 +6,6 @@ import asyncio
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from uuid import uuid4
 
 import confluent_kafka
@@ -32,16 +31,7 @@ DEADLINE_SECONDS = 120
 @pytest.fixture
 def racks(odradek_cluster_factory: ClusterFactory) -> Iterator[RunningCluster]:
     """Brokers 0, 1 and 2 in the racks r0, r1 and r2."""
-    cluster = odradek_cluster_factory(brokers=3, config=SELECTOR)
-    for broker_id in cluster.broker_ids:
-        cluster.stop_broker(broker_id)
-        (properties,) = (
-            path
-            for path in Path(cluster.directory).rglob("server.properties")
-            if f"broker.id={broker_id}\n" in path.read_text()
-        )
-        properties.write_text(properties.read_text() + f"broker.rack=r{broker_id}\n")
-        cluster.start_broker(broker_id)
+    cluster = odradek_cluster_factory(brokers=3, config=SELECTOR, racks=("r0", "r1", "r2"))
     yield cluster
 
 
@@ -88,10 +78,6 @@ async def until(poll: Callable[[], list[bytes]], found: list[bytes], count: int)
 async def prepared(cluster: RunningCluster, admin: Admin, producer: Producer) -> tuple[str, int]:
     """Create a topic with records on all brokers. Return it and a broker that does not lead it."""
     topic = f"racks-{uuid4().hex[:8]}"
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        # The brokers may have just been restarted. Wait until the controller knows all of them.
-        while len((await admin.describe_cluster()).brokers) < len(cluster.broker_ids):
-            pass
     await admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=3)])
     await send(producer, topic, range(RECORDS))
     leader = (await admin.describe_topics([topic]))[topic].partitions[0].leader

@@ -334,5 +334,5 @@ async def test_what_another_make_finalized_can_be_removed(cluster: Cluster) -> N
 
 async def test_features_are_not_updated_where_they_are_disabled(cluster: Cluster) -> None:
     runtime = await started(cluster, 1, inter_broker_protocol_version="2.6")
-    with pytest.raises(InvalidRequestError, match="disabled"):
+    with pytest.raises(InvalidRequestError, match="does not support features"):
         await runtime.update_features([], validate_only=False)

@@ -186,5 +186,5 @@ async def test_blocks_of_producer_ids_never_overlap(connect: Connect) -> None:
     assert ranges == [(number * 1000, number * 1000 + 999) for number in range(10)]
     last = ProducerIdBlock(broker_id=1, first_id=2**63 - 1000, last_id=2**63 - 1)
     await first.multi([SetData(layout.PRODUCER_ID_BLOCK, last.encode())])
-    with pytest.raises(LayoutError, match="used up"):
+    with pytest.raises(LayoutError, match="all producer ids are allocated"):
         await next_producer_ids(first, 1)
