@@ -132,7 +132,7 @@ async def test_claims_grow_where_their_class_lets_them(client: KubernetesClient,
         )
         (refused,) = (await grow_claims(client, cluster, bound, {}, broker_count=2)).waiting
         assert refused.reason == "ClaimCannotGrow"
-        assert f"data-demo-kafka-1 of StorageClass {names[1]} " in refused.sentence
+        assert f"data-demo-kafka-1 of StorageClass {names[1]} " in refused.message
         requested = [body["spec"]["resources"]["requests"]["storage"] for _, body in sorted(claims().items())]
         assert requested == ["2Gi", "1Gi"]
     finally:
