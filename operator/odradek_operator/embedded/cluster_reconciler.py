@@ -213,7 +213,7 @@ class ClusterReconciler:
         for one in seen.observed:
             if one.listeners is None:
                 continue
-            (*steps,) = dynamic_listeners.decide([one.listeners], seen.snapshot)
+            steps = dynamic_listeners.decide([one.listeners], seen.snapshot)
             opened = dynamic_listeners.added(one.listeners, seen.snapshot) if steps else {}
             busy = [
                 _port_in_use(one.broker, name, address)
