@@ -132,8 +132,8 @@ class GroupLab:
 
     def __post_init__(self) -> None:
         """Start with an empty partition."""
-        self.heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(self.clock, "heartbeat")
-        self.rebalances: Purgatory[DelayedRebalance] = Purgatory(self.clock, "rebalance")
+        self.heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(self.clock, "Heartbeat")
+        self.rebalances: Purgatory[DelayedRebalance] = Purgatory(self.clock, "Rebalance")
         self.shard = self.load()
 
     def load(self) -> GroupShard:

@@ -64,8 +64,8 @@ class GroupCoordinator:
         self._clock = clock
         self._runtime = runtime
         self._partition_count = partition_count
-        self._heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(clock, "heartbeat")
-        self._rebalances: Purgatory[DelayedRebalance] = Purgatory(clock, "rebalance")
+        self._heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(clock, "Heartbeat")
+        self._rebalances: Purgatory[DelayedRebalance] = Purgatory(clock, "Rebalance")
         self._expiry: Timer | None = None
         self._is_closed = False
 

@@ -4,18 +4,21 @@ An operation is added with the keys whose change may satisfy its condition; code
 `check(key)`. Replication uses it for produces and fetches, coordinators for joins and heartbeats. All calls run on the
 event loop.
 
-Invariants: an operation completes exactly once, by its condition, by timeout or by `close`, and is not checked again
-after that. Memory is limited by the operations that wait: a completed operation is removed at once from the wheel and
-from the list of the key that completed it. It is purged from the lists of its other keys when more than
-`purge_interval` such entries exist.
+Invariants:
+- An operation completes exactly once, by its condition, by timeout or by `close`, and is not checked again after that.
+- A completed operation is removed at once from the wheel and from the list of the key that completed it. It stays in
+  the lists of its other keys until these are checked or purged.
+- The lists are purged when they contain more than `purge_interval` completed operations. As in Kafka, the threshold
+  counts operations, not entries: a purge visits every list, so the entries of a fetch of a thousand partitions must not
+  cause a purge for each fetch. The lists therefore contain at most `purge_interval` times the keys of an operation
+  completed entries, apart from those of operations that complete between two checks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
-from typing import Final, Generic, TypeVar, cast
+from collections.abc import Hashable, Iterable
+from typing import Any, Final, Generic, TypeVar, cast
 
 from odradek.base.ports import Clock, Timer
 from odradek.timer.wheel import TimerEntry, TimingWheel
@@ -29,14 +32,16 @@ class DelayedOperation(TimerEntry):
     Both are abstract: a subclass without them has a bug, which shows at the first use.
     """
 
-    __slots__ = ("_left_behind", "is_completed", "timeout_ms")
+    __slots__ = ("_list_entries", "_watcher", "is_completed", "timeout_ms")
 
     def __init__(self, timeout_ms: float) -> None:
         """`timeout_ms`: maximum wait, from when the operation is added; 0 or less expires at once."""
         super().__init__(0.0)
         self.timeout_ms = timeout_ms
         self.is_completed = False
-        self._left_behind: Callable[[], None] | None = None
+        self._watcher: Purgatory[Any] | None = None
+        self._list_entries = 0
+        """How often the watch lists of the purgatory contain this operation."""
 
     def try_complete(self) -> bool:
         """Return whether the condition holds, without side effects. It may instead call `complete` and return True."""
@@ -55,8 +60,8 @@ class DelayedOperation(TimerEntry):
             return False
         self.is_completed = True
         self.remove()
-        if self._left_behind is not None:
-            self._left_behind()
+        if self._watcher is not None:
+            self._watcher._completed_operations += 1
         self.on_complete()
         return True
 
@@ -85,7 +90,8 @@ class Purgatory(Generic[Operation]):
         self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms())
         self._watchers: dict[Hashable, list[Operation]] = {}
         self._purge_interval = purge_interval
-        self._completed_entries = 0
+        self._completed_operations = 0
+        """Number of completed operations that at least one watch list contains."""
         self._timer: Timer | None = None
         self._timer_ms = 0.0
         self._is_closed = False
@@ -109,15 +115,17 @@ class Purgatory(Generic[Operation]):
             self._expire(operation)
             return True
         watchers = self._watchers
-        count = 0
+        entries = 0
         for key in keys:
-            count += 1
+            entries += 1
             waiting = watchers.get(key)
             if waiting is None:
                 watchers[key] = [operation]
             else:
                 waiting.append(operation)
-        operation._left_behind = partial(self._leave, count)
+        if entries:
+            operation._list_entries = entries
+            operation._watcher = self
         if not self._wheel.add(operation):
             self._expire(operation)
             return True
@@ -136,31 +144,29 @@ class Purgatory(Generic[Operation]):
         left: list[Operation] = []
         for operation in waiting:
             if operation.is_completed:
-                self._completed_entries -= 1
+                self._drop_entry(operation)
             elif self._try(operation):
                 completed += 1
-                self._completed_entries -= 1  # its entry under this key is removed here
+                self._drop_entry(operation)
             else:
                 left.append(operation)
         if left:
             # Completing an operation may have added new ones under the same key.
             newer = self._watchers.get(key)
             self._watchers[key] = left if newer is None else left + newer
-        self._completed_entries = max(0, self._completed_entries)  # a nested purge may have counted some already
-        if self._completed_entries > self._purge_interval:
+        if self._completed_operations > self._purge_interval:
             self._purge()
         return completed
 
     def watch_too(self, key: Hashable, other: Hashable) -> None:
-        """Let the operations that wait under `key` also wait under `other`; repeating it has no effect.
-
-        The purge counter does not include the new entries: if completed, they are removed with the next check.
-        """
+        """Let the operations that wait under `key` also wait under `other`; repeating it has no effect."""
         waiting = [operation for operation in self._watchers.get(key, ()) if not operation.is_completed]
         there = self._watchers.get(other, [])
         added = [operation for operation in waiting if operation not in there]
         if added:
             self._watchers[other] = there + added
+            for operation in added:
+                operation._list_entries += 1
 
     def close(self) -> None:
         """Expire all operations in the order of their deadlines; later ones expire at once. Idempotent."""
@@ -170,8 +176,7 @@ class Purgatory(Generic[Operation]):
             self._timer = None
         for entry in self._wheel.entries():
             self._expire(cast("Operation", entry))
-        self._watchers.clear()
-        self._completed_entries = 0
+        self._purge()
 
     def _try(self, operation: Operation) -> bool:
         try:
@@ -195,8 +200,11 @@ class Purgatory(Generic[Operation]):
             logger.exception("purgatory %s: the completion of %r raised an error", self.name, operation)
             return True
 
-    def _leave(self, entries: int) -> None:
-        self._completed_entries += entries
+    def _drop_entry(self, operation: Operation) -> None:
+        """Count the removal of one entry of a completed operation from a list."""
+        operation._list_entries -= 1
+        if not operation._list_entries:
+            self._completed_operations -= 1
 
     def _arm(self) -> None:
         """Set the single timer to the wheel's next expiry; none if nothing waits, so an idle broker does not tick."""
@@ -212,7 +220,7 @@ class Purgatory(Generic[Operation]):
         self._timer = None
         for entry in self._wheel.advance(self._clock.monotonic_ms()):
             self._expire(cast("Operation", entry))
-        if self._completed_entries > self._purge_interval:
+        if self._completed_operations > self._purge_interval:
             self._purge()
         if self._timer is None and not self._is_closed:
             self._arm()
@@ -220,9 +228,13 @@ class Purgatory(Generic[Operation]):
     def _purge(self) -> None:
         """Remove completed operations from all lists."""
         for key, waiting in list(self._watchers.items()):
-            left = [operation for operation in waiting if not operation.is_completed]
+            left: list[Operation] = []
+            for operation in waiting:
+                if operation.is_completed:
+                    self._drop_entry(operation)
+                else:
+                    left.append(operation)
             if left:
                 self._watchers[key] = left
             else:
                 del self._watchers[key]
-        self._completed_entries = 0

@@ -136,6 +136,35 @@ def test_completed_operations_leave_other_lists_above_the_threshold(purgatory: P
     assert purgatory.size == 0
 
 
+def test_an_operation_counts_once_however_many_keys_it_has(clock: ManualClock) -> None:
+    """A fetch of a thousand partitions leaves 999 entries; only every 1001st causes a purge, as in Kafka."""
+    purgatory: Purgatory[Waiting] = Purgatory(clock, "test")
+    keys = [f"cold-{number}" for number in range(999)]
+    purges = 0
+    for completed in range(1, 2003):
+        operation = Waiting()
+        purgatory.try_complete_else_watch(operation, ["hot", *keys])
+        before = len(purgatory._watchers["cold-0"])
+        operation.ready = True
+        assert purgatory.check("hot") == 1
+        left = len(purgatory._watchers.get("cold-0", ()))
+        assert left == completed % 1001
+        purges += left < before
+    assert purges == 2
+    assert purgatory.watched == 0
+
+
+def test_the_check_of_the_last_key_ends_the_count_of_an_operation(purgatory: Purgatory[Waiting]) -> None:
+    for _ in range(50):
+        operation = Waiting()
+        purgatory.try_complete_else_watch(operation, ["a", "b", "c"])
+        operation.complete()
+        for key in "abc":
+            assert purgatory._completed_operations == 1
+            assert purgatory.check(key) == 0
+        assert (purgatory._completed_operations, purgatory.watched) == (0, 0)
+
+
 def test_expired_operations_are_swept_too(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
     for number in range(50):
         purgatory.try_complete_else_watch(Waiting(timeout_ms=5), [number])
