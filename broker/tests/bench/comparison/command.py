@@ -20,9 +20,11 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from comparison import document, machine, results
+from comparison.curves import CURVES
+from comparison.declarations import Scenario, estimate_seconds
 from comparison.results import Outcome
 from comparison.running import measure
-from comparison.scenarios import THEMES, Scenario, chosen, estimate_seconds
+from comparison.scenarios import THEMES, chosen
 from odradek_testkit.apache import jars
 
 BENCH: Final = Path(__file__).resolve().parents[1]
@@ -38,7 +40,10 @@ console = Console(stderr=True)
 
 @click.command()
 @click.option(
-    "--only", multiple=True, metavar="NAME", help="Run these scenarios, or all whose names begin with this text."
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Run these scenarios, or all whose names begin with this text. Cost curves run only if named: curve-.",
 )
 @click.option("--list", "list_them", is_flag=True, help="List the scenarios and how long each takes.")
 @click.option("--quick", is_flag=True, help="One run with a twentieth of the work, to check that the benchmark works.")
@@ -169,7 +174,11 @@ def _remarks() -> dict[str, str]:
 
 
 def _tables(outcomes: Sequence[Outcome]) -> str:
-    """Print the tables of the themes that were run."""
+    """Return the tables of the themes and curves that were run."""
     found = {outcome.scenario: outcome for outcome in outcomes}
-    tables = [(theme, rows) for theme in THEMES if (rows := document.rows_of(theme, found))]
-    return "\n".join(f"{theme.title}\n\n{document.table(theme, rows)}\n" for theme, rows in tables)
+    tables = [
+        (theme.title, document.table(theme, rows)) for theme in THEMES if (rows := document.rows_of(theme, found))
+    ]
+    measured = [curve for curve in CURVES if any(scenario.name in found for scenario in curve.scenarios)]
+    tables += [(curve.title, document.curve_table(curve, found)) for curve in measured]
+    return "\n".join(f"{title}\n\n{table}\n" for title, table in tables)

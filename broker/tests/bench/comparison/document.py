@@ -1,4 +1,4 @@
-"""Writes the results as Markdown: one table for each theme, and the missed goals. Pure.
+"""Writes the results as Markdown: one table for each theme and cost curve, and the missed goals. Pure.
 
 `command` calls it. Of the machine, it contains only its type.
 """
@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from comparison.curves import CURVES, PREFIX, Curve
+from comparison.declarations import Scenario, Theme
 from comparison.figures import OURS, THEIRS, Summary, ratio, summary_of
 from comparison.goals import GROWTH_BOUND, GROWTHS, METRICS, Metric
 from comparison.results import Outcome
-from comparison.scenarios import CATALOGUE, THEMES, Scenario, Theme
+from comparison.scenarios import CATALOGUE, THEMES
 
 SHORT: Final = "▼"
 NOTHING: Final = "–"
@@ -25,6 +28,7 @@ def render(outcomes: Iterable[Outcome], remarks: Mapping[str, str]) -> str:
         rows = rows_of(theme, known)
         if rows:
             parts.append(f"## {theme.title}\n\n{theme.text}\n\n{table(theme, rows)}")
+    parts.append(_cost_curves(known))
     parts.append(_shortfalls(known, remarks))
     parts.append(_provenance(known.values()))
     return "\n\n".join(parts) + "\n"
@@ -83,8 +87,7 @@ def _pair_cell(metric: Metric, ours: Summary | None, theirs: Summary | None) -> 
     if ours is None and theirs is None:
         return NOTHING
     pair = " / ".join(NOTHING if one is None else metric.form(one.median) for one in (ours, theirs))
-    value = ratio(ours, theirs)
-    return pair if value is None else f"{pair} = {_ratio_cell(metric, ours, theirs)}"
+    return pair if ratio(ours, theirs) is None else f"{pair} = {_ratio_cell(metric, ours, theirs)}"
 
 
 def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
@@ -106,6 +109,77 @@ def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
         if growth is not None and growth > GROWTH_BOUND:
             found.append(f"{kind} p99 grows {growth:.1f} times (≤ {GROWTH_BOUND:g})")
     return found
+
+
+def curve_table(curve: Curve, known: Mapping[str, Outcome]) -> str:
+    """Return the table of a curve: a row for each measured point, and the growth from the first to the last point."""
+    metrics = [METRICS[name] for name in curve.metrics]
+    lines = ["| " + " | ".join([curve.title.lower(), *(metric.label for metric in metrics)]) + " |"]
+    lines.append("|" + " --- |" * (1 + len(metrics)))
+    for scenario in curve.scenarios:
+        if scenario.name in known:
+            pairs = (_summaries(known[scenario.name], name) for name in curve.metrics)
+            cells = [_pair_cell(replace(metric, goal=None), *pair) for metric, pair in zip(metrics, pairs, strict=True)]
+            lines.append("| " + " | ".join([scenario.title, *cells]) + " |")
+    cells = [_growth_cell(name, growth_of(curve, known, name)) for name in curve.metrics]
+    lines.append("| " + " | ".join(["**growth**", *cells]) + " |")
+    return "\n".join(lines)
+
+
+Growth = tuple[float | None, float | None]
+"""Growth factors of Odradek and of Apache Kafka."""
+
+
+def growth_of(curve: Curve, known: Mapping[str, Outcome], metric: str) -> Growth:
+    """Return the median at the last point of a curve divided by that at the first; None if either is missing."""
+    ends = (known.get(curve.scenarios[0].name), known.get(curve.scenarios[-1].name))
+    if ends[0] is None or ends[1] is None:
+        return None, None
+    first, last = (_summaries(end, metric) for end in ends if end is not None)
+    return ratio(last[0], first[0]), ratio(last[1], first[1])
+
+
+def _growth_cell(metric: str, growth: Growth) -> str:
+    pair = " / ".join(NOTHING if factor is None else f"× {factor:.3g}" for factor in growth)
+    return f"{pair} {SHORT}" if _grows_faster(metric, growth) else pair
+
+
+def _grows_faster(metric: str, growth: Growth) -> bool:
+    """Whether a cost grows faster than Kafka's, or a rate falls faster. False if a factor is missing."""
+    ours, theirs = growth
+    return ours is not None and theirs is not None and not METRICS[metric].grows_at_most(ours, theirs)
+
+
+def curve_shortfalls(curve: Curve, known: Mapping[str, Outcome]) -> list[str]:
+    """Return a description of each metric of a curve that grows worse than Kafka's, and of failures."""
+    found = [
+        f"{scenario.title}: {system} failed ({reason})"
+        for scenario in curve.scenarios
+        if scenario.name in known
+        for system, reason in known[scenario.name].failures.items()
+    ]
+    for metric in curve.metrics:
+        ours, theirs = growth = growth_of(curve, known, metric)
+        if _grows_faster(metric, growth):
+            found.append(f"{METRICS[metric].label} × {ours:.3g} (Apache Kafka × {theirs:.3g})")
+    return found
+
+
+def _cost_curves(known: Mapping[str, Outcome]) -> str:
+    parts = [
+        "## Cost curves\n\n"
+        f"Each curve varies one size and keeps the rest (`make bench ONLY={PREFIX}`, which the full run does not "
+        "include). The client is that of the busy connections. Each cell has the medians of Odradek / Apache Kafka and "
+        "their ratio. Growth is the last point divided by the first. The goal is that no cost grows faster than "
+        f"Apache Kafka's, and no rate falls faster; {SHORT} marks growth that misses it."
+    ]
+    for curve in CURVES:
+        measured = any(scenario.name in known for scenario in curve.scenarios)
+        absent = [f"`{scenario.name}`" for scenario in curve.scenarios if scenario.name not in known]
+        parts.append(f"### {curve.title}\n\n{curve.text}")
+        parts += [curve_table(curve, known)] * measured
+        parts += [f"Not measured yet: {', '.join(absent)}."] * bool(absent)
+    return "\n\n".join(parts)
 
 
 def _head(outcomes: Iterable[Outcome]) -> str:
@@ -134,6 +208,10 @@ def _shortfalls(known: Mapping[str, Outcome], remarks: Mapping[str, str]) -> str
             remark = remarks.get(scenario.name) or remarks.get(scenario.theme, "")
             line = f"- **{scenario.title}** (`{scenario.name}`): {'; '.join(missed)}."
             groups.setdefault(remark, []).append(line)
+    for curve in CURVES:
+        if missed := curve_shortfalls(curve, known):
+            line = f"- **Growth by {curve.title.lower()}** (`{curve.name}`): {'; '.join(missed)}."
+            groups.setdefault(remarks.get(curve.name, ""), []).append(line)
     parts = ["\n".join(lines) + f"\n\n  {remark}" * bool(remark) for remark, lines in groups.items()]
     absent = [f"`{scenario.name}`" for scenario in CATALOGUE if scenario.name not in known]
     if absent:

@@ -65,6 +65,16 @@ def latency_figures(milliseconds: Iterable[float], prefix: str = "") -> dict[str
     return {prefix + name: percentile(ordered, share) for name, share in shares.items()}
 
 
+def with_cost(figures: Figures) -> Figures:
+    """Return figures of a run with the CPU of the brokers per record and per megabyte, if the run counted them."""
+    costs = {}
+    if records := figures.get("records"):
+        costs["cpu_us"] = figures["cpu_s"] / records * 1e6
+    if megabytes := figures.get("megabytes"):
+        costs["cpu_ms_per_mb"] = figures["cpu_s"] / megabytes * 1e3
+    return {**figures, **costs}
+
+
 def turns(runs: int, warm_ups: int) -> list[tuple[int, tuple[str, str]]]:
     """Return number and order of systems of each round: A B, B A, A B, ...; rounds below 0 are warm-ups.
 

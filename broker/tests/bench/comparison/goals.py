@@ -45,6 +45,15 @@ class Metric:
     form: Callable[[float], str]
     goal: Goal | None = None
 
+    def grows_at_most(self, ours: float, theirs: float) -> bool:
+        """Whether a growth factor is at most another, or at least for a metric whose goal is a higher value.
+
+        A difference of less than a hundredth of the other factor does not count.
+        """
+        if self.goal is not None and self.goal.direction is Direction.HIGHER:
+            return ours >= 0.99 * theirs
+        return ours <= 1.01 * theirs
+
 
 def _count(value: float) -> str:
     for limit, divisor, unit in ((999_500, 1e6, " M"), (9_995, 1e3, " k")):
@@ -73,6 +82,9 @@ METRICS: Final[Mapping[str, Metric]] = {
     "p99_ms": Metric("p99, ms", _plain(""), _lower(1.0)),
     "p999_ms": Metric("p99.9, ms", _plain("")),
     "cpu_s": Metric("CPU, s", _plain(""), _lower(0.5)),
+    "cpu_us": Metric("CPU per record, µs", _plain("")),
+    "cpu_ms_per_mb": Metric("CPU per MB, ms", _plain("")),
+    "client_us": Metric("CPU of the client per request, µs", _plain("")),
     "rss_max_mb": Metric("memory, maximum, MB", _plain(""), _lower(1 / 3)),
     "rss_after_mb": Metric("memory, at the end, MB", _plain(""), _lower(1 / 3)),
     "start_s": Metric("first produce, s", _plain(""), _lower(1 / 3)),

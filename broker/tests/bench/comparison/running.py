@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from comparison.figures import SYSTEMS, Figures, turns
+from comparison.declarations import Scenario, estimate_seconds
+from comparison.figures import SYSTEMS, Figures, turns, with_cost
 from comparison.processes import Meter
-from comparison.scenarios import Scenario, estimate_seconds
 from comparison.systems import running
 from comparison.workloads.base import Bench, Workload
 from odradek.base.errors import OdradekError
@@ -89,7 +89,7 @@ def _one_run(work: Workload, bench: Bench, number: int) -> Figures:
     with Meter(lambda: bench.system.pids) as meter:
         figures = work.run(bench, number)
     work.after(bench, number)
-    return {**figures, **meter.figures()}
+    return with_cost({**figures, **meter.figures()})
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,12 +1,12 @@
-"""The catalog of all scenarios of `make bench`, in the order of the document."""
+"""The catalog of the scenarios that `make bench` runs, in the order of the document, and their selection by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
 
-from comparison.workloads.base import Workload
+from comparison.curves import CURVES
+from comparison.declarations import USAGE, USAGE_PER_RECORD, Scenario, Theme
 from comparison.workloads.compacting import Compact
 from comparison.workloads.consuming import Consume, ProduceOld, Reader
 from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
@@ -14,38 +14,8 @@ from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
 from comparison.workloads.starting import Start
 
 GIBIBYTE: Final = 1 << 30
-USAGE: Final = ("cpu_s", "rss_max_mb", "rss_after_mb")
-"""Metrics of the brokers that the runner measures in every scenario."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Theme:
-    """A table of the document: its first metric has separate columns, the others are written as Odradek / Kafka."""
-
-    name: str
-    title: str
-    text: str
-    metrics: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One line of a table."""
-
-    name: str
-    theme: str
-    title: str
-    workload: Workload
-    seconds: float
-    """Approximate minutes of one run of both systems at full scale, including preparation and cleanup."""
-    prepare_seconds: float = 0.0
-    """Approximate minutes of the preparation of each system, in addition to its start."""
-    brokers: int = 1
-    warm_ups: int = 1
-    properties: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """Absolute bounds for Odradek: metric to the maximum of its median."""
-
+SINGLE_RECORD_US: Final = 8.0
+"""The goal for the CPU of the broker per request with one record, in microseconds."""
 
 THEMES: Final = (
     Theme(
@@ -53,14 +23,15 @@ THEMES: Final = (
         title="Producing",
         text="`ProducerPerformance` of Apache Kafka 3.9.1 at full speed, without compression; 6 partitions, "
         "`linger.ms=5` and `batch.size=131072` unless the scenario says otherwise.",
-        metrics=("records_per_s", "p99_ms", *USAGE),
+        metrics=("records_per_s", "p99_ms", *USAGE_PER_RECORD),
     ),
     Theme(
         name="connections",
         title="Many connections",
-        text="A client of this project on one event loop opens 200 connections and keeps 5 produce requests of one "
-        "100-byte record in flight on each, `acks=1`.",
-        metrics=("requests_per_s", "p99_ms", *USAGE),
+        text="A client of this project, one process with one epoll, opens 200 connections and keeps 5 produce requests "
+        "of one 100-byte record in flight on each, `acks=1`: each response releases the next request. The client sends "
+        "encoded requests and checks responses in bulk; its own CPU per request is in the table.",
+        metrics=("requests_per_s", "p99_ms", *USAGE_PER_RECORD, "client_us"),
     ),
     Theme(
         name="consume",
@@ -215,6 +186,7 @@ CATALOGUE: Final = (
         title="100 B, one record per batch (`batch.size=1`), 1 replica, acks=1",
         workload=Produce(records=300_000, record_bytes=100, batch_bytes=1, linger_ms=0, buffer_bytes=4 << 20),
         seconds=50,
+        limits={"cpu_us": SINGLE_RECORD_US},
     ),
     Scenario(
         name="produce-1000-partitions",
@@ -235,8 +207,9 @@ CATALOGUE: Final = (
         name="busy-200",
         theme="connections",
         title="200 busy connections",
-        workload=ProduceBusy(requests=200_000, connections=200, window=5, record_bytes=100),
-        seconds=25,
+        workload=ProduceBusy(requests=400_000, connections=200, window=5, record_bytes=100),
+        seconds=30,
+        limits={"cpu_us": SINGLE_RECORD_US},
     ),
     *_consume(),
     *_latency(),
@@ -339,21 +312,24 @@ CATALOGUE: Final = (
 )
 
 
+CURVE_SCENARIOS: Final = tuple(scenario for curve in CURVES for scenario in curve.scenarios)
+"""The points of the cost curves, which run only if they are named."""
+
+
 def chosen(names: Sequence[str]) -> list[Scenario]:
-    """Return the scenarios whose names begin with one of `names`; all for no names. Raises `ValueError`."""
+    """Return the scenarios whose names begin with one of `names`, in the order of the document.
+
+    For no names, return the catalog without the cost curves. Raises `ValueError` for a name without a scenario.
+    """
+    if not names:
+        return list(CATALOGUE)
+    known = (*CATALOGUE, *CURVE_SCENARIOS)
     for name in names:
-        if not any(scenario.name.startswith(name) for scenario in CATALOGUE):
+        if not any(scenario.name.startswith(name) for scenario in known):
             raise ValueError(f"there is no scenario {name}: see --list")
-    exact = {scenario.name for scenario in CATALOGUE}
+    exact = {scenario.name for scenario in known}
     return [
         scenario
-        for scenario in CATALOGUE
-        if not names
-        or any(scenario.name == name if name in exact else scenario.name.startswith(name) for name in names)
+        for scenario in known
+        if any(scenario.name == name if name in exact else scenario.name.startswith(name) for name in names)
     ]
-
-
-def estimate_seconds(scenario: Scenario, runs: int, scale: float) -> float:
-    """Return the duration of a scenario: start and preparation of both systems, and its rounds."""
-    work = scenario.prepare_seconds * 2 + scenario.seconds * (runs + scenario.warm_ups)
-    return 15.0 * max(1, scenario.brokers / 2) + work * max(scale, 0.15)

@@ -33,7 +33,7 @@ START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 
-# JVM options of Kafka's start scripts (bin/kafka-server-start.sh, bin/kafka-run-class.sh). With three brokers on one
+# JVM options of Kafka's start scripts (bin/kafka-server-start.sh, bin/kafka-run-class.sh). If several brokers share the
 # machine, each has half of the heap.
 _JVM: Final = (
     "-server",
@@ -43,7 +43,9 @@ _JVM: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-_HEAPS: Final = {1: "1g", 3: "512m"}
+_HEAP: Final = "1g"
+_SHARED_HEAP: Final = "512m"
+_MOST_REPLICAS: Final = 3
 
 # Installed packages have compiled byte code; the environment of a developer may prevent Python from storing it.
 _ENVIRONMENT: Final = {"PYTHONDONTWRITEBYTECODE": ""}
@@ -83,7 +85,7 @@ class System:
 
     def _write_properties(self, folder: Path, number: int, properties: Mapping[str, str]) -> Path:
         host, port = self.addresses[number]
-        factor = str(len(self.addresses))
+        factor = str(min(len(self.addresses), _MOST_REPLICAS))
         settings = {
             **_COMMON,
             "offsets.topic.replication.factor": factor,
@@ -102,7 +104,7 @@ class System:
     def _command(self, path: Path, brokers: int) -> list[str]:
         if self.name == OURS:
             return [sys.executable, "-m", "odradek.cli.main", "broker", str(path)]
-        heap = _HEAPS[brokers]
+        heap = _HEAP if brokers == 1 else _SHARED_HEAP
         return [*java_command(self._jars, "kafka.Kafka", heap=heap, options=(f"-Xms{heap}", *_JVM)), str(path)]
 
     @property

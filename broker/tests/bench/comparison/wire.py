@@ -53,10 +53,19 @@ def produce_frame(partition: TopicPartition, records: bytes, *, acks: int = 1, c
 def produce_result(frame: bytes | bytearray | memoryview, topic: str, *, from_position: int = 4) -> tuple[int, int]:
     """Return error code and base offset of the only partition in a response of `PRODUCE_VERSION`, without decoding.
 
-    After the correlation id: one topic, its name, one partition; then index, error code, base offset.
+    `from_position`: the position after the correlation id.
     """
-    _, code, base_offset = _RESULT.unpack_from(frame, from_position + 4 + 2 + len(topic.encode()) + 4)
+    _, code, base_offset = _RESULT.unpack_from(frame, from_position - 4 + result_position(topic))
     return code, base_offset
+
+
+def result_position(topic: str) -> int:
+    """Return the position of the only partition in a response of `PRODUCE_VERSION`, from the correlation id on.
+
+    The correlation id, one topic, its name and one partition precede it. It has the index in 4 bytes, then the error
+    code in 2 bytes.
+    """
+    return 4 + 4 + 2 + len(topic.encode()) + 4
 
 
 def old_produce_frame(partition: TopicPartition, message_set: bytes, correlation_id: int = 0) -> bytes:
@@ -181,6 +190,10 @@ class Connection:
         """Return the next response, from its correlation id on."""
         (size,) = _LENGTH.unpack(self._exactly(4))
         return self._exactly(size)
+
+    def detach(self) -> socket.socket:
+        """Return the socket, which the caller closes, and end the use of this connection."""
+        return self._socket
 
     def call(self, frame: bytes) -> memoryview:
         """Send a frame and return its response."""

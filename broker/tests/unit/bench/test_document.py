@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from comparison.document import SHORT, render, shortfalls, table
 from comparison.results import Outcome
 from comparison.scenarios import CATALOGUE, THEMES
@@ -93,3 +94,13 @@ def test_a_bound_of_our_own_figure_holds_whatever_the_other_system_needs() -> No
     late = outcome(scenario.name, [{"leaders_s": limit + 1}], [{"leaders_s": 10 * limit}])
     assert shortfalls(scenario, good) == []
     assert shortfalls(scenario, late) == ["all leaders known, s 6.00 (≤ 5)"]
+
+
+@pytest.mark.parametrize("name", ["busy-200", "produce-single"])
+def test_cpu_for_a_request_with_one_record_has_a_column_and_a_bound(name: str) -> None:
+    scenario = BY_NAME[name]
+    column = BY_THEME[scenario.theme].metrics.index("cpu_us") + 3
+    fast, slow = (outcome(name, [{"cpu_us": value}], [{"cpu_us": 40.0}]) for value in (8.0, 8.1))
+    assert cells(slow)[column] == "8.10 / 40.0 = 0.20"
+    assert shortfalls(scenario, fast) == []
+    assert shortfalls(scenario, slow) == ["CPU per record, µs 8.10 (≤ 8)"]

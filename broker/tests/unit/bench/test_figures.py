@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from comparison.figures import OURS, THEIRS, Summary, latency_figures, percentile, ratio, summarize, summary_of, turns
+from comparison.figures import (
+    OURS,
+    THEIRS,
+    Summary,
+    latency_figures,
+    percentile,
+    ratio,
+    summarize,
+    summary_of,
+    turns,
+    with_cost,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +55,12 @@ def test_latency_figures_carry_their_prefix() -> None:
     found = latency_figures(range(1, 1001), "produce_before_")
     expected = {"produce_before_p50_ms": 500, "produce_before_p99_ms": 990, "produce_before_p999_ms": 999}
     assert found == expected
+
+
+def test_cost_is_cpu_by_the_counted_records_and_megabytes() -> None:
+    found = with_cost({"cpu_s": 2.0, "records": 400_000, "megabytes": 50.0})
+    assert found == {"cpu_s": 2.0, "records": 400_000, "megabytes": 50.0, "cpu_us": 5.0, "cpu_ms_per_mb": 40.0}
+    assert with_cost({"cpu_s": 2.0}) == {"cpu_s": 2.0}
 
 
 def test_orders_alternate_and_warm_ups_are_below_zero() -> None:

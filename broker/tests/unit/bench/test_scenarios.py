@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from comparison.scenarios import CATALOGUE, THEMES, Scenario, chosen, estimate_seconds
+from comparison.declarations import Scenario, estimate_seconds
+from comparison.scenarios import CATALOGUE, THEMES, chosen
 
 
 def test_names_differ_and_themes_exist() -> None:

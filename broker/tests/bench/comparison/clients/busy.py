@@ -1,110 +1,120 @@
 """Many connections that produce small batches at the same time, each with a few requests in flight.
 
-Options: address, topic, partitions, connections, total number of requests, window, record size. Figures: requests per
-second and the latency of single requests. One uvloop sends and receives, so its cost is the same for both systems.
+Options: address of a broker, topic, number of connections, total number of requests, window, record size, acks.
+Figures: acknowledged records and requests per second, the latency of single requests, and the CPU of this client per
+request. The connections are spread over the leaders of the partitions. `closed_loop` does the work, so the cost of the
+client is small and the same for both systems.
 """
 
 from __future__ import annotations
 
-import asyncio
+import gc
 import time
-from collections import deque
-from typing import Final, cast
-
-import uvloop
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from comparison.batches import batch, filler
 from comparison.clients.calling import answer, options
+from comparison.clients.closed_loop import ClosedLoop, Cycle, LoadConnection, ResponseLayout
 from comparison.figures import latency_figures
-from comparison.wire import produce_frame, produce_result
-from odradek.base.types import TopicPartition
-
-_PREFIX_BYTES: Final = 4
+from comparison.processes import MEGABYTE
+from comparison.wire import Address, Connection
 
 
-class BusyConnection(asyncio.Protocol):
-    """Sends the same frame `budget` times, with at most `window` requests in flight."""
+class Assignment(NamedTuple):
+    """The partitions to which one connection produces."""
 
-    def __init__(self, frame: bytes, topic: str, budget: int, window: int) -> None:
-        self._frame = frame
-        self._topic = topic
-        self._to_send = budget
-        self._to_hear = budget
-        self._window = window
-        self._sent: deque[float] = deque()
-        self._pending = bytearray()
-        self.milliseconds: list[float] = []
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # The transports of uvloop are not subclasses of those of asyncio.
-        self._transport = cast(asyncio.WriteTransport, transport)
-
-    def begin(self) -> None:
-        """Send the first `window` requests."""
-        for _ in range(min(self._window, self._to_send)):
-            self._send()
-
-    def _send(self) -> None:
-        self._to_send -= 1
-        self._sent.append(time.perf_counter())
-        self._transport.write(self._frame)
-
-    def data_received(self, data: bytes) -> None:
-        self._pending += data
-        while len(self._pending) >= _PREFIX_BYTES:
-            end = _PREFIX_BYTES + int.from_bytes(self._pending[:_PREFIX_BYTES])
-            if len(self._pending) < end:
-                return
-            code, _ = produce_result(self._pending, self._topic, from_position=_PREFIX_BYTES + 4)
-            del self._pending[:end]
-            self._heard(code)
-
-    def _heard(self, code: int) -> None:
-        self.milliseconds.append((time.perf_counter() - self._sent.popleft()) * 1000)
-        self._to_hear -= 1
-        if code:
-            self._finish(RuntimeError(f"a produce request failed with error {code}"))
-        elif self._to_send:
-            self._send()
-        elif not self._to_hear:
-            self._finish(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._finish(exc or ConnectionError("the broker closed a connection"))
-
-    def _finish(self, error: Exception | None) -> None:
-        if self.done.done():
-            return
-        if error is None:
-            self.done.set_result(None)
-        else:
-            self.done.set_exception(error)
+    broker: Address
+    partitions: tuple[int, ...]
 
 
-async def main() -> None:
+def assignments(leaders: Mapping[int, Address], connections: int) -> list[Assignment]:
+    """Assign every partition to connections to its leader.
+
+    `leaders`: partition to the address of its leader. The connections are spread over the brokers, and those of a
+    broker over its partitions: with fewer connections than partitions, a connection produces to several in turn. Raises
+    `ValueError` if there are fewer connections than brokers.
+    """
+    led: defaultdict[Address, list[int]] = defaultdict(list)
+    for partition, address in sorted(leaders.items()):
+        led[address].append(partition)
+    if connections < len(led):
+        raise ValueError(f"{connections} connections do not reach all {len(led)} leaders: use more connections")
+    brokers = list(led)
+    found = []
+    for number in range(connections):
+        place, broker = divmod(number, len(brokers))
+        own = -(-(connections - broker) // len(brokers))
+        partitions = led[brokers[broker]]
+        shares = min(own, len(partitions))
+        found.append(Assignment(brokers[broker], tuple(partitions[place % shares :: shares])))
+    return found
+
+
+def leaders_of(address: Address, topic: str) -> dict[int, Address]:
+    """Return the address of the leader of each partition. Raises `RuntimeError` if a partition has none."""
+    with Connection(address) as connection:
+        metadata = connection.metadata([topic])
+    brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
+    leaders = {row.partition_index: row.leader_id for row in metadata.topics[0].partitions}
+    without = [partition for partition, leader in leaders.items() if leader not in brokers]
+    if without or not leaders:
+        raise RuntimeError(f"topic {topic}: partitions {without} of {len(leaders)} have no leader")
+    return {partition: brokers[leader] for partition, leader in leaders.items()}
+
+
+def opened(address: Address) -> Connection:
+    """Return a connection that the broker has accepted: it has answered a request."""
+    connection = Connection(address)
+    connection.metadata([])
+    return connection
+
+
+def load_connections(wanted: Mapping[str, Any], plan: Sequence[Assignment], closing: ExitStack) -> list[LoadConnection]:
+    """Open all connections. `closing` closes them."""
+    topic, window = wanted["topic"], wanted["window"]
+    records = batch(filler(wanted["record_bytes"]), 1, timestamp_ms=int(time.time() * 1000))
+    cycles = {
+        each: Cycle(topic, each.partitions, records, window=window, acks=wanted["acks"]) for each in dict.fromkeys(plan)
+    }
+    with Connection(plan[0].broker) as connection:
+        layout = ResponseLayout.learn(connection, cycles[plan[0]])
+    budget = wanted["requests"] // len(plan)
+    found = []
+    for number, each in enumerate(plan):
+        socket = closing.enter_context(opened(each.broker)).detach()
+        found.append(LoadConnection(f"connection {number}", socket, cycles[each], layout, budget))
+    return found
+
+
+def main() -> None:
     """Open all connections, start them together, and return the figures."""
     wanted = options()
-    loop = asyncio.get_running_loop()
-    records = batch(filler(wanted["record_bytes"]), 1, timestamp_ms=int(time.time() * 1000))
-    budget = wanted["requests"] // wanted["connections"]
-    connections: list[BusyConnection] = []
-    for number in range(wanted["connections"]):
-        frame = produce_frame(TopicPartition(wanted["topic"], number % wanted["partitions"]), records)
-        _, connection = await loop.create_connection(
-            lambda frame=frame: BusyConnection(frame, wanted["topic"], budget, wanted["window"]),  # type: ignore[misc]
-            wanted["host"],
-            wanted["port"],
-        )
-        connections.append(connection)
-    began = time.perf_counter()
-    for connection in connections:
-        connection.begin()
-    await asyncio.gather(*(connection.done for connection in connections))
-    seconds = time.perf_counter() - began
-    times = [one for connection in connections for one in connection.milliseconds]
-    answer({"requests_per_s": len(times) / seconds, **latency_figures(times)})
+    leaders = leaders_of(Address(wanted["host"], wanted["port"]), wanted["topic"])
+    plan = assignments(leaders, wanted["connections"])
+    with ExitStack() as closing:
+        loop = ClosedLoop(load_connections(wanted, plan, closing))
+        gc.collect()
+        gc.disable()  # The loop creates no cycles, and a collection would delay the requests that are due.
+        cpu = time.process_time()
+        seconds = loop.run()
+        cpu = time.process_time() - cpu
+    milliseconds = loop.milliseconds()
+    count = len(milliseconds)
+    answer(
+        {
+            "records": count,
+            "megabytes": count * wanted["record_bytes"] / MEGABYTE,
+            "requests_per_s": count / seconds,
+            "records_per_s": count / seconds,
+            "megabytes_per_s": count * wanted["record_bytes"] / seconds / MEGABYTE,
+            "client_us": cpu / count * 1e6,
+            **latency_figures(milliseconds.tolist()),
+        }
+    )
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    main()

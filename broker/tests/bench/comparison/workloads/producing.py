@@ -9,10 +9,14 @@ from typing import Final, Self
 from comparison import java_tools
 from comparison.clients import calling
 from comparison.figures import Figures
+from comparison.processes import MEGABYTE
 from comparison.waiting import pause
 from comparison.wire import Address, Connection
 from comparison.workloads.base import Bench, Workload, at_least, topic_of
 
+_TOPIC: Final = "load"
+_ACKS: Final = {"1": 1, "all": -1}
+"""Values in a Produce request."""
 _ROUND_ROBIN: Final = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
 
@@ -66,9 +70,10 @@ class Produce(Workload):
             rate=self.rate,
             timeout=bench.timeout,
         )
+        sizes = {"records": float(self.records), "megabytes": self.records * self.record_bytes / MEGABYTE}
         if self.rate < 0:
-            return figures
-        return {name: value for name, value in figures.items() if not name.endswith("_per_s")}
+            return {**figures, **sizes}
+        return {**sizes, **{name: value for name, value in figures.items() if not name.endswith("_per_s")}}
 
     def after(self, bench: Bench, number: int) -> None:
         bench.system.delete_topic(topic_of(number))
@@ -83,27 +88,37 @@ def idle_connection(address: Address) -> Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceBusy(Workload):
-    """Many connections, each with a few requests of one small record in flight."""
+    """Many connections, each with a few requests of one record in flight."""
 
     requests: int
     connections: int
     window: int
     record_bytes: int
     partitions: int = 6
+    replicas: int = 1
+    acks: str = "1"
+    one_topic: bool = False
+    """All runs use one topic: thousands of partitions take longer to create and delete than a run."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, requests=at_least(10 * self.connections, self.requests * scale))
 
+    def prepare(self, bench: Bench) -> None:
+        if self.one_topic:
+            bench.system.create_topic(_TOPIC, self.partitions, replicas=self.replicas)
+
     def before(self, bench: Bench, number: int) -> None:
-        bench.system.create_topic(topic_of(number), self.partitions)
+        os.sync()  # As in `Produce`.
+        if not self.one_topic:
+            bench.system.create_topic(topic_of(number), self.partitions, replicas=self.replicas)
 
     def run(self, bench: Bench, number: int) -> Figures:
         host, port = bench.system.first
         wanted = {
             "host": host,
             "port": port,
-            "topic": topic_of(number),
-            "partitions": self.partitions,
+            "topic": _TOPIC if self.one_topic else topic_of(number),
+            "acks": _ACKS[self.acks],
             "requests": self.requests,
             "connections": self.connections,
             "window": self.window,
@@ -112,7 +127,8 @@ class ProduceBusy(Workload):
         return calling.run("busy", wanted, timeout=bench.timeout)
 
     def after(self, bench: Bench, number: int) -> None:
-        bench.system.delete_topic(topic_of(number))
+        if not self.one_topic:
+            bench.system.delete_topic(topic_of(number))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
