@@ -7,7 +7,9 @@ STAMP := $(VENV)/.installed
 SOURCES := broker operator spark tests images
 LEVEL ?= short
 JOBS ?= auto
-PARALLEL := -n $(JOBS) --dist loadfile
+# Tests with real processes wait most of the time, so more of them run at once than there are cores.
+JAVA_JOBS ?= 3
+PARALLEL := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 
@@ -54,12 +56,12 @@ lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
 
 .PHONY: test
 test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=2 processes
-	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
-	@$(BIN)/pytest $(PARALLEL) --maxprocesses 2 -m "java and not interop and not e2e"
+	@$(BIN)/pytest -n $(JOBS) $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest -n $(JAVA_JOBS) $(PARALLEL) -m "java and not interop and not e2e"
 
 .PHONY: unit
 unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
-	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest -n $(JOBS) $(PARALLEL) -m "not java and not interop and not e2e"
 
 .PHONY: interop
 interop: check-java $(STAMP) ## Test with Apache Kafka's tools and clients from Maven Central (needs mvn)

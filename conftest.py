@@ -37,8 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[RANGE_VARIABLE] = range_of(int(worker[2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Java."""
+    """Mark the tests that need Java, and move files with slow tests to the front.
+
+    Parallel processes take whole files in this order. A slow file that starts last leaves the other processes idle.
+    """
     for item in items:
         if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("java")
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow_files)

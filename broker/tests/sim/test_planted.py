@@ -17,6 +17,8 @@ from odradek_testkit.simulation.plants import PLANTS, Plant, planted
 from odradek_testkit.simulation.play import play
 from odradek_testkit.simulation.world import World
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _silence() -> Iterator[None]:

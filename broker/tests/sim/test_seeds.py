@@ -16,6 +16,8 @@ from odradek_testkit.simulation.plan import Kind, draw
 from odradek_testkit.simulation.play import Outcome
 from odradek_testkit.simulation.search import play_many
 
+pytestmark = pytest.mark.slow
+
 PROCESSES = 2
 LISTS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8"))
 FOUND: Mapping[int, str] = {entry["seed"]: entry["what"] for entry in LISTS["found"]}

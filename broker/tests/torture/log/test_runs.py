@@ -9,6 +9,8 @@ import pytest
 
 from odradek_testkit.torture.runs import play
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_long_run_loses_nothing_that_was_synced(seed: int) -> None:
