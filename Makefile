@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := broker operator spark tests images
 LEVEL ?= short
-JOBS ?= auto
-# Tests with real processes wait most of the time, so more of them run at once than there are cores.
-JAVA_JOBS ?= 3
-PARALLEL := --dist loadfile --no-loadscope-reorder
+# Without bytecode caches, each of the thousands of processes that the tests start compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+# One test process more than cores, because tests with real processes wait most of the time.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 
@@ -55,13 +56,13 @@ lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
 	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
 
 .PHONY: test
-test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=2 processes
-	@$(BIN)/pytest -n $(JOBS) $(PARALLEL) -m "not java and not interop and not e2e"
-	@$(BIN)/pytest -n $(JAVA_JOBS) $(PARALLEL) -m "java and not interop and not e2e"
+test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=n processes
+	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest $(PARALLEL) -m "java and not interop and not e2e"
 
 .PHONY: unit
 unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
-	@$(BIN)/pytest -n $(JOBS) $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
 
 .PHONY: interop
 interop: check-java $(STAMP) ## Test with Apache Kafka's tools and clients from Maven Central (needs mvn)

@@ -1,7 +1,7 @@
 """Child processes of the demonstration: the cluster and the Spark jobs.
 
 Each child writes events as JSON lines. Invariant: when the `with` block of a child ends, the child has ended: it is
-interrupted, and killed with all its descendants if it does not end in time.
+terminated, and killed with all its descendants if it does not end in time.
 """
 
 from __future__ import annotations
@@ -116,9 +116,10 @@ class Child:
             raise self.failure()
 
     def stop(self) -> None:
-        """Interrupt the process, wait, and kill it with its descendants if it takes too long. Idempotent."""
+        """Terminate the process, wait, and kill it with its descendants if it takes too long. Idempotent."""
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            # Not SIGINT: the children of a background job of a shell ignore it.
+            self._process.terminate()
             try:
                 self._process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
