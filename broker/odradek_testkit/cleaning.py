@@ -5,14 +5,17 @@ Works with any implementation of `Files`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from odradek.base.ports import Clock, Files
 from odradek.log.compaction.cleaning_decisions import CleaningRequest, CleaningResult, LastRecord
+from odradek.log.compaction.cleaned_segment import SegmentWriter
 from odradek.log.compaction.compaction_pass import clean_log
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap
 from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.v2.batch import BatchHeader
 from odradek.records.v2.record import Record
 
 LIMIT = 1 << 24
@@ -53,6 +56,30 @@ def cleaning_request(
         },
     )
     return replace(request, **changes)  # type: ignore[arg-type]
+
+
+def write_cleaned(
+    files: Files,
+    log: PartitionLog,
+    clock: Clock,
+    count: int,
+    keeps: Callable[[BatchHeader], bool] = lambda header: True,
+) -> CleanedSwap:
+    """Write the first `count` segments, which have no aborted transactions, as one cleaned segment.
+
+    It contains the batches for which `keeps` is true. Returns the swap, which is not carried out.
+    """
+    segments = log.segments[:count]
+    base_offset = segments[0].base_offset
+    writer = SegmentWriter(files, log.directory, base_offset, log.config.index_interval_bytes)
+    for segment in segments:
+        content = files.read(segment.path())
+        for position, header in iterate_entries(content):
+            if keeps(header):
+                writer.append(content[position : position + header.size], header.last_offset, header.max_timestamp)
+    writer.finish(clock.wall_ms())
+    replaced = tuple(segment.base_offset for segment in segments)
+    return CleanedSwap(generation=log.generation, replaced=replaced, cleaned=replaced[:1])
 
 
 def compact(

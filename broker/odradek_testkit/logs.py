@@ -14,6 +14,7 @@ from odradek.base.types import TopicPartition
 from odradek.compression import Codec
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
+from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import LogContext
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
@@ -89,6 +90,7 @@ def open_log(
     log_start_offset: int = 0,
     topic_id: UUID | None = None,
     directory: str = DIRECTORY,
+    segment_cache: SegmentCache | None = None,
 ) -> PartitionLog:
     """Load the log in `directory` as a broker does at its start; create it if there is none."""
     files.make_directories(directory)
@@ -105,7 +107,9 @@ def open_log(
             clean=clean,
         ),
     )
-    context = LogContext(files=files, clock=clock, host=host or RecordingHost(files))
+    context = LogContext(
+        files=files, clock=clock, host=host or RecordingHost(files), segment_cache=segment_cache or SegmentCache()
+    )
     return PartitionLog(context, loaded, settings, topic_id)
 
 

@@ -238,6 +238,7 @@ class Broker:
             self._clock,
             self._config,
             run_blocking=self._system.run_blocking,
+            max_open_files=self._system.max_open_files,
             on_fatal=self._fail,
         )
         self._closers.push_async_callback(self._logs.close)

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -73,6 +75,8 @@ class System:
     """Binds an address for a listener. Raises `OSError`."""
     run_blocking: RunBlocking
     """Runs blocking calls off the event loop."""
+    max_open_files: int = 4096
+    """Maximum number of file descriptors of the process."""
 
 
 def system() -> System:
@@ -84,4 +88,10 @@ def system() -> System:
         workers=ProcessWorkers,
         bind=bind_socket,
         run_blocking=asyncio.to_thread,
+        max_open_files=_max_open_files(),
     )
+
+
+def _max_open_files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

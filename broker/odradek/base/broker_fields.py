@@ -180,6 +180,11 @@ class BrokerFields:
         10 * MEBIBYTE, "Maximum size of a segment's index.", low=4, dynamic=Update.CLUSTER_WIDE
     )
     log_index_interval_bytes: int = integer(4096, "Bytes between two entries of an index.", dynamic=Update.CLUSTER_WIDE)
+    log_index_cache_bytes: int = long(
+        64 * MEBIBYTE,
+        "Memory for the indexes of sealed segments that are read; the segment read last is always kept.",
+        dynamic=Update.CLUSTER_WIDE,
+    )
     log_flush_interval_messages: int = long(
         INT64_MAX, "Records after which a log is flushed.", low=1, dynamic=Update.CLUSTER_WIDE
     )

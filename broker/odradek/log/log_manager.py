@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -36,9 +37,14 @@ from odradek.log.directories.schedules import LogSchedules
 from odradek.log.directories.space import DiskSpace
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
+from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import LogContext
 
 logger = logging.getLogger(__name__)
+
+SEALED_SHARE: Final = 4
+"""At most 1/4 of the process's file descriptors hold sealed segments open; active segments and connections need the
+others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +78,14 @@ class LogManager:
         config: BrokerConfig,
         *,
         run_blocking: RunBlocking = asyncio.to_thread,
+        max_open_files: int = 4096,
         on_directory_failure: Callable[[str, frozenset[TopicPartition]], None] = _ignore_failure,
         on_fatal: Callable[[str], None] = _ignore_fatal,
     ) -> None:
-        """`on_directory_failure` gets a failed directory and its partitions; `on_fatal` the reason when all failed."""
+        """`on_directory_failure` gets a failed directory and its partitions; `on_fatal` the reason when all failed.
+
+        `max_open_files` is the process's limit of open files.
+        """
         self._files = files
         self._clock = clock
         self._config = config
@@ -85,7 +95,13 @@ class LogManager:
         self._table = table = LogTable()
         self._background = background = Background(clock)
         self._context = LogContext(
-            files=files, clock=clock, host=self, validate_records=config.log_record_validation == "full"
+            files=files,
+            clock=clock,
+            host=self,
+            validate_records=config.log_record_validation == "full",
+            segment_cache=SegmentCache(
+                max_bytes=config.log_index_cache_bytes, max_files=max_open_files // SEALED_SHARE
+            ),
         )
         self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, run_blocking=run_blocking)
         self.flush_ms = self._context.flush_ms
@@ -114,6 +130,7 @@ class LogManager:
     def reconfigure(self, config: BrokerConfig) -> None:
         """Apply new broker settings; settings that topics set or inherit arrive through each log's `update_config`."""
         self._config = config
+        self._context.segment_cache.max_bytes = config.log_index_cache_bytes
         validates = config.log_record_validation == "full"
         if validates != self._context.validate_records:
             self._context = replace(self._context, validate_records=validates)
@@ -376,6 +393,7 @@ class LogManager:
         gone = set(directory.found)
         for log in table.within(directory):
             log.take_offline(error)
+            self._context.segment_cache.forget(log.segments)
             if not table.is_future(log):
                 gone.add(log.topic_partition)
             self._moves.hosts.pop(log, None)

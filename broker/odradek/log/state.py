@@ -218,5 +218,6 @@ class LogState(Generic[LogT]):
     def abandon(self) -> None:
         """Release all files without a flush; a file stays open until its readers are done."""
         self._is_abandoned = True
+        self._segments.forget()
         for segment in self._segments.all:
             segment.release()

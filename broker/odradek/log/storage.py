@@ -34,7 +34,7 @@ class LogStorage:
         self._clock: Clock = context.clock
         self.host: FileRemover = context.host
         self.directory = directory
-        self.segments = SegmentList(tuple(segments))
+        self.segments = SegmentList(tuple(segments), context.segment_cache)
         """Always the same object; its content is replaced."""
         self.update_config(config)
         self.draw_jitter()

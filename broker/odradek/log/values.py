@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Clock, File, Files
+from odradek.log.segments.segment_cache import SegmentCache
 from odradek.metrics.quantiles import Quantiles
 
 LogT = TypeVar("LogT")
@@ -150,3 +151,5 @@ class LogContext(Generic[LogT]):
     """Whether `log.record.validation` is `full`: validate each record that clients produce."""
     flush_ms: Quantiles = field(default_factory=Quantiles)
     """Durations of flushes in milliseconds, including the wait for a thread."""
+    segment_cache: SegmentCache = field(default_factory=SegmentCache)
+    """The sealed segments of all logs that are loaded."""

@@ -22,6 +22,7 @@ OWN: Final = {
     "inter.broker.request.listeners",
     "log.dir.free.check.interval.ms",
     "log.dir.min.free.bytes",
+    "log.index.cache.bytes",
     "log.read.ahead.bytes",
     "log.record.validation",
     "max.in.flight.requests.per.connection",

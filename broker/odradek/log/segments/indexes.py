@@ -13,12 +13,16 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from odradek.base.types import NO_TIMESTAMP
 
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY_BYTES: Final = 12
 _LOW_HALF: Final = 0xFFFFFFFF
 _LITTLE: Final = sys.byteorder == "little"
+_BIG_ENDIAN: Final = np.dtype(">u4")
+_TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("offset", ">u4")])
 
 
 class TimeEntry(NamedTuple):
@@ -36,12 +40,26 @@ def _big_endian(column: array[int]) -> bytes:
     return copy.tobytes()
 
 
-def _column(typecode: str, content: bytes | bytearray) -> array[int]:
-    column: array[int] = array(typecode)
-    column.frombytes(content)
+def _offset_entries(content: bytes) -> array[int] | None:
+    """Return the entries of an offset index; None unless both columns strictly increase."""
+    if len(content) > OFFSET_ENTRY_BYTES:
+        # The columns alternate, so each number is compared with the number two places before it.
+        numbers = np.frombuffer(content, _BIG_ENDIAN).astype(np.uint32)
+        if not (numbers[2:] > numbers[:-2]).all():
+            return None
+    entries = array("Q", content)
     if _LITTLE:
-        column.byteswap()
-    return column
+        entries.byteswap()
+    return entries
+
+
+def _time_columns(content: bytes) -> tuple[array[int], array[int]] | None:
+    """Return the timestamps and offsets of a time index; None unless the timestamps strictly increase."""
+    table = np.frombuffer(content, _TIME_ENTRY)
+    timestamps = table["timestamp"].astype(np.int64)
+    if not (timestamps[1:] > timestamps[:-1]).all():
+        return None
+    return array("q", timestamps.tobytes()), array("I", table["offset"].astype(np.uint32).tobytes())
 
 
 def _position(entry: int) -> int:
@@ -60,6 +78,11 @@ class OffsetIndex:
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._entries)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the entries."""
+        return OFFSET_ENTRY_BYTES * len(self._entries)
 
     def append(self, relative_offset: int, position: int) -> None:
         """Add an entry at the end; `relative_offset` must be above all others."""
@@ -97,13 +120,11 @@ class OffsetIndex:
         """Return the index in a file; None if its size or order shows that it is corrupt."""
         if len(content) % OFFSET_ENTRY_BYTES:
             return None
+        entries = _offset_entries(content)
+        if entries is None:
+            return None
         index = cls()
-        entries = index._entries = _column("Q", content)
-        previous = -1
-        for entry in entries:
-            if entry >> 32 <= previous >> 32 or (previous >= 0 and entry & _LOW_HALF <= previous & _LOW_HALF):
-                return None
-            previous = entry
+        index._entries = entries
         return index
 
 
@@ -120,6 +141,11 @@ class TimeIndex:
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._timestamps)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the entries."""
+        return TIME_ENTRY_BYTES * len(self._timestamps)
 
     def append_if_later(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is above all others; never adds one for a missing timestamp (-1)."""
@@ -158,15 +184,9 @@ class TimeIndex:
         """Return the index in a file; None if its size or order shows that it is corrupt."""
         if len(content) % TIME_ENTRY_BYTES:
             return None
-        count = len(content) // TIME_ENTRY_BYTES
-        timestamps, offsets = bytearray(8 * count), bytearray(4 * count)
-        for column in range(8):
-            timestamps[column::8] = content[column::TIME_ENTRY_BYTES]
-        for column in range(4):
-            offsets[column::4] = content[8 + column :: TIME_ENTRY_BYTES]
+        columns = _time_columns(content)
+        if columns is None:
+            return None
         index = cls()
-        index._timestamps, index._offsets = _column("q", timestamps), _column("I", offsets)
-        for earlier, later in zip(index._timestamps, index._timestamps[1:], strict=False):
-            if later <= earlier:
-                return None
+        index._timestamps, index._offsets = columns
         return index

@@ -46,6 +46,9 @@ INT32_MAX: Final = 2**31 - 1
 SCAN_BYTES: Final = 8192
 """Bytes per read when batch headers are scanned; twice the default distance between index entries."""
 
+LOADED_BYTES: Final = 512
+"""Approximate memory of an open file and of indexes without entries."""
+
 _OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _PREFIX: Final = struct.Struct(">qi4xB6xi")
 """Offset, length, magic and last offset delta of an entry; the delta is valid in format 2 only."""
@@ -211,9 +214,11 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened on first use. Raises `StorageError`."""
-        if self._file is None:
-            self._file = self.files.open(self.path())
-        return self._file
+        # A local variable: another thread may release the segment after the check.
+        file = self._file
+        if file is None:
+            file = self._file = self.files.open(self.path())
+        return file
 
     def holds(self, file: File) -> bool:
         """Whether `file` is the file that is currently open here."""
@@ -222,16 +227,18 @@ class Segment:
     @property
     def offset_index(self) -> OffsetIndex:
         """The offset index, loaded on first use. A corrupt file counts as empty: lookups then scan the segment."""
-        if self._offset_index is None:
-            self._offset_index = OffsetIndex.decode(self._read(INDEX_SUFFIX)) or OffsetIndex()
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            index = self._offset_index = OffsetIndex.decode(self._read(INDEX_SUFFIX)) or OffsetIndex()
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index, loaded on first use; see `offset_index`."""
-        if self._time_index is None:
-            self._time_index = TimeIndex.decode(self._read(TIME_INDEX_SUFFIX)) or TimeIndex()
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            index = self._time_index = TimeIndex.decode(self._read(TIME_INDEX_SUFFIX)) or TimeIndex()
+        return index
 
     @property
     def transaction_index(self) -> TransactionIndex:
@@ -239,15 +246,31 @@ class Segment:
 
         A corrupt file is an error here: unlike the other indexes, lookups cannot do without it.
         """
-        if self._transaction_index is None:
+        index = self._transaction_index
+        if index is None:
             if not self.has_aborted:
-                self._transaction_index = TransactionIndex()
+                index = TransactionIndex()
             else:
                 index = TransactionIndex.decode(self._read(TRANSACTION_INDEX_SUFFIX), self.base_offset)
                 if index is None:
                     raise CorruptMessageError(f"{self.path(TRANSACTION_INDEX_SUFFIX)} is not a valid transaction index")
-                self._transaction_index = index
-        return self._transaction_index
+            self._transaction_index = index
+        return index
+
+    def load(self, *, time_index: bool = False) -> None:
+        """Open the file and load the offset index, and the time index if wanted. Raises `StorageError`."""
+        _ = self.file, self.offset_index
+        if time_index:
+            _ = self.time_index
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Approximate memory that the file and the loaded indexes take."""
+        size = LOADED_BYTES
+        for index in (self._offset_index, self._time_index, self._transaction_index):
+            if index is not None:
+                size += index.memory_bytes
+        return size
 
     def _read(self, suffix: str) -> bytes:
         try:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from odradek.log.retention import SegmentFacts
 from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import LogSlice, TimestampOffset
 from odradek.records.formats import iterate_records
 from odradek.records.v2.record import UNPACKED_LIMIT_BYTES
@@ -29,24 +30,24 @@ class ReadBounds(NamedTuple):
 class SegmentList:
     """The segments of one log; never empty."""
 
-    __slots__ = ("_bases", "_limit", "_warm", "active", "all")
+    __slots__ = ("_bases", "_cache", "_limit", "active", "all")
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        """`segments` in order."""
-        self._warm: Segment | None = None
+    def __init__(self, segments: Sequence[Segment], cache: SegmentCache) -> None:
+        """`segments` in order; `cache` bounds how many sealed segments of all logs are loaded."""
+        self._cache = cache
+        self.all: tuple[Segment, ...] = ()
+        """All segments in order."""
         self.replace(tuple(segments))
 
     def replace(self, segments: tuple[Segment, ...]) -> None:
         """Replace all segments."""
+        self._cache.forget({*self.all, segments[-1]}.difference(segments[:-1]))
         self.all = segments
-        """All segments in order."""
         self.active = segments[-1]
         """The last segment, to which batches are appended."""
         self._bases = [segment.base_offset for segment in segments]
         # The last computed end of readable data, as (offset, segment, position): many fetches need the same one.
         self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
-        if self._warm not in segments:
-            self._warm = None
 
     @property
     def start_offset(self) -> int:
@@ -78,7 +79,7 @@ class SegmentList:
         """
         if offset < bounds.end:
             for slot in range(self.holding(offset), len(self.all)):
-                segment = self.warmed(self.all[slot])
+                segment = self._loaded(self.all[slot])
                 bound = self._bound(slot, bounds)
                 place = segment.locate(offset, within=bound)
                 if place is None:
@@ -105,20 +106,21 @@ class SegmentList:
         self._limit = (end, segment, position)
         return position
 
-    def warmed(self, segment: Segment) -> Segment:
-        """Return the segment; of the sealed segments, only the last one used keeps its file and indexes loaded."""
-        warm = self._warm
-        if segment is warm or segment is self.active:
-            return segment
-        if warm is not None and warm is not self.active:
-            warm.release()
-        self._warm = segment
+    def _loaded(self, segment: Segment, *, time_index: bool = False) -> Segment:
+        """Return the segment, which stays loaded until the cache needs its memory or its file descriptor."""
+        if segment is not self.active:
+            segment.load(time_index=time_index)
+            self._cache.use(segment)
         return segment
 
     def cool(self, segment: Segment) -> None:
         """Release a sealed segment's file and indexes unless it is in use for reads."""
-        if segment is not self._warm and segment is not self.active:
+        if segment is not self.active and segment not in self._cache:
             segment.release()
+
+    def forget(self) -> None:
+        """Remove the segments from the cache, because the log is closed, deleted or offline."""
+        self._cache.forget(self.all)
 
     def aborted(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
@@ -129,7 +131,10 @@ class SegmentList:
         for segment in self.all[self.holding(offset) :]:
             if not segment.has_aborted:
                 continue
-            entries, complete = segment.transaction_index.collect(offset, upper_offset)
+            index = segment.transaction_index
+            if segment is not self.active:
+                self._cache.use(segment)
+            entries, complete = index.collect(offset, upper_offset)
             found += [(entry.producer_id, entry.first_offset) for entry in entries]
             if complete:
                 break
@@ -151,7 +156,7 @@ class SegmentList:
         for segment in self.all:
             if segment.max_timestamp < timestamp_ms:
                 continue
-            found = _search(self.warmed(segment), timestamp_ms, start_offset)
+            found = _search(self._loaded(segment, time_index=True), timestamp_ms, start_offset)
             if found is not None:
                 return found
         return None

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 TRANSACTION_ENTRY_BYTES: Final = 34
 TRANSACTION_ENTRY_VERSION: Final = 0
+_ENTRY_MEMORY_BYTES: Final = 208
+"""Approximate memory of an entry: a tuple of four integers and its slot in the list."""
 _ENTRY: Final = Struct(">hqqqq")
 
 
@@ -40,6 +42,11 @@ class TransactionIndex:
     def __len__(self) -> int:
         """Return the number of entries."""
         return len(self._entries)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory of the entries."""
+        return _ENTRY_MEMORY_BYTES * len(self._entries)
 
     def entries(self) -> tuple[AbortedTxn, ...]:
         """Return all entries."""

@@ -21,6 +21,8 @@ Octets = npt.NDArray[np.uint8]
 
 KEY_BYTES: Final = 8
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_BATCH_PREFIX: Final = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta."""
 _PREFIX_BYTES: Final = 12
 """Size of base offset and length, which the length does not count."""
 _CHECKED_FROM: Final = 21
@@ -81,6 +83,21 @@ def message_set(value: bytes, count: int, *, timestamp_ms: int) -> bytes:
     table = np.tile(entry, (count, 1))
     table[:, :8] = np.arange(count, dtype=">i8").view(np.uint8).reshape(count, 8)
     return table.tobytes()
+
+
+def count_batches(records: bytes | memoryview) -> tuple[int, int, int]:
+    """Return the records in the complete batches of a fetched set without gaps, their bytes, and the offset after them.
+
+    (0, 0, -1) if there are none.
+    """
+    position, count, following = 0, 0, -1
+    while position + _BATCH_PREFIX.size <= len(records):
+        offset, length, delta = _BATCH_PREFIX.unpack_from(records, position)
+        after = position + _PREFIX_BYTES + length
+        if after > len(records):
+            break
+        position, count, following = after, count + delta + 1, offset + delta + 1
+    return count, position, following
 
 
 def count_messages(records: bytes | memoryview) -> tuple[int, int]:

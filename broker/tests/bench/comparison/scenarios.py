@@ -8,7 +8,7 @@ from typing import Final
 from comparison.curves import CURVES
 from comparison.declarations import USAGE, USAGE_PER_RECORD, Scenario, Theme
 from comparison.workloads.compacting import Compact
-from comparison.workloads.consuming import Consume, ProduceOld, Reader
+from comparison.workloads.consuming import Consume, ConsumeBehind, ProduceOld, Reader
 from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
 from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
 from comparison.workloads.starting import Start
@@ -40,6 +40,14 @@ THEMES: Final = (
         "record to Python) read a topic of 6 partitions from its beginning: from memory, and from disk, where the log "
         "is evicted from the page cache before each run.",
         metrics=("records_per_s", "megabytes_per_s", *USAGE),
+    ),
+    Theme(
+        name="behind",
+        title="Consumers in different segments",
+        text="One partition in segments of 16 MiB, with batches of 40 records. A client of this project reads it with "
+        "two consumers, one at the beginning and one in the middle of the log. Each has one connection and fetches "
+        "16 KiB at a time, in turn with the other.",
+        metrics=("requests_per_s", "records_per_s", "megabytes_per_s", *USAGE),
     ),
     Theme(
         name="latency",
@@ -212,6 +220,17 @@ CATALOGUE: Final = (
         limits={"cpu_us": SINGLE_RECORD_US},
     ),
     *_consume(),
+    Scenario(
+        name="consume-two-behind",
+        theme="behind",
+        title="two consumers, 100 B, from memory",
+        workload=ConsumeBehind(
+            records=3_000_000, record_bytes=100, batch_records=40, fetch_bytes=16 << 10, least_records=640_000
+        ),
+        seconds=10,
+        prepare_seconds=20,
+        properties={"log.segment.bytes": str(16 << 20)},
+    ),
     *_latency(),
     Scenario(
         name="end-to-end",

@@ -1,7 +1,7 @@
 """Encodes the few requests that scenarios send themselves, and sends them over a blocking connection.
 
-For cases in which a client library would distort the measurement: readiness after a start, many connections, and the
-old versions Fetch 3 and Produce 2, which current clients do not support; see
+For cases in which a client library would distort the measurement: readiness after a start, many connections, small
+fetches, and the old versions Fetch 3 and Produce 2, which current clients do not support; see
 https://kafka.apache.org/39/protocol.html.
 """
 
@@ -22,11 +22,16 @@ METADATA_VERSION: Final = 7
 PRODUCE_VERSION: Final = 7
 """The newest version with an error code whose position depends only on the topic's name."""
 PRODUCE_TIMEOUT_MS: Final = 30_000
+FETCH_VERSION: Final = 11
+"""The newest version without tagged fields, whose fields therefore have fixed positions."""
 
 _PARTITION: Final = struct.Struct(">hiii")
 """Error code, index, leader and leader epoch of a partition in a Metadata 7 response."""
 _SHORT: Final = struct.Struct(">h")
 _LENGTH: Final = struct.Struct(">i")
+_FETCHED: Final = struct.Struct(">ihqqqi")
+"""Index, error code, high watermark, last stable offset, log start and number of aborted transactions in a Fetch
+response."""
 _RESULT: Final = struct.Struct(">ihq")
 """Index, error code and base offset of a partition in a Produce response."""
 
@@ -66,6 +71,30 @@ def result_position(topic: str) -> int:
     code in 2 bytes.
     """
     return 4 + 4 + 2 + len(topic.encode()) + 4
+
+
+def fetch_frame(partition: TopicPartition, offset: int, *, fetch_bytes: int) -> bytes:
+    """Return a Fetch request for one partition without a fetch session, which waits for records at most 500 ms."""
+    name = partition.topic.encode()
+    body = struct.pack(">iiiibiiih", -1, 500, 1, fetch_bytes, 0, 0, -1, 1, len(name)) + name
+    body += struct.pack(">iiiqqi", 1, partition.partition, -1, offset, -1, fetch_bytes)
+    return _old_frame(ApiKey.FETCH, FETCH_VERSION, 0, body + struct.pack(">ih", 0, 0))
+
+
+def fetched(frame: memoryview, topic: str) -> tuple[int, memoryview]:
+    """Return error code and records of the only partition in a response of `FETCH_VERSION`.
+
+    After the correlation id: throttle time, error code, session id, one topic, its name, one partition; then its
+    fields, no aborted transactions, the preferred replica and the records.
+    """
+    (code,) = _SHORT.unpack_from(frame, 8)
+    if code:
+        return code, frame[:0]
+    position = 18 + 2 + len(topic.encode()) + 4
+    _, code, *_ = _FETCHED.unpack_from(frame, position)
+    position += _FETCHED.size + 4
+    (length,) = _LENGTH.unpack_from(frame, position)
+    return code, frame[position + 4 : position + 4 + max(length, 0)]
 
 
 def old_produce_frame(partition: TopicPartition, message_set: bytes, correlation_id: int = 0) -> bytes:

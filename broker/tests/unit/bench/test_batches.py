@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from comparison.batches import batch, count_messages, message_set
+from comparison.batches import batch, count_batches, count_messages, message_set
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +36,16 @@ def test_records_without_keys_have_none(value: bytes, count: int) -> None:
     check_crc(made, 0, header)
     records = decode_batch(memoryview(made), 0, header, limit=len(made))
     assert [(record.key, bytes(record.value or b"")) for record in records] == [(None, value)] * count
+
+
+@given(st.lists(st.integers(1, 70), max_size=5), st.integers(0, 60))
+def test_batches_are_counted_without_a_torn_tail(counts: list[int], torn: int) -> None:
+    content, following = b"", 100
+    for count in counts:
+        content += struct.pack(">q", following) + batch(b"value", count, timestamp_ms=0)[8:]
+        following += count
+    tail = batch(b"value", 1, timestamp_ms=0)[:torn]
+    assert count_batches(content + tail) == (sum(counts), len(content), following if counts else -1)
 
 
 def test_keys_and_records_must_be_as_many() -> None:

@@ -6,8 +6,11 @@ import struct
 
 import pytest
 from comparison.wire import (
+    FETCH_VERSION,
     METADATA_VERSION,
     Partition,
+    fetch_frame,
+    fetched,
     metadata_frame,
     old_fetch_frame,
     old_fetched,
@@ -37,6 +40,43 @@ def test_the_result_is_found_at_its_place() -> None:
     response = encode_produce_response(7, 9, [row])
     assert produce_result(response[4:], "näme") == (6, 42)
     assert produce_result(response, "näme", from_position=8) == (6, 42)
+
+
+def test_a_fetch_frame_is_what_the_broker_reads() -> None:
+    frame = memoryview(fetch_frame(TopicPartition("näme", 3), 2**40, fetch_bytes=100))
+    assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
+    header, position = decode_header(frame[4:])
+    request = decode_request(header, frame[4:], position)
+    assert (header.api_key, header.api_version) == (ApiKey.FETCH, FETCH_VERSION)
+    assert (request.replica_id, request.max_bytes, request.session_epoch) == (-1, 100, -1)
+    [topic] = request.topics
+    [partition] = topic.partitions
+    assert (topic.topic, partition.partition, partition.fetch_offset) == ("näme", 3, 2**40)
+    assert (partition.current_leader_epoch, partition.partition_max_bytes) == (-1, 100)
+
+
+@pytest.mark.parametrize(
+    ("code", "partition_code", "records", "expected"),
+    [(0, 0, b"batches", (0, b"batches")), (0, 3, None, (3, b"")), (71, 0, b"", (71, b""))],
+)
+def test_records_are_found_in_a_fetch_response(
+    code: int, partition_code: int, records: bytes | None, expected: tuple[int, bytes]
+) -> None:
+    row = {
+        "partition_index": 0,
+        "error_code": partition_code,
+        "high_watermark": 9,
+        "last_stable_offset": 9,
+        "log_start_offset": 0,
+        "aborted_transactions": None,
+        "preferred_read_replica": -1,
+        "records": records,
+    }
+    topics = [] if code else [{"topic": "näme", "partitions": [row]}]
+    message = {"throttle_time_ms": 0, "error_code": code, "session_id": 0, "responses": topics}
+    frame = memoryview(encode_response(ApiKey.FETCH, FETCH_VERSION, 4, message))[4:]
+    found, content = fetched(frame, "näme")
+    assert (found, bytes(content)) == expected
 
 
 def test_an_old_produce_frame_says_its_lengths() -> None:

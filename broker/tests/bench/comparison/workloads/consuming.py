@@ -1,4 +1,5 @@
-"""Consuming: Java's ConsumerPerformance and librdkafka, from memory and from disk; an old consumer and producer."""
+"""Consuming: Java's ConsumerPerformance and librdkafka, from memory and from disk; consumers in different segments; an
+old consumer and producer."""
 
 from __future__ import annotations
 
@@ -82,6 +83,47 @@ class Consume(Workload):
         }
         client = "librdkafka" if self.reader is Reader.LIBRDKAFKA else "old_consumer"
         return calling.run(client, wanted, timeout=bench.timeout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeBehind(Workload):
+    """Two consumers of one partition read the first and the third quarter of its log in turn, with small fetches.
+
+    The log must have at least four segments; then the consumers are always in different ones, and none is in the last.
+    """
+
+    records: int
+    record_bytes: int
+    batch_records: int
+    fetch_bytes: int
+    least_records: int
+    """Number of records that fill four segments."""
+
+    def scaled(self, scale: float) -> Self:
+        return replace(self, records=at_least(self.least_records, self.records * scale))
+
+    def prepare(self, bench: Bench) -> None:
+        bench.system.create_topic(TOPIC, 1)
+        loading.fill(
+            bench.system.first,
+            TOPIC,
+            1,
+            records=self.records,
+            record_bytes=self.record_bytes,
+            batch_records=self.batch_records,
+        )
+
+    def run(self, bench: Bench, number: int) -> Figures:
+        quarter = self.records // 4 // self.batch_records * self.batch_records
+        wanted = {
+            "host": bench.system.first.host,
+            "port": bench.system.first.port,
+            "topic": TOPIC,
+            "offsets": [0, 2 * quarter],
+            "records": quarter,
+            "fetch_bytes": self.fetch_bytes,
+        }
+        return calling.run("readers_behind", wanted, timeout=bench.timeout)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
