@@ -107,9 +107,9 @@ def open_log(
             clean=clean,
         ),
     )
-    context = LogContext(
-        files=files, clock=clock, host=host or RecordingHost(files), segment_cache=segment_cache or SegmentCache()
-    )
+    if segment_cache is None:
+        segment_cache = SegmentCache()
+    context = LogContext(files=files, clock=clock, host=host or RecordingHost(files), segment_cache=segment_cache)
     return PartitionLog(context, loaded, settings, topic_id)
 
 

@@ -267,9 +267,12 @@ class Segment:
     def loaded_bytes(self) -> int:
         """Approximate memory that the file and the loaded indexes take."""
         size = LOADED_BYTES
-        for index in (self._offset_index, self._time_index, self._transaction_index):
-            if index is not None:
-                size += index.memory_bytes
+        if self._offset_index is not None:
+            size += self._offset_index.memory_bytes
+        if self._time_index is not None:
+            size += self._time_index.memory_bytes
+        if self._transaction_index is not None:
+            size += self._transaction_index.memory_bytes
         return size
 
     def _read(self, suffix: str) -> bytes:

@@ -40,8 +40,18 @@ class BoundedAgainstUnbounded(RuleBasedStateMachine):
 
     def _open(self) -> None:
         start = self.logs[0].log_start_offset if self.logs else 0
+        end = self.logs[0].log_end_offset if self.logs else 0
         self.logs = tuple(
-            open_log(files, self.clock, host=host, config=self.config, log_start_offset=start, segment_cache=cache)
+            open_log(
+                files,
+                self.clock,
+                host=host,
+                config=self.config,
+                clean=True,
+                recovery_point=end,
+                log_start_offset=start,
+                segment_cache=cache,
+            )
             for files, host, cache in zip(self.disks, self.hosts, (self.bounded, self.unbounded), strict=True)
         )
 
@@ -168,5 +178,5 @@ class BoundedAgainstUnbounded(RuleBasedStateMachine):
             assert bounded == unbounded
 
 
+BoundedAgainstUnbounded.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestBoundedAgainstUnbounded = BoundedAgainstUnbounded.TestCase
-TestBoundedAgainstUnbounded.settings = settings(stateful_step_count=40)

@@ -48,7 +48,7 @@ def log(files: MemoryFiles, clock: ManualClock, host: RecordingHost, cache: Segm
     for number in range(2 * SEGMENTS):
         if number and number % 2 == 0:
             roll(made)
-        made.append_as_leader(batch(b"%d" % number), leader_epoch=0)
+        made.append_as_leader(batch(b"record %d" % number), leader_epoch=0)
     made.high_watermark = made.log_end_offset
     made.flush()
     host.run_flushes()
@@ -62,8 +62,8 @@ def read(log: PartitionLog, offset: int) -> LogSlice:
 def test_two_readers_in_different_segments_load_each_index_once(files: MemoryFiles, log: PartitionLog) -> None:
     readings = Readings(files)
     for _ in range(3):
-        assert b"1" in read(log, 1).load()
-        assert b"5" in read(log, 5).load()
+        assert b"record 1" in read(log, 1).load()
+        assert b"record 5" in read(log, 5).load()
     assert readings.of_indexes() == 2
 
 
@@ -88,7 +88,7 @@ def test_a_slice_can_be_loaded_after_other_reads_released_its_segment(log: Parti
     found = read(log, 1)
     read(log, 3)
     assert log.segments[0] not in cache
-    assert b"1" in found.load()
+    assert b"record 1" in found.load()
 
 
 def test_logs_share_the_bounds(
@@ -172,7 +172,7 @@ def test_a_swap_forgets_the_replaced_segments(
     old, kept = log.segments[:2], log.segments[2]
     assert log.swap_cleaned(write_cleaned(files, log, clock, 2))
     assert [segment in cache for segment in (*old, kept)] == [False, False, True]
-    assert b"3" in read(log, 3).load()
+    assert b"record 3" in read(log, 3).load()
     assert log.segments[0] in cache
 
 
