@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from odradek.base.ports import Clock, Files
-from odradek.log.compaction.cleaning_decisions import CleaningRequest, CleaningResult, LastRecord
 from odradek.log.compaction.cleaned_segment import SegmentWriter
+from odradek.log.compaction.cleaning_decisions import CleaningRequest, CleaningResult, LastRecord
 from odradek.log.compaction.compaction_pass import clean_log
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.segment import LOADED_BYTES
+from odradek.log.segments.segment import LOADED_BYTES, Segment
 from odradek.log.segments.segment_cache import SegmentCache
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import BatchHeader, ControlType
@@ -28,6 +28,8 @@ class BoundedAgainstUnbounded(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.count = 0
         self.logs: tuple[PartitionLog, ...] = ()
+        self.cached: set[Segment] = set()
+        """The segments in the bounded cache after the last step."""
 
     @initialize(max_bytes=st.integers(0, 3000), max_files=st.integers(0, 2), interval=st.integers(0, 300))
     def begin(self, max_bytes: int, max_files: int, interval: int) -> None:
@@ -168,8 +170,9 @@ class BoundedAgainstUnbounded(RuleBasedStateMachine):
         assert cache.total_bytes <= cache.max_bytes or len(cache) <= 1
         assert sum(segment in cache for segment in log.segments[:-1]) == len(cache)
         for segment in log.segments[:-1]:
-            if segment not in cache and segment.indexes_written:
-                assert segment.loaded_bytes == LOADED_BYTES
+            if segment in self.cached and segment not in cache and segment.indexes_written:
+                assert segment.loaded_bytes == LOADED_BYTES, "it left the cache and is still loaded"
+        self.cached = {segment for segment in log.segments if segment in cache}
 
     @invariant()
     def equal(self) -> None:

@@ -91,9 +91,7 @@ def test_a_slice_can_be_loaded_after_other_reads_released_its_segment(log: Parti
     assert b"record 1" in found.load()
 
 
-def test_logs_share_the_bounds(
-    files: MemoryFiles, clock: ManualClock, log: PartitionLog, cache: SegmentCache
-) -> None:
+def test_logs_share_the_bounds(files: MemoryFiles, clock: ManualClock, log: PartitionLog, cache: SegmentCache) -> None:
     other = open_log(files, clock, config=small_segments(), segment_cache=cache, directory="/data/other-0")
     for value in (b"a", b"b"):
         roll(other)
@@ -189,9 +187,7 @@ def test_a_log_that_is_closed_or_abandoned_leaves_the_cache(
     assert all(segment.loaded_bytes == LOADED_BYTES for segment in log.segments[:-1])
 
 
-def test_a_flush_keeps_a_segment_that_is_being_read(
-    files: MemoryFiles, log: PartitionLog, cache: SegmentCache
-) -> None:
+def test_a_flush_keeps_a_segment_that_is_being_read(files: MemoryFiles, log: PartitionLog, cache: SegmentCache) -> None:
     roll(log)
     log.append_as_leader(batch(b"8"), leader_epoch=0)
     read(log, 7)
