@@ -15,6 +15,7 @@ from odradek.base.errors import (
 )
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
+from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import TimestampOffset
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType, read_header
@@ -265,14 +266,19 @@ def test_max_bytes_and_the_first_batch(log: PartitionLog) -> None:
     assert not log.read(1, max_bytes=size, min_one_batch=False).first_batch_incomplete
 
 
-def test_only_one_sealed_segment_stays_open(files: MemoryFiles, clock: ManualClock, host: RecordingHost) -> None:
-    log = open_log(files, clock, host=host, config=small_segments(segment_bytes=200))
+@pytest.mark.parametrize(("max_files", "expected"), [(1, 2), (3, 4), (100, 6)])
+def test_sealed_segments_stay_open_within_the_bound(
+    files: MemoryFiles, clock: ManualClock, host: RecordingHost, max_files: int, expected: int
+) -> None:
+    cache = SegmentCache(max_files=max_files)
+    log = open_log(files, clock, host=host, config=small_segments(segment_bytes=200), segment_cache=cache)
     for number in range(12):
         append(log, b"%d" % number)
     host.run_flushes()
     assert [offset for offset, _ in read_all(log)] == list(range(12))
     open_files = [segment for segment in log.segments if segment._file is not None]
-    assert len(open_files) == 2
+    assert len(log.segments) == 6
+    assert len(open_files) == expected
 
 
 # Timestamps
