@@ -459,6 +459,7 @@ class Broker:
                 cleaner=self._cleaner,
                 controller=self._controller,
                 listeners=self._listeners,
+                request_memory=self._listeners.request_memory,
                 purgatories=[
                     self._replicas.produce_purgatory,
                     self._replicas.fetch_purgatory,

@@ -1,7 +1,8 @@
 """The listeners of a broker and their advertised addresses.
 
-Listeners, their addresses and connection limits follow the settings while the broker runs (KIP-226). Invariant: only
-listeners that accept connections are advertised.
+Listeners, their addresses and connection limits follow the settings while the broker runs (KIP-226). Invariants: only
+listeners that accept connections are advertised; if clients have other listeners, requests between brokers do not wait
+for memory that the requests of clients use.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
 from odradek.network.pages import FileAccess
+from odradek.network.request_memory import RequestMemory
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
 
@@ -51,6 +53,9 @@ class Listeners:
         self._bind: Final = bind
         self._run_blocking: Final = run_blocking
         self._announce: Final = announce
+        limit_bytes = config.queued_max_request_bytes
+        self.request_memory: Final = RequestMemory(limit_bytes, clock) if limit_bytes > 0 else None
+        """Memory of the requests of all listeners except those for brokers only; None without a limit."""
         self._addresses: dict[str, tuple[str, int]] = {}
         """Configured host and port of each listener. With port 0, the actual port differs."""
         self._all = [self._create(endpoint) for endpoint in config.listener_endpoints()]
@@ -74,6 +79,7 @@ class Listeners:
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
                 files=FileAccess(run_blocking=self._run_blocking, read_ahead_bytes=config.log_read_ahead_bytes),
+                memory=None if _is_for_brokers(config, endpoint.listener) else self.request_memory,
             ),
         )
         self._addresses[endpoint.listener] = address = (endpoint.host, endpoint.port)
@@ -198,6 +204,14 @@ class Listeners:
 
 def _endpoints(config: BrokerConfig) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
     return config.listener_endpoints(), config.advertised_endpoints()
+
+
+def _is_for_brokers(config: BrokerConfig, name: str) -> bool:
+    """Whether a listener accepts requests between brokers, and clients have others."""
+    between_brokers = {config.inter_broker_listener, *config.inter_broker_request_listeners}
+    return name in between_brokers and any(
+        endpoint.listener not in between_brokers for endpoint in config.listener_endpoints()
+    )
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.base.error_names import ERROR_NAMES
+from odradek.base.setting_definitions import INT64_MAX
 from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
@@ -17,6 +18,7 @@ from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.series import Reading
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.listener import Listener
+from odradek.network.request_memory import RequestMemory
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.timer.purgatory import Purgatory
 
@@ -30,6 +32,7 @@ class Observed:
     cleaner: LogCleaner
     controller: ControllerRuntime
     listeners: Iterable[Listener]
+    request_memory: RequestMemory | None
     purgatories: Iterable[Purgatory[Any]]
     topic_stats: BrokerTopicStats
     request_stats: RequestStats
@@ -51,6 +54,7 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     _logs(collector, observed.logs)
     _cleaner(collector, observed.cleaner)
     _controller(collector, observed.controller)
+    _request_memory(collector, observed.request_memory)
     collector.provide_value("kafka_server_kafkaserver_brokerstate", observed.broker_state)
     collector.provide_value(
         "kafka_server_sessionexpirelistener_zookeeperexpires_total", lambda: observed.session_counts()[0]
@@ -80,6 +84,17 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     collector.provide(
         prefix + "numdelayedoperations",
         lambda: [({"delayedOperation": each.name}, each.size) for each in observed.purgatories],
+    )
+
+
+def _request_memory(collector: BrokerCollector, memory: RequestMemory | None) -> None:
+    # Without a limit, the values are Kafka's.
+    collector.provide_value(
+        "kafka_network_socketserver_memorypoolavailable", lambda: memory.available_bytes if memory else INT64_MAX
+    )
+    collector.provide_value("kafka_network_socketserver_memorypoolused", lambda: memory.used_bytes if memory else 0)
+    collector.provide_value(
+        "kafka_server_socket_server_metrics_memorypooldepletedtimetotal", lambda: memory.depleted_ms if memory else 0.0
     )
 
 

@@ -103,6 +103,11 @@ class BrokerFields:
     socket_request_max_bytes: int = integer(
         100 * MEBIBYTE, "Maximum request size; larger requests are rejected unread.", low=1
     )
+    queued_max_request_bytes: int = long(
+        -1,
+        "Memory of all requests that are being received; when it is used, larger requests wait. -1 or 0 = no limit.",
+        low=-1,
+    )
     socket_send_buffer_bytes: int = integer(100 * 1024, "SO_SNDBUF; -1 = default of the system.", low=-1)
     socket_receive_buffer_bytes: int = integer(100 * 1024, "SO_RCVBUF; -1 = default of the system.", low=-1)
     socket_listen_backlog_size: int = integer(50, "Maximum number of connections waiting to be accepted.", low=1)

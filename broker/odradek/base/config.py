@@ -115,6 +115,11 @@ class BrokerConfig(BrokerFields):
         parse_release("log.message.format.version", self.log_message_format_version)
         if self.compression_gzip_level == 0:
             raise ConfigError("compression.gzip.level=0 is not allowed: it must be -1 or from 1 to 9")
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                f"queued.max.request.bytes={self.queued_max_request_bytes} is not allowed: it must be larger than or "
+                f"equal to socket.request.max.bytes={self.socket_request_max_bytes}, or -1 for no limit"
+            )
         self._check_listeners()
 
     def _check_listeners(self) -> None:

@@ -112,7 +112,6 @@ password.encoder.secret PASSWORD read-only
 principal.builder.class CLASS per-broker org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 process.roles LIST read-only ""
 producer.purgatory.purge.interval.requests INT read-only 1000
-queued.max.request.bytes LONG read-only -1
 queued.max.requests INT read-only 500
 quota.window.num INT read-only 11
 quota.window.size.seconds INT read-only 1

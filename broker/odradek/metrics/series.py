@@ -206,13 +206,18 @@ SERIES: Final[Mapping[str, Series]] = {
     **_series(
         SeriesType.GAUGE,
         "kafka_server_socket_server_metrics_",
-        {"connection_count": "Open connections of a listener."},
+        {
+            "connection_count": "Open connections of a listener.",
+            "memorypooldepletedtimetotal": "Milliseconds in which connections waited for queued.max.request.bytes.",
+        },
     ),
     **_series(
         SeriesType.GAUGE,
         "kafka_",
         {
             "network_socketserver_networkprocessoravgidle_percent": "Idle share (0..1) of the event loop.",
+            "network_socketserver_memorypoolavailable": "Free bytes of queued.max.request.bytes, 2^63-1 without limit.",
+            "network_socketserver_memorypoolused": "Bytes of requests that are being received, if there is a limit.",
             "server_kafkarequesthandlerpool_requesthandleravgidle_percent": "Idle share (0..1) of the event loop.",
             "server_kafkaserver_linux_disk_read_bytes": "Bytes that the process read from disks.",
             "server_kafkaserver_linux_disk_write_bytes": "Bytes that the process wrote to disks.",

@@ -30,11 +30,16 @@ KEPT_BYTES: Final = 1 << 20
 class FrameBuffer:
     """A buffer that grows and shrinks and has at most one partial frame, at its end."""
 
-    __slots__ = ("_data", "_filled", "_frame_end", "_limit", "_peak", "_start", "_view")
+    __slots__ = ("_busy_bytes", "_data", "_filled", "_frame_end", "_kept_bytes", "_limit", "_peak", "_start", "_view")
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        """Reject frames above `max_frame_bytes`, not counting the length prefix."""
+    def __init__(self, max_frame_bytes: int, *, is_minimal: bool = False) -> None:
+        """Reject frames above `max_frame_bytes`, not counting the length prefix.
+
+        A minimal buffer grows only for a frame above `INITIAL_BYTES`, exactly to its size, and is freed with the frame.
+        """
         self._limit: Final = max_frame_bytes
+        self._busy_bytes: Final = INITIAL_BYTES if is_minimal else BUSY_BYTES
+        self._kept_bytes: Final = INITIAL_BYTES if is_minimal else KEPT_BYTES
         self._data = bytearray(INITIAL_BYTES)
         self._view = memoryview(self._data)
         self._start = 0
@@ -72,6 +77,17 @@ class FrameBuffer:
         (length,) = _LENGTH.unpack_from(self._data, self._start)
         return bool(unread >= _PREFIX_BYTES + length or length > self._limit)
 
+    def large_frame_bytes(self) -> int:
+        """Return the size of the incomplete frame with its prefix if it is above `INITIAL_BYTES`, otherwise 0.
+
+        Its length must be valid: `next_frame` has returned None. 0 while the length is incomplete.
+        """
+        if self._filled - self._start < _PREFIX_BYTES:
+            return 0
+        (length,) = _LENGTH.unpack_from(self._data, self._start)
+        size = _PREFIX_BYTES + int(length)
+        return size if size > INITIAL_BYTES else 0
+
     def next_frame(self) -> memoryview | None:
         """Return the first frame without its prefix, or None while it is incomplete. `consume` removes it.
 
@@ -94,11 +110,11 @@ class FrameBuffer:
         self._start = self._frame_end
 
     def tidy(self) -> None:
-        """After consuming: start over in an empty buffer and free memory above `KEPT_BYTES`."""
+        """After consuming: start over in an empty buffer and free memory above the size to keep."""
         if self._start == self._filled:
             self._start = self._filled = 0
-            if len(self._data) > KEPT_BYTES:
-                self._replace(BUSY_BYTES)
+            if len(self._data) > self._kept_bytes:
+                self._replace(self._busy_bytes)
 
     def shrink(self) -> None:
         """Free memory that was not needed since the last call. Does nothing while bytes are buffered."""
@@ -125,14 +141,14 @@ class FrameBuffer:
             self._replace(len(self._data) * 2)
 
     def _wanted_bytes(self, unread: int) -> int:
-        """Return the size the current frame needs, or twice the current size while that is below `BUSY_BYTES`."""
+        """Return the size the current frame needs, or twice the current size while that is below the busy size."""
         capacity = len(self._data)
         needed = 0
         if unread >= _PREFIX_BYTES:
             (length,) = _LENGTH.unpack_from(self._data, self._start)
             needed = min(_PREFIX_BYTES + max(length, 0), _PREFIX_BYTES + self._limit)
         # A length prefix may claim any length, so the buffer grows with the data received.
-        return max(min(needed, 4 * capacity), min(2 * capacity, BUSY_BYTES))
+        return max(min(needed, 4 * capacity), min(2 * capacity, self._busy_bytes))
 
     def _replace(self, capacity: int) -> None:
         unread = self._filled - self._start

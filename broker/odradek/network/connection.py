@@ -9,7 +9,7 @@ Invariants:
 - A request of an API that is not pipelined runs alone, as in Kafka: it is passed on when all earlier requests are
   answered, and later ones wait for its answer. Pipelined requests run concurrently up to a count and a size.
 - While requests wait, or the peer does not read its responses, reading is paused, so that TCP flow control slows the
-  peer down.
+  peer down. It is also paused while a large frame waits for memory (`request_memory`).
 - Responses given while requests are passed on are sent together at the end, or once they exceed a size: a system call
   for each would cost more than most requests.
 - While a part of a response is sent from a file (`outflow`), later responses wait and no request is accepted, so that
@@ -33,6 +33,7 @@ from odradek.network.buffer import FrameBuffer
 from odradek.network.outflow import Outflow, OutflowEvents, loaded, sendable_descriptor
 from odradek.network.pages import FileAccess
 from odradek.network.read_ahead import ReadAhead
+from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import RequestHeader, decode_header
 
@@ -70,7 +71,8 @@ class ConnectionOptions:
 
     `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
     `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
-    no request is accepted. `files` specifies how parts of responses are read from files.
+    no request is accepted. `files` specifies how parts of responses are read from files. `memory` limits the memory of
+    frames over all connections that have it; None for no limit.
     """
 
     max_frame_bytes: int = 104_857_600
@@ -78,6 +80,7 @@ class ConnectionOptions:
     max_in_flight_bytes: int = 64 << 20
     write_high_water_bytes: int = 1 << 20
     files: FileAccess = field(default_factory=FileAccess)
+    memory: RequestMemory | None = None
 
 
 class Request:
@@ -193,7 +196,9 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_port = 0
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._buffer: Final = FrameBuffer(self._options.max_frame_bytes)
+        memory = self._options.memory
+        self._buffer: Final = FrameBuffer(self._options.max_frame_bytes, is_minimal=memory is not None)
+        self._reservation: Final = None if memory is None else memory.reservation(self._have_memory)
         self._pending: Final[deque[Request]] = deque()
         self._pending_bytes = 0
         self._outgoing: list[Part] = []
@@ -268,6 +273,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
         self._drop_outgoing()
         self._buffer.release()
+        if self._reservation is not None:
+            self._reservation.release()
         if self._accepted:
             self._accepted = False
             self._on_lost(self)
@@ -352,12 +359,21 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._buffer.tidy()
         must_pause = self._buffer.unread_bytes > 0 and (self._is_full() or self._buffer.has_frame())
+        if self._reservation is not None and not must_pause:
+            must_pause = not self._reservation.covers(self._buffer.large_frame_bytes())
         if must_pause and not self._read_paused:
             self._read_paused = True
             transport.pause_reading()
         elif self._read_paused and not must_pause:
             self._read_paused = False
             transport.resume_reading()
+
+    def _have_memory(self) -> None:
+        """The reservation has waited and got its memory: read the frame."""
+        if not self._closing:
+            self._balance_reading()
+        elif self._reservation is not None:
+            self._reservation.release()
 
     def _schedule(self) -> None:
         """Process waiting frames in the next iteration of the loop: the caller may be in the middle of an operation."""
@@ -515,8 +531,21 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._pending)
 
     def idle_ms(self, now_ms: float) -> float:
-        """Milliseconds since bytes were last received or sent; 0 while a request is in progress."""
-        return 0.0 if self._pending else now_ms - self._active_ms
+        """Milliseconds since bytes were last received or sent; 0 while a request is in progress or waits for memory."""
+        if self._pending or (self._reservation is not None and self._reservation.wanted_bytes):
+            return 0.0
+        return now_ms - self._active_ms
+
+    def slow_ms(self, now_ms: float) -> float:
+        """Milliseconds for which a frame has had memory and waits for the peer: to send the rest, or to read responses.
+
+        0 without such a frame.
+        """
+        reservation = self._reservation
+        if reservation is None or not reservation.held_bytes:
+            return 0.0
+        is_peer_slow = not self._buffer.has_frame() or self._write_paused or self._outflow is not None
+        return now_ms - reservation.since_ms if is_peer_slow else 0.0
 
     def shrink(self) -> None:
         """Free memory that the last frames did not need. Called periodically."""

@@ -2,7 +2,8 @@
 
 The `Connection`s of a listener call the request handler. `app` creates the listeners.
 Invariants: at most `max_connections` and `max_connections_per_ip` are open; a connection without traffic for `idle_ms`
-is closed; after `close` no connection is open and no address is bound.
+is closed, and so is one that is slow while others wait for the memory that it has; after `close` no connection is open
+and no address is bound.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, Timer
 from odradek.network.connection import Connection, ConnectionOptions, Handler, NetworkCounters
+from odradek.network.request_memory import SLOW_FRAME_MS
 
 logger = logging.getLogger(__name__)
 
@@ -193,12 +195,16 @@ class Listener:
             self._empty.set()
 
     def _sweep(self) -> None:
-        """Close idle connections, free unused memory and log refusals; one timer serves all connections."""
+        """Close idle and slow connections, free unused memory and log refusals; one timer serves all connections."""
         now_ms = self._clock.monotonic_ms()
+        memory = self._options.connection.memory
         for connection in self.connections:
             if connection.idle_ms(now_ms) >= self._options.idle_ms:
                 self.counters.connections_expired += 1
                 connection.abort("idle")
+            elif memory is not None and memory.waiting and connection.slow_ms(now_ms) >= SLOW_FRAME_MS:
+                self.counters.connections_expired += 1
+                connection.abort(f"its request has used memory for {SLOW_FRAME_MS:.0f} ms, for which others wait")
             else:
                 connection.shrink()
         refused = self.counters.connections_refused - self._refused_seen

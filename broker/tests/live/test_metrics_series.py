@@ -80,6 +80,8 @@ OTHERS: Final = [
         "quantile",
     ),
     *named("kafka_network_requestchannel_", GAUGE, "requestqueuesize"),
+    *named("kafka_network_socketserver_", GAUGE, "memorypoolavailable memorypoolused"),
+    *named("kafka_server_socket_server_metrics_", GAUGE, "memorypooldepletedtimetotal"),
     *named("kafka_server_delayedoperationpurgatory_", GAUGE, "purgatorysize numdelayedoperations", "delayedOperation"),
     *named("kafka_server_replicamanager_", COUNTER, "isrshrinks isrexpands"),
     *named("kafka_server_replicamanager_", GAUGE, "offlinereplicacount atminisrpartitioncount reassigningpartitions"),

@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.network.buffer import FrameBuffer
+from odradek.network.buffer import INITIAL_BYTES, FrameBuffer
 
 bodies = st.lists(st.integers(1, 300) | st.sampled_from([8_187, 8_188, 8_189, 20_000, 40_000]), max_size=12)
 cuts = st.lists(st.integers(1, 50_000), min_size=1, max_size=20)
 
 
 @settings(deadline=None)
-@given(bodies, cuts, st.booleans())
-def test_frames_do_not_depend_on_pieces(sizes: list[int], pieces: list[int], shrinks: bool) -> None:
+@given(bodies, cuts, st.booleans(), st.booleans())
+def test_frames_do_not_depend_on_pieces(sizes: list[int], pieces: list[int], shrinks: bool, is_minimal: bool) -> None:
     expected = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in expected)
     # Single bytes only in short streams, so that the number of steps stays below a few hundred.
     smallest = len(stream) // 200
-    buffer = FrameBuffer(40_000)
+    buffer = FrameBuffer(40_000, is_minimal=is_minimal)
     found: list[bytes] = []
     position = turn = 0
     while position < len(stream):
@@ -34,6 +34,8 @@ def test_frames_do_not_depend_on_pieces(sizes: list[int], pieces: list[int], shr
         buffer.tidy()
         if shrinks:
             buffer.shrink()
+        if is_minimal:
+            assert buffer.capacity <= max(INITIAL_BYTES, buffer.large_frame_bytes())
 
     assert found == expected
     assert buffer.unread_bytes == 0

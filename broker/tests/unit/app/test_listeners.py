@@ -89,6 +89,41 @@ def play() -> Play:
     return run
 
 
+OUTER, THIRD = "OUTER://127.0.0.1:0", "THIRD://127.0.0.1:0"
+
+
+@pytest.mark.parametrize(
+    ("listeners", "others", "limited"),
+    [
+        ([INNER], {}, {"INNER"}),
+        ([INNER, OUTER], {}, {"OUTER"}),
+        ([INNER, OUTER], {"inter_broker_listener_name": "OUTER"}, {"INNER"}),
+        ([INNER, OUTER, THIRD], {"inter_broker_request_listeners": "OUTER"}, {"THIRD"}),
+        ([INNER, OUTER], {"inter_broker_request_listeners": "OUTER"}, {"INNER", "OUTER"}),
+    ],
+)
+def test_listeners_for_brokers_only_have_no_limit_of_memory(
+    listeners: list[str], others: dict[str, str], limited: set[str]
+) -> None:
+    async def main() -> None:
+        found = Bench(config_of(*listeners, queued_max_request_bytes="200000000", **others)).listeners
+        assert found.request_memory is not None
+        assert found.request_memory.limit_bytes == 200_000_000
+        memories = {listener.name: listener._options.connection.memory for listener in found}
+        assert {name for name, memory in memories.items() if memory is found.request_memory} == limited
+        assert {name for name, memory in memories.items() if memory is None} == memories.keys() - limited
+
+    asyncio.run(main())
+
+
+def test_without_a_limit_there_is_no_memory_to_share() -> None:
+    async def main() -> None:
+        for limit in ("-1", "0"):
+            assert Bench(config_of(INNER, queued_max_request_bytes=limit)).listeners.request_memory is None
+
+    asyncio.run(main())
+
+
 def test_a_listener_is_added_and_registered(play: Play) -> None:
     async def scenario(bench: Bench) -> None:
         inner = bench.ports()["INNER"]

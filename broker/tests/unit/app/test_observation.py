@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
+from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
 from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.log.compaction.cleaner import LogCleaner
@@ -15,6 +16,7 @@ from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.series import SERIES
 from odradek.network.listener import Listener
+from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.loop import VirtualClock, run_virtual
@@ -75,6 +77,7 @@ def observed(server: MemoryServer) -> Observed:
             ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS, state=2, broker_change_ms=Quantiles())
         ),
         listeners=[cast(Listener, listener)],
+        request_memory=depleted_memory(server.clock),
         purgatories=[server.replicas.fetch_purgatory],
         topic_stats=server.topic_stats,
         request_stats=server.request_stats,
@@ -83,6 +86,13 @@ def observed(server: MemoryServer) -> Observed:
         session_counts=lambda: (9, 10, 11),
         zookeeper_latency=Quantiles(),
     )
+
+
+def depleted_memory(clock: Clock) -> RequestMemory:
+    """Reserve more than the limit."""
+    memory = RequestMemory(100, clock)
+    memory.reservation(lambda: None).covers(130)
+    return memory
 
 
 async def produce(server: MemoryServer) -> None:
@@ -114,6 +124,9 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_sessionexpirelistener_zookeeperdisconnects_total", ()): 10,
     ("kafka_server_sessionexpirelistener_zookeepersyncconnects_total", ()): 11,
     ("kafka_network_requestchannel_requestqueuesize", ()): 12,
+    ("kafka_network_socketserver_memorypoolavailable", ()): -30,
+    ("kafka_network_socketserver_memorypoolused", ()): 130,
+    ("kafka_server_socket_server_metrics_memorypooldepletedtimetotal", ()): 0,
     ("kafka_controller_kafkacontroller_controllerstate", ()): 2,
     (
         "kafka_server_socket_server_metrics_connection_count",

@@ -237,6 +237,26 @@ def test_gzip_has_no_level_zero() -> None:
         TopicConfig.of(parse(), {"compression.gzip.level": "0"})
 
 
+@pytest.mark.parametrize("limit", ["-1", "0", "1000", "1001"])
+def test_the_memory_of_requests_holds_the_largest_request(limit: str) -> None:
+    config = parse(queued_max_request_bytes=limit, socket_request_max_bytes="1000")
+    assert config.queued_max_request_bytes == int(limit)
+
+
+def test_a_memory_of_requests_that_is_too_small_is_refused() -> None:
+    told = (
+        r"queued\.max\.request\.bytes=999 is not allowed: it must be larger than or equal to "
+        r"socket\.request\.max\.bytes=1000, or -1 for no limit"
+    )
+    with pytest.raises(ConfigError, match=told):
+        parse(queued_max_request_bytes="999", socket_request_max_bytes="1000")
+
+
+def test_the_memory_of_requests_cannot_change_while_the_broker_runs() -> None:
+    with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes cannot be changed while the broker runs"):
+        parse().with_dynamic({"queued.max.request.bytes": "200000000"})
+
+
 def test_every_topic_setting_falls_back_to_a_broker_value_of_the_same_default() -> None:
     assert TopicConfig.of(parse(), {}) == TopicConfig()
 

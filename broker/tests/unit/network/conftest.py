@@ -78,7 +78,7 @@ class ManualClock:
 class Peer:
     """A connection that receives bytes from the test, and its requests."""
 
-    def __init__(self, handler: Callable[[Request], None] | None = None, **options: int) -> None:
+    def __init__(self, handler: Callable[[Request], None] | None = None, **options: Any) -> None:
         self.clock = ManualClock()
         self.transport = MemoryTransport()
         self.requests: list[Request] = []
@@ -130,6 +130,12 @@ def heartbeat(correlation_id: int) -> bytes:
     return encode_request(ApiKey.HEARTBEAT, 0, correlation_id, "me", message)
 
 
+def large_heartbeat(correlation_id: int) -> bytes:
+    """Return a frame of 20 KiB of an API that is not pipelined."""
+    message = {"group_id": "g" * (20 << 10), "generation_id": 1, "member_id": "m"}
+    return encode_request(ApiKey.HEARTBEAT, 0, correlation_id, "me", message)
+
+
 class Kit:
     """The helpers of this module, as a fixture."""
 
@@ -137,6 +143,7 @@ class Kit:
     ManualClock = ManualClock
     produce = staticmethod(produce)
     heartbeat = staticmethod(heartbeat)
+    large_heartbeat = staticmethod(large_heartbeat)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
