@@ -16,13 +16,13 @@ from odradek_testkit.loop import ManualClock
 
 Step = tuple[Any, ...]
 
-KEYS = st.integers(0, 4)
-NUMBERS = st.integers(0, 30)
+KEYS = st.integers(0, 2)
+NUMBERS = st.integers(0, 9)
 
 
 def adding(steps: st.SearchStrategy[Sequence[Step]]) -> st.SearchStrategy[Step]:
     """Add an operation that executes `steps` when it completes."""
-    return st.tuples(st.just("add"), st.lists(KEYS, max_size=5), st.sampled_from([0, 50, 150]), steps)
+    return st.tuples(st.just("add"), st.lists(KEYS, max_size=5), st.sampled_from([0, 50, 5_000]), steps)
 
 
 NESTED_STEPS = st.one_of(
@@ -38,6 +38,7 @@ STEPS = st.lists(
         adding(st.lists(NESTED_STEPS, max_size=3)),
         st.tuples(st.just("advance"), st.integers(1, 100)),
     ),
+    min_size=5,
     max_size=60,
 )
 

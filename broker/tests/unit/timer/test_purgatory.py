@@ -165,6 +165,33 @@ def test_the_check_of_the_last_key_ends_the_count_of_an_operation(purgatory: Pur
         assert (purgatory._completed_operations, purgatory.watched) == (0, 0)
 
 
+def test_an_operation_that_waits_under_another_key_too_counts_until_both_are_checked(
+    purgatory: Purgatory[Waiting],
+) -> None:
+    operation = Waiting()
+    purgatory.try_complete_else_watch(operation, ["a"])
+    purgatory.watch_too("a", "b")
+    operation.complete()
+    for key, count in (("a", 1), ("b", 0)):
+        purgatory.check(key)
+        assert (purgatory._completed_operations, purgatory.watched) == (count, count)
+
+
+@pytest.mark.parametrize("keys", [["a"], ["a", "b"]])
+def test_a_completion_may_close_the_purgatory(purgatory: Purgatory[Waiting], keys: list[str]) -> None:
+    class Closing(Waiting):
+        def on_complete(self) -> None:
+            purgatory.close()
+
+    first, second = Closing(), Waiting()
+    for operation in (first, second):
+        purgatory.try_complete_else_watch(operation, keys)
+    first.ready = True
+    assert purgatory.check("a") == 1
+    assert second.events == ["tried", "completed", "expired"]
+    assert (purgatory._completed_operations, purgatory.watched, purgatory.size) == (0, 0, 0)
+
+
 def test_expired_operations_are_swept_too(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
     for number in range(50):
         purgatory.try_complete_else_watch(Waiting(timeout_ms=5), [number])
