@@ -118,6 +118,7 @@ class Listeners:
             broker_id=self._config.broker_id,
             endpoints=self.advertised(),
             rack=self._config.broker_rack,
+            machine=self._config.broker_machine,
             timestamp_ms=self._clock.wall_ms(),
         )
 

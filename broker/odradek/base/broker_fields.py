@@ -38,6 +38,7 @@ class BrokerFields:
     # Identity and directories
     broker_id: int = integer(-1, "Id of this broker in the cluster; must be unique.", low=-1)
     broker_rack: str | None = text(None, "Rack or zone of this broker; replicas are spread over racks.")
+    broker_machine: str | None = text(None, "Machine of this broker; replicas are spread over machines within racks.")
     log_dir: str = text("/tmp/kafka-logs", "Log directories if log.dirs is not set.")
     log_dirs: tuple[str, ...] = parts(("/tmp/kafka-logs",), "Log directories, one per disk.")
     listeners: tuple[str, ...] = parts(

@@ -2,7 +2,8 @@
 
 Pure: the controller and the operator both use it, so they always agree. Replicas are assigned as in Kafka: leaders
 round-robin over the brokers, the other replicas shifted so that the followers of a broker are spread over the other
-brokers, and over racks if all brokers have one.
+brokers, and over racks if all brokers have one. If several brokers run on one machine, replicas are also spread over
+machines (docs/design/0023).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from sys import byteorder
 from typing import Final
@@ -88,12 +89,17 @@ def assign_replicas(
     start_index: int,
     shift: int,
     existing: Mapping[int, Sequence[int]] | None = None,
+    machines: Mapping[int, str] | None = None,
 ) -> dict[int, list[int]]:
     """Return the replicas of `partitions` new partitions, by partition number.
 
     `brokers` maps live broker ids to their racks; racks count only if every broker has one. `start_index` and `shift`
     (at least 0) are the position of the first broker and the distance of the second replica from the first: random
     numbers for a new topic. With `existing`, numbering continues after the highest existing partition.
+
+    `machines` maps broker ids to the machines on which they run; a broker without an entry has a machine to itself. As
+    far as racks allow, a partition has two replicas on one machine only if it has a replica on every machine. If no
+    two brokers share a machine, the result is that without `machines`.
 
     Raises `InvalidPartitionsError` and `InvalidReplicationFactorError`.
     """
@@ -105,56 +111,90 @@ def assign_replicas(
         raise InvalidReplicationFactorError(
             f"replication factor {replication_factor} is larger than the {len(brokers)} brokers that are alive"
         )
-    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
-    aware = len(racks) == len(brokers)
-    order = rack_alternated(racks) if aware else sorted(brokers)
-    spread = _Spread(order, racks if aware else dict.fromkeys(order, ""))
+    spread = _Spread(brokers, machines or {})
     first = max(existing, default=-1) + 1 if existing else 0
     assignment = {}
     for number in range(first, first + partitions):
-        if number > 0 and number % len(order) == 0:
+        if number > 0 and number % len(brokers) == 0:
             shift += 1
-        assignment[number] = spread.replicas((number + start_index) % len(order), shift, replication_factor)
+        assignment[number] = spread.replicas((number + start_index) % len(brokers), shift, replication_factor)
     return assignment
 
 
 def rack_alternated(racks: Mapping[int, str]) -> list[int]:
-    """Order brokers so that racks alternate: racks a: 0 1 and b: 2 3 give 0 2 1 3."""
+    """Order brokers so that racks alternate: racks a: 0 1 and b: 2 3 give 0 2 1 3.
+
+    The brokers of a rack keep the order of `racks`.
+    """
     members: defaultdict[str, list[int]] = defaultdict(list)
-    for broker in sorted(racks):
-        members[racks[broker]].append(broker)
+    for broker, rack in racks.items():
+        members[rack].append(broker)
     turns = zip_longest(*(members[rack] for rack in sorted(members)))
     return [broker for turn in turns for broker in turn if broker is not None]
 
 
+def machine_of_each(brokers: Iterable[int], machines: Mapping[int, str]) -> dict[int, str]:
+    """Return the machine of every broker. A broker without an entry in `machines` has a machine to itself."""
+    return {broker: machines.get(broker, f"broker {broker}") for broker in brokers}
+
+
 class _Spread:
-    """Brokers in order, with their racks; assigns the replicas of one partition at a time."""
+    """Brokers in order, with their racks and machines; assigns the replicas of one partition at a time."""
 
-    __slots__ = ("_order", "_rack_count", "_racks")
+    __slots__ = ("_machines", "_order", "_rack_count", "_racks", "_stride")
 
-    def __init__(self, order: list[int], racks: Mapping[int, str]) -> None:
+    def __init__(self, brokers: Mapping[int, str | None], machines: Mapping[int, str]) -> None:
+        """See `assign_replicas`. Without a rack for every broker, all brokers are in the same rack."""
+        order = sorted(brokers)
+        racks = {broker: rack for broker in order if (rack := brokers[broker]) is not None}
+        has_racks = len(racks) == len(order)
+        places = machine_of_each(order, machines)
+        is_shared = len(set(places.values())) < len(order)
+        if is_shared:
+            order = rack_alternated(places)
+        if has_racks:
+            order = rack_alternated({broker: racks[broker] for broker in order})
         self._order = order
-        self._racks = racks
-        self._rack_count = len(set(racks.values()))
+        self._racks = racks if has_racks else dict.fromkeys(order, "")
+        self._machines = places
+        self._rack_count = len(set(self._racks.values()))
+        # With one group the shift counts brokers; with several it counts rounds, so that it does not stay within the
+        # racks or machines.
+        self._stride = len(set(places.values())) if is_shared and not has_racks else self._rack_count
 
     def replicas(self, first: int, shift: int, count: int) -> list[int]:
-        """The broker at `first`, then others from a shifted start, one per rack until every rack has a replica."""
-        order, racks = self._order, self._racks
-        # With one rack the shift counts brokers; with several it counts rounds, so that it does not stay within the
-        # racks.
-        distance = shift * self._rack_count
-        chosen = [order[first]]
-        used_racks = {racks[order[first]]}
-        step = 0
+        """Return the broker at `first`, then others from a shifted start.
+
+        Racks without a replica come first, and among their brokers those on a machine without a replica.
+        """
+        chosen = [self._order[first]]
+        step = shift * self._stride
         while len(chosen) < count:
-            offset = 1 + (distance + step) % (len(order) - 1)
-            broker = order[(first + offset) % len(order)]
+            step = self._next_step(first, step, chosen)
+            chosen.append(self._other(first, step))
             step += 1
-            rack_is_due = racks[broker] not in used_racks or len(used_racks) == self._rack_count
-            if rack_is_due and broker not in chosen:
-                chosen.append(broker)
-                used_racks.add(racks[broker])
         return chosen
+
+    def _other(self, first: int, step: int) -> int:
+        """Return the broker at a step of the endless walk over all brokers except the one at `first`."""
+        return self._order[(first + 1 + step % (len(self._order) - 1)) % len(self._order)]
+
+    def _next_step(self, first: int, start: int, chosen: Sequence[int]) -> int:
+        """Return the step of the next replica, from `start` on. There is one, because `chosen` lacks a broker."""
+        used_racks = {self._racks[broker] for broker in chosen}
+        used_machines = {self._machines[broker] for broker in chosen}
+        on_used_machine: int | None = None
+        for step in range(start, start + len(self._order) - 1):
+            broker = self._other(first, step)
+            rack_is_due = self._racks[broker] not in used_racks or len(used_racks) == self._rack_count
+            if not rack_is_due or broker in chosen:
+                continue
+            if self._machines[broker] not in used_machines:
+                return step
+            if on_used_machine is None:
+                on_used_machine = step
+        assert on_used_machine is not None, "the replication factor is at most the number of brokers"
+        return on_used_machine
 
 
 def growth_start(brokers: Sequence[int], existing: Mapping[int, Sequence[int]]) -> int:

@@ -157,6 +157,8 @@ class BrokerRegistration:
     broker_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    machine: str | None = None
+    """The machine on which the broker runs; None if unknown. Kafka has no such field and ignores it."""
     jmx_port: int = -1
     timestamp_ms: int = -1
     features: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -177,6 +179,8 @@ class BrokerRegistration:
         }
         if self.rack is not None:
             node["rack"] = self.rack
+        if self.machine is not None:
+            node["machine"] = self.machine
         node |= {
             "jmx_port": self.jmx_port,
             "port": plain.port if plain is not None else -1,
@@ -203,6 +207,7 @@ class BrokerRegistration:
             broker_id=broker_id,
             endpoints=tuple(endpoints),
             rack=node.text("rack") if node.has("rack") else None,
+            machine=node.text("machine") if node.has("machine") else None,
             jmx_port=node.integer("jmx_port", -1),
             timestamp_ms=node.integer("timestamp", -1),
             features={

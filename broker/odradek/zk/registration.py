@@ -72,6 +72,28 @@ def _new_cluster_id(clock: Clock) -> str:
             return text
 
 
+async def machines(zk: ZkClient) -> dict[int, str]:
+    """Return the machines of the registered brokers, by broker id.
+
+    Brokers without a machine, such as Java brokers, and invalid registrations are omitted. The controller does not
+    announce machines to brokers, because UpdateMetadata has no field for them.
+    """
+    names = await zk.children_or_none(layout.BROKER_IDS) or []
+    ids = {layout.broker_path(int(name)): int(name) for name in names if name.isdecimal()}
+    found = {}
+    for path, znode in (await zk.get_many(ids)).items():
+        if znode is None:
+            continue
+        try:
+            registration = BrokerRegistration.decode(ids[path], znode[0])
+        except LayoutError as error:
+            log.warning("the machine of a broker is unknown, because its registration is invalid: %s", error)
+            continue
+        if registration.machine is not None:
+            found[ids[path]] = registration.machine
+    return found
+
+
 class BrokerRegistrar:
     """Registers one broker. Call `register` at start and after each expired session."""
 

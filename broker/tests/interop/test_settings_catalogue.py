@@ -19,6 +19,7 @@ VERSION: Final = "3.9.1"
 SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
 
 OWN: Final = {
+    "broker.machine",
     "inter.broker.request.listeners",
     "log.dir.free.check.interval.ms",
     "log.dir.min.free.bytes",

@@ -47,6 +47,7 @@ MAX_REBALANCED_PARTITIONS: Final = 1_000
 OPERATED_KEYS: Final = frozenset(
     {
         "broker.id",
+        "broker.machine",
         "broker.rack",
         "listeners",
         "advertised.listeners",

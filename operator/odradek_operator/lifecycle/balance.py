@@ -1,6 +1,6 @@
 """Balances replicas and preferred leaders over brokers after brokers were added. Pure.
 
-`moves` passes the partitions, the brokers and their racks, and gets the target replicas of the next portion.
+`moves` passes the partitions, the brokers, their racks and machines, and gets the target replicas of the next portion.
 
 *When.* Users may place replicas as they like, and the operator respects that. Balancing starts only if a broker has
 less than half of the mean number of replicas, and at least two fewer: that is typical of a new broker, but not of
@@ -9,18 +9,22 @@ small manual changes. Once started, it continues to the end; `throttle` records 
 *How many.* Each move takes a replica from the broker with the most replicas to the broker with the fewest, while they
 differ by two or more. Every broker ends within one replica of the mean, with the smallest number of moves.
 
-*Which.* The moved replica keeps its position in the replica list, and the partition never loses a rack. Among the
-candidates, a partition of the topic that is distributed most unevenly between the two brokers is chosen, so that topics
-are spread as well. If racks allow no move between the two brokers, the next pair is tried.
+*Which.* The moved replica keeps its position in the replica list, and the partition never loses a rack or a machine.
+Among the candidates, a partition of the topic that is distributed most unevenly between the two brokers is chosen, so
+that topics are spread as well. If racks and machines allow no move between the two brokers, the next pair is tried.
 
 *Racks first.* If two replicas of a partition are in the same rack and another rack has none, one of them moves there
 first. The only broker of a rack may therefore end with more replicas than the mean: rack safety has priority.
+
+*Machines next.* If several brokers run on one machine, the same is done for machines, without losing a rack. A broker
+whose machine is unknown counts as the only one on its machine.
 
 *Leaders.* When replicas are balanced, replica lists are reordered if one broker is the preferred leader of at least two
 partitions more than another, along the shortest chain of partitions between them. No records move.
 
 Each portion is computed from the current state, so no plan has to be stored. Balancing terminates: every step covers
-more racks, or as many with a smaller sum of squared shares. A balanced state causes no moves.
+more racks, or as many racks and more machines, or as many of both with a smaller sum of squared shares. A balanced
+state causes no moves.
 """
 
 from __future__ import annotations
@@ -29,10 +33,13 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from odradek.base.topic_rules import machine_of_each
 from odradek.base.types import TopicPartition
 from odradek_operator.lifecycle.replicas import Partition
 
 Replicas = tuple[int, ...]
+Groups = Mapping[int, str | None]
+"""The rack or machine of each broker; None for all brokers if racks do not matter."""
 
 _LEAST_SHORTAGE: Final = 2
 """A broker must have at least this many replicas fewer than the mean: one fewer can be chance."""
@@ -60,17 +67,19 @@ def portion(
     *,
     live: Iterable[int],
     limit: int,
+    machines: Mapping[int, str] | None = None,
 ) -> dict[TopicPartition, Replicas]:
     """Return the next target replicas of up to `limit` partitions; none if the state is as even as racks allow.
 
+    `machines` maps brokers to the machines on which they run, as for `assign_replicas`.
     Partitions without a live leader or with a missing broker do not move, because their moves could not complete.
     """
     alive = set(live)
     movable = {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
-    spread = _Spread(movable, _held(partitions, brokers), brokers, racks)
+    spread = _Spread(movable, _held(partitions, brokers), racks, machines or {})
     targets: dict[TopicPartition, Replicas] = {}
-    # A move never leaves a rack, so if no partition can gain a rack now, none can after a move.
-    for step in (spread.gain_rack, spread.move):
+    # Each step keeps what the steps before it have gained.
+    for step in (spread.gain_rack, spread.gain_machine, spread.move):
         while len(targets) < limit and (moved := step()) is not None:
             targets[moved] = spread.replicas[moved]
     return targets or _leaders(partitions, movable, brokers, limit=limit)
@@ -84,19 +93,22 @@ def _held(partitions: Iterable[Partition], brokers: Iterable[int]) -> dict[int, 
 class _Spread:
     """The replicas of each broker, updated with every move."""
 
-    __slots__ = ("_aware", "_by_broker", "_by_topic", "_held", "_racks", "replicas")
+    __slots__ = ("_by_broker", "_by_topic", "_held", "_machines", "_racks", "replicas")
 
     def __init__(
         self,
         movable: Mapping[TopicPartition, Replicas],
         held: Mapping[int, int],
-        brokers: Sequence[int],
         racks: Mapping[int, str | None],
+        machines: Mapping[int, str],
     ) -> None:
+        """`held` has every broker. Racks count only if every broker has one."""
         self.replicas = dict(movable)
         self._held = dict(held)
-        self._racks = racks
-        self._aware = all(racks.get(broker) is not None for broker in brokers)
+        everywhere = {*held, *(broker for replicas in movable.values() for broker in replicas)}
+        aware = all(racks.get(broker) is not None for broker in held)
+        self._racks: Groups = {broker: racks.get(broker) if aware else None for broker in everywhere}
+        self._machines: Groups = dict(machine_of_each(everywhere, machines))
         self._by_broker: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_topic: Counter[tuple[str, int]] = Counter()
         for name, replicas in movable.items():
@@ -106,25 +118,37 @@ class _Spread:
 
     def gain_rack(self) -> TopicPartition | None:
         """Move one partition to a rack that it does not cover yet. Returns the partition, None if there is none."""
-        if not self._aware:
+        return self._gain(self._racks)
+
+    def gain_machine(self) -> TopicPartition | None:
+        """Move one partition to a machine that it does not cover yet, without losing a rack. Returns the partition,
+        None if there is none."""
+        return self._gain(self._machines)
+
+    def _gain(self, groups: Groups) -> TopicPartition | None:
+        if len(set(groups.values())) == 1:
             return None
-        best = min((gain for item in self.replicas.items() for gain in self._gains(*item)), default=None)
+        best = min((gain for item in self.replicas.items() for gain in self._gains(groups, *item)), default=None)
         if best is None:
             return None
         *_, name, source, sink = best
         self._carry_out(name, source, sink)
         return name
 
-    def _gains(self, name: TopicPartition, replicas: Replicas) -> Iterator[tuple[int, int, TopicPartition, int, int]]:
-        """Yield replicas that share a rack with brokers of uncovered racks, fullest source and emptiest target
-        first."""
-        used = Counter(self._racks.get(broker) for broker in replicas)
+    def _gains(
+        self, groups: Groups, name: TopicPartition, replicas: Replicas
+    ) -> Iterator[tuple[int, int, TopicPartition, int, int]]:
+        """Yield replicas that share a group with brokers of uncovered groups, fullest source and emptiest target
+        first. `groups` are racks or machines."""
+        used = Counter(groups[broker] for broker in replicas)
         if len(used) == len(replicas):
             return
-        sources = [broker for broker in replicas if used[self._racks.get(broker)] > 1 and broker in self._held]
-        sinks = [broker for broker in self._held if self._racks[broker] not in used]
+        sources = [broker for broker in replicas if used[groups[broker]] > 1 and broker in self._held]
+        sinks = [broker for broker in self._held if groups[broker] not in used]
         for source in sources:
             for sink in sinks:
+                if not _keeps(self._racks, replicas, source, sink):
+                    continue
                 uneven = self._by_topic[name.topic, sink] - self._by_topic[name.topic, source]
                 yield self._held[sink] - self._held[source], uneven, name, source, sink
 
@@ -146,19 +170,13 @@ class _Spread:
         fitting = [
             name
             for name in self._by_broker[source] - self._by_broker[sink]
-            if self._keeps_racks(self.replicas[name], source, sink)
+            if all(_keeps(groups, self.replicas[name], source, sink) for groups in (self._racks, self._machines))
         ]
         return min(
             fitting,
             key=lambda name: (self._by_topic[name.topic, sink] - self._by_topic[name.topic, source], name),
             default=None,
         )
-
-    def _keeps_racks(self, replicas: Replicas, source: int, sink: int) -> bool:
-        if not self._aware:
-            return True
-        others = {self._racks.get(broker) for broker in replicas if broker != source}
-        return self._racks[sink] not in others or self._racks[source] in others
 
     def _carry_out(self, name: TopicPartition, source: int, sink: int) -> None:
         self.replicas[name] = tuple(sink if broker == source else broker for broker in self.replicas[name])
@@ -167,6 +185,12 @@ class _Spread:
             self._by_topic[name.topic, broker] += change
         self._by_broker[source].remove(name)
         self._by_broker[sink].add(name)
+
+
+def _keeps(groups: Groups, replicas: Replicas, source: int, sink: int) -> bool:
+    """Whether a partition covers as many groups after its replica has moved from `source` to `sink`."""
+    others = {groups[broker] for broker in replicas if broker != source}
+    return groups[sink] not in others or groups[source] in others
 
 
 def _leaders(

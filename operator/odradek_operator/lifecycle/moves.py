@@ -63,6 +63,7 @@ def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mappi
             partitions,
             brokers,
             snapshot.racks(),
+            machines=snapshot.machines(),
             live=snapshot.brokers,
             limit=cluster.brokers.rebalance.partitions,
         )

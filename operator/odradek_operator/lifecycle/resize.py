@@ -4,10 +4,12 @@
 the brokers' StatefulSet may have, and what is refused.
 
 The brokers with the highest ids are removed. Their replicas move to the remaining brokers: preferably to a rack that
-the partition does not cover, then to the broker with the fewest replicas, then to the lowest id. They keep their
+the partition does not cover, then to a machine that it does not cover, then to the broker with the fewest replicas,
+then to the lowest id. They keep their
 position in the replica list, so that leaders stay balanced. Changes of replication factors use the same order. A
 replica that is dropped is one whose broker is missing, else one that is not in sync, else one whose rack has another,
-else one on the broker with the most replicas; the preferred leader only if no other can be dropped.
+else one whose machine has another, else one on the broker with the most replicas; the preferred leader only if no other
+can be dropped.
 
 A partition waits while a broker of its target is missing, because its move could not complete and would block others.
 
@@ -21,6 +23,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from odradek.base.topic_rules import machine_of_each
 from odradek.base.types import TopicPartition
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed_cluster import KubernetesState
@@ -149,6 +152,7 @@ def resized(
     choice = _Choice(
         candidates=[broker for broker in staying if broker in snapshot.brokers],
         racks=snapshot.racks(),
+        machines=snapshot.machines(),
         load=Counter(broker for one in partitions for broker in one.target if broker not in gone),
     )
     targets: dict[TopicPartition, tuple[int, ...]] = {}
@@ -210,11 +214,19 @@ def _does_not_fit(
 class _Choice:
     """Chooses brokers for the replicas of one partition after the other, and counts each choice."""
 
-    __slots__ = ("_aware", "_candidates", "_load", "_racks")
+    __slots__ = ("_aware", "_candidates", "_load", "_machines", "_racks")
 
-    def __init__(self, *, candidates: Sequence[int], racks: Mapping[int, str | None], load: Counter[int]) -> None:
+    def __init__(
+        self,
+        *,
+        candidates: Sequence[int],
+        racks: Mapping[int, str | None],
+        machines: Mapping[int, str],
+        load: Counter[int],
+    ) -> None:
         self._candidates = candidates
         self._racks = racks
+        self._machines = machines
         self._load = load
         self._aware = all(racks[broker] is not None for broker in candidates)
 
@@ -238,19 +250,24 @@ class _Choice:
 
     def _best(self, taken: Collection[int]) -> int | None:
         racks = [self._racks.get(broker) for broker in taken]
-        free = [broker for broker in self._candidates if broker not in taken]
-        return min(
-            free,
-            key=lambda broker: (self._aware and racks.count(self._racks[broker]), self._load[broker], broker),
-            default=None,
-        )
+        machines = machine_of_each({*taken, *self._candidates}, self._machines)
+        used = [machines[broker] for broker in taken]
+
+        def cost(broker: int) -> tuple[int, int, int, int]:
+            shares_rack = racks.count(self._racks[broker]) if self._aware else 0
+            return shares_rack, used.count(machines[broker]), self._load[broker], broker
+
+        return min((broker for broker in self._candidates if broker not in taken), key=cost, default=None)
 
     def _least_needed(self, present: Sequence[int], partition: Partition) -> int:
         racks = [self._racks.get(broker) for broker in present]
+        machines = machine_of_each(present, self._machines)
+        places = list(machines.values())
 
-        def need(broker: int) -> tuple[bool, bool, bool, bool, int, int]:
+        def need(broker: int) -> tuple[bool, bool, bool, bool, bool, int, int]:
             alone = self._aware and racks.count(self._racks.get(broker)) == 1
             live, in_sync = broker in self._racks, broker in partition.in_sync
-            return live, in_sync, broker == present[0], alone, -self._load[broker], -present.index(broker)
+            apart = places.count(machines[broker]) == 1
+            return live, in_sync, broker == present[0], alone, apart, -self._load[broker], -present.index(broker)
 
         return min(present, key=need)

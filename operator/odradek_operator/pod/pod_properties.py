@@ -59,6 +59,7 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
         "inter.broker.listener.name": replication,
         "metrics.host": "0.0.0.0",
         "metrics.port": str(names.METRICS_PORT),
+        "broker.machine": pod.node,
     }
     if rack is not None:
         if _UNSAFE.search(rack):

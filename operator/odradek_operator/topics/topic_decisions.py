@@ -219,7 +219,12 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     live, replicas = snapshot.racks(), topic.replicas_on(brokers)
     start = zlib.crc32(topic.name.encode())
     assignment = assign_replicas(
-        live, topic.partitions, replicas, start_index=start % len(live), shift=start // len(live) % len(live)
+        live,
+        topic.partitions,
+        replicas,
+        start_index=start % len(live),
+        shift=start // len(live) % len(live),
+        machines=snapshot.machines(),
     )
     left_behind, record = snapshot.configs.get(topic.name), snapshot.ownership.get(topic.name)
     action = CreateTopic(
@@ -269,19 +274,28 @@ def _partitions(
     actions.append(
         AddPartitions(
             topic=topic.name,
-            assignment=_grown(observed.assignment, topic.partitions - count, live),
+            assignment=_grown(observed.assignment, topic.partitions - count, snapshot),
             version=observed.version,
             reason=mismatch,
         )
     )
 
 
-def _grown(assignment: TopicAssignment, more: int, live: Mapping[int, str | None]) -> TopicAssignment:
+def _grown(assignment: TopicAssignment, more: int, snapshot: Snapshot) -> TopicAssignment:
     """Return the assignment with `more` partitions. Like Kafka, it starts at the first partition's preferred leader."""
+    live = snapshot.racks()
     existing = {number: part.replicas for number, part in assignment.partitions.items()}
     first = assignment.partitions[min(existing)]
     start = next((index for index, broker in enumerate(sorted(live)) if broker >= first.preferred_leader), 0)
-    added = assign_replicas(live, more, len(first.target), start_index=start, shift=start, existing=existing)
+    added = assign_replicas(
+        live,
+        more,
+        len(first.target),
+        start_index=start,
+        shift=start,
+        existing=existing,
+        machines=snapshot.machines(),
+    )
     partitions = dict(assignment.partitions) | {
         number: ReplicaAssignment(replicas=tuple(replicas)) for number, replicas in added.items()
     }

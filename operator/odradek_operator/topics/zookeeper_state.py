@@ -125,6 +125,14 @@ class Snapshot:
         """Return the racks of the live brokers; None for a broker without a rack."""
         return {broker: registration.rack for broker, registration in self.brokers.items()}
 
+    def machines(self) -> dict[int, str]:
+        """Return the machines of the live brokers, without brokers whose machine is unknown."""
+        return {
+            broker: registration.machine
+            for broker, registration in self.brokers.items()
+            if registration.machine is not None
+        }
+
 
 def state_paths(topics: Mapping[str, TopicAssignment]) -> dict[str, TopicPartition]:
     """Return the partitions of these topics by the paths of their state znodes."""

@@ -59,6 +59,7 @@ from odradek.server.configs.config_entries import Entry, topic_entries
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
 from odradek.timer.purgatory import DelayedOperation, Purgatory
+from odradek.zk import registration
 from odradek.zk.port import ZkClient
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ DELETION_DISABLED_SINCE: Final = 3
 """First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones get INVALID_REQUEST."""
 
 Assignment = Mapping[int, Sequence[int]]
+Machines = Mapping[int, str]
+"""The machines of brokers, by broker id. See `assign_replicas`."""
 
 
 class ImageWait(DelayedOperation):
@@ -161,18 +164,27 @@ class TopicHandlers:
         """Handle CreateTopics, with given or generated assignments (KIP-4, KIP-464, KIP-525)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
+        machines = await registration.machines(self._zk)
         results = await asyncio.gather(
-            *(self._create_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
+            *(
+                self._create_one(topic, request, machines, duplicate=names.count(topic.name) > 1)
+                for topic in request.topics
+            )
         )
         return {"throttle_time_ms": 0, "topics": results}
 
     async def _create_one(
-        self, topic: CreateTopicsRequestCreatableTopic, request: CreateTopicsRequest, *, duplicate: bool
+        self,
+        topic: CreateTopicsRequestCreatableTopic,
+        request: CreateTopicsRequest,
+        machines: Machines,
+        *,
+        duplicate: bool,
     ) -> dict[str, object]:
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-            overrides, in_force, assignment = self._checked(topic)
+            overrides, in_force, assignment = self._checked(topic, machines)
             topic_id = ZERO_UUID
             if not request.validate_only:
                 topic_id = await self._create(topic.name, assignment, overrides, request.timeout_ms)
@@ -180,7 +192,9 @@ class TopicHandlers:
         except OdradekError as error:
             return _not_created(topic.name, error)
 
-    def _checked(self, topic: CreateTopicsRequestCreatableTopic) -> tuple[dict[str, str], TopicConfig, Assignment]:
+    def _checked(
+        self, topic: CreateTopicsRequestCreatableTopic, machines: Machines
+    ) -> tuple[dict[str, str], TopicConfig, Assignment]:
         """Return overrides, effective settings and assignment of a new topic.
 
         The checks are in Kafka's order, so that a request with several errors gets the same one as from Kafka: whether
@@ -192,7 +206,7 @@ class TopicHandlers:
         overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
         if any(entry.value is None for entry in topic.configs):
             raise InvalidConfigError(f"A setting of topic {topic.name} has no value.")
-        assignment = self._assignment(topic)
+        assignment = self._assignment(topic, machines)
         check_topic_name(topic.name)
         other = colliding_topic(topic.name, list(image.topics))
         if other is not None:
@@ -205,7 +219,7 @@ class TopicHandlers:
         except ConfigError as error:
             raise InvalidConfigError(str(error)) from error
 
-    def _assignment(self, topic: CreateTopicsRequestCreatableTopic) -> Assignment:
+    def _assignment(self, topic: CreateTopicsRequestCreatableTopic, machines: Machines) -> Assignment:
         """Return the assignment of the request, which is not validated yet, or a generated one."""
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
@@ -220,11 +234,13 @@ class TopicHandlers:
             self._settings.config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
         )
         factor = topic.replication_factor
-        return self._generated(
-            partitions, self._settings.config.default_replication_factor if factor == BROKER_DEFAULT else factor
-        )
+        if factor == BROKER_DEFAULT:
+            factor = self._settings.config.default_replication_factor
+        return self._generated(partitions, factor, machines)
 
-    def _generated(self, partitions: int, factor: int, existing: Assignment | None = None) -> Assignment:
+    def _generated(
+        self, partitions: int, factor: int, machines: Machines, existing: Assignment | None = None
+    ) -> Assignment:
         if partitions > MAX_NEW_PARTITIONS:
             raise PolicyViolationError(
                 f"A request can create at most {MAX_NEW_PARTITIONS} partitions per topic, not {partitions}."
@@ -235,7 +251,9 @@ class TopicHandlers:
         start, shift = (int(self._clock.random() * len(brokers)) for _ in range(2))
         if existing:
             start = shift = growth_start(list(brokers), existing)
-        return assign_replicas(brokers, partitions, factor, start_index=start, shift=shift, existing=existing)
+        return assign_replicas(
+            brokers, partitions, factor, start_index=start, shift=shift, existing=existing, machines=machines
+        )
 
     async def _create(self, name: str, assignment: Assignment, overrides: Mapping[str, str], timeout_ms: float) -> UUID:
         topic_id = self._new_id()
@@ -296,7 +314,7 @@ class TopicHandlers:
             await topic_admin.create_topic(
                 self._zk,
                 name,
-                self._generated(partitions, factor),
+                self._generated(partitions, factor, await registration.machines(self._zk)),
                 configs=overrides,
                 topic_id=self._new_id(),
             )
@@ -347,24 +365,35 @@ class TopicHandlers:
         """Handle CreatePartitions: add partitions to topics (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
+        machines = await registration.machines(self._zk)
         results = await asyncio.gather(
-            *(self._grow_one(topic, request, duplicate=names.count(topic.name) > 1) for topic in request.topics)
+            *(
+                self._grow_one(topic, request, machines, duplicate=names.count(topic.name) > 1)
+                for topic in request.topics
+            )
         )
         return {"throttle_time_ms": 0, "results": results}
 
     async def _grow_one(
-        self, topic: CreatePartitionsRequestTopic, request: CreatePartitionsRequest, *, duplicate: bool
+        self,
+        topic: CreatePartitionsRequestTopic,
+        request: CreatePartitionsRequest,
+        machines: Machines,
+        *,
+        duplicate: bool,
     ) -> dict[str, object]:
         error_code, message = NONE, None
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-            await self._grow(topic, request.timeout_ms, validate_only=request.validate_only)
+            await self._grow(topic, request.timeout_ms, machines, validate_only=request.validate_only)
         except OdradekError as error:
             error_code, message = _code_and_message(error)
         return {"name": topic.name, "error_code": error_code, "error_message": message}
 
-    async def _grow(self, topic: CreatePartitionsRequestTopic, timeout_ms: float, *, validate_only: bool) -> None:
+    async def _grow(
+        self, topic: CreatePartitionsRequestTopic, timeout_ms: float, machines: Machines, *, validate_only: bool
+    ) -> None:
         known = self._view.image.topics.get(topic.name)
         if known is None:
             raise UnknownTopicOrPartitionError(f"Topic {topic.name} does not exist.")
@@ -374,7 +403,7 @@ class TopicHandlers:
                 f"Topic {topic.name} has {present} partitions. The number can only increase, not become {topic.count}."
             )
         existing = {number: state.replicas for number, state in known.partitions.items()}
-        added = self._added(topic, existing)
+        added = self._added(topic, existing, machines)
         if validate_only:
             return
         await topic_admin.create_partitions(self._zk, topic.name, added)
@@ -390,10 +419,10 @@ class TopicHandlers:
                 f"Partitions of {topic.name} were created, but not all have leaders within the timeout."
             )
 
-    def _added(self, topic: CreatePartitionsRequestTopic, existing: Assignment) -> Assignment:
+    def _added(self, topic: CreatePartitionsRequestTopic, existing: Assignment, machines: Machines) -> Assignment:
         present, factor = len(existing), len(existing[min(existing)])
         if topic.assignments is None:
-            return self._generated(topic.count - present, factor, existing)
+            return self._generated(topic.count - present, factor, machines, existing)
         chosen = [list(entry.broker_ids) for entry in topic.assignments]
         if len(chosen) != topic.count - present:
             raise InvalidReplicaAssignmentError(

@@ -67,6 +67,42 @@ def test_with_racks_every_partition_is_spread_over_the_racks() -> None:
     }
 
 
+def test_replicas_are_spread_over_machines_and_leaders_alternate_between_them() -> None:
+    brokers = dict.fromkeys(range(6))
+    machines = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
+    assert assign_replicas(brokers, 7, 3, start_index=0, shift=0, machines=machines) == {
+        0: [0, 2, 4],
+        1: [2, 4, 1],
+        2: [4, 1, 3],
+        3: [1, 3, 5],
+        4: [3, 5, 0],
+        5: [5, 0, 2],
+        6: [0, 3, 4],
+    }
+
+
+def test_racks_come_before_machines() -> None:
+    # Both machines of rack b are needed only after rack a has a replica.
+    racks = {0: "a", 1: "a", 2: "b", 3: "b"}
+    machines = {0: "m0", 1: "m0", 2: "m1", 3: "m2"}
+    assignment = assign_replicas(racks, 8, 2, start_index=0, shift=0, machines=machines)
+    assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in assignment.values())
+    assignment = assign_replicas(racks, 8, 3, start_index=0, shift=0, machines=machines)
+    assert all({machines[broker] for broker in replicas} == {"m0", "m1", "m2"} for replicas in assignment.values())
+
+
+def test_a_broker_without_a_machine_has_one_to_itself() -> None:
+    brokers = dict.fromkeys(range(4))
+    assignment = assign_replicas(brokers, 12, 3, start_index=1, shift=2, machines={0: "m", 2: "m", 9: "gone"})
+    assert all(not {0, 2} <= set(replicas) for replicas in assignment.values())
+
+
+def test_more_replicas_than_machines_use_every_machine() -> None:
+    machines = {0: "a", 1: "a", 2: "b", 3: "b"}
+    assignment = assign_replicas(dict.fromkeys(range(4)), 4, 3, start_index=0, shift=0, machines=machines)
+    assert all({machines[broker] for broker in replicas} == {"a", "b"} for replicas in assignment.values())
+
+
 def test_new_partitions_continue_the_assignment() -> None:
     brokers = dict.fromkeys(range(3))
     whole = assign_replicas(brokers, 6, 2, start_index=1, shift=1)

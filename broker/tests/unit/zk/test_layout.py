@@ -74,6 +74,14 @@ def test_a_registration_without_a_plaintext_listener_names_no_host_on_top() -> N
     assert BrokerRegistration.decode(1, registration.encode()).endpoints == registration.endpoints
 
 
+def test_a_registration_has_its_machine_only_if_it_is_known() -> None:
+    endpoints = (Endpoint("PLAINTEXT", "h", 1),)
+    known = BrokerRegistration(broker_id=1, endpoints=endpoints, rack="r", machine="node-a")
+    assert b'"rack":"r","machine":"node-a"' in known.encode()
+    assert BrokerRegistration.decode(1, known.encode()) == known
+    assert b"machine" not in BrokerRegistration(broker_id=1, endpoints=endpoints).encode()
+
+
 def test_topics_of_versions_1_and_2_have_no_id() -> None:
     assert TopicAssignment.decode("t", b'{"version":1,"partitions":{"1":[2],"0":[1,2]}}') == TopicAssignment(
         topic="t", partitions={0: ReplicaAssignment(replicas=(1, 2)), 1: ReplicaAssignment(replicas=(2,))}

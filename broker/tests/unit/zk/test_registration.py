@@ -11,7 +11,7 @@ from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, SessionExpired
-from odradek.zk.registration import BrokerIdInUse, BrokerRegistrar, announce_directory_failure, prepare
+from odradek.zk.registration import BrokerIdInUse, BrokerRegistrar, announce_directory_failure, machines, prepare
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 
@@ -88,3 +88,19 @@ def test_a_running_broker_that_was_replaced_is_refused_at_once() -> None:
         assert clock.monotonic_ms() == before_ms
 
     play(scenario)
+
+
+def test_machines_of_brokers_are_read_and_brokers_without_one_are_omitted(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(tree: MemoryTree, clock: VirtualClock) -> None:
+        zk = MemoryZk(tree)
+        assert await machines(zk) == {}
+        for broker, machine in ((1, "a"), (2, None), (3, "a")):
+            found = BrokerRegistration(
+                broker_id=broker, endpoints=(Endpoint("PLAINTEXT", "h", broker),), machine=machine
+            )
+            await zk.create(found.path, found.encode(), ephemeral=True)
+        await zk.create(layout.broker_path(4), b"{}", ephemeral=True)
+        assert await machines(zk) == {1: "a", 3: "a"}
+
+    play(scenario)
+    assert [record.levelname for record in caplog.records if layout.broker_path(4) in record.getMessage()] == ["WARNING"]

@@ -44,9 +44,17 @@ def carried_out(found: list[Partition], targets: dict[TopicPartition, tuple[int,
     return [partition(one.name.partition, targets.get(one.name, one.target), one.name.topic) for one in found]
 
 
-def to_the_end(found: list[Partition], brokers: int, racks: dict[int, str | None], limit: int) -> list[Partition]:
+def to_the_end(
+    found: list[Partition],
+    brokers: int,
+    racks: dict[int, str | None],
+    limit: int,
+    machines: dict[int, str] | None = None,
+) -> list[Partition]:
     for _ in range(1_000):
-        targets = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit)
+        targets = balance.portion(
+            found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines
+        )
         assert len(targets) <= limit
         if not targets:
             return found
@@ -152,6 +160,47 @@ def test_a_new_rack_gets_its_copy_of_each_partition() -> None:
     racks: dict[int, str | None] = {0: "a", 1: "a", 2: "b", 3: "c"}
     done = to_the_end(partitions([(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1)]), 4, racks, limit=3)
     assert held(done, 4) == [2, 2, 4, 4]
+
+
+@given(clusters(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 30))
+def test_all_end_on_as_many_machines_as_possible(
+    cluster: tuple[list[Partition], int], machine_count: int, rack_count: int, limit: int
+) -> None:
+    found, brokers = cluster
+    machines = {broker: f"m{broker % machine_count}" for broker in range(brokers)}
+    racks: dict[int, str | None] = {broker: f"r{broker % machine_count % rack_count}" for broker in range(brokers)}
+    for known in ({}, racks):
+        done = to_the_end(found, brokers, known, limit, machines)
+        for one in done:
+            assert len({machines[broker] for broker in one.target}) == min(
+                len(one.target), len(set(machines.values()))
+            )
+        if known:
+            assert all(
+                len({racks[broker] for broker in one.target}) == min(len(one.target), len(set(racks.values())))
+                for one in done
+            )
+
+
+@given(clusters(), st.integers(1, 3), st.integers(1, 30))
+def test_machines_with_one_broker_each_change_no_move(
+    cluster: tuple[list[Partition], int], rack_count: int, limit: int
+) -> None:
+    found, brokers = cluster
+    machines = {broker: f"m{broker}" for broker in range(brokers) if broker % 3}
+    racks: dict[int, str | None] = {broker: f"r{broker % rack_count}" for broker in range(brokers)}
+    plain = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit)
+    assert (
+        balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines) == plain
+    )
+
+
+def test_new_brokers_on_the_same_machines_get_their_share_from_their_machine() -> None:
+    # Two machines with one broker each, then two with two each: no partition may lose a machine.
+    machines = {0: "a", 1: "b", 2: "a", 3: "b"}
+    done = to_the_end(partitions([(0, 1), (1, 0)] * 6), 4, {}, 3, machines)
+    assert held(done, 4) == [6, 6, 6, 6]
+    assert all({machines[broker] for broker in one.target} == {"a", "b"} for one in done)
 
 
 @given(clusters(), st.integers(1, 30))

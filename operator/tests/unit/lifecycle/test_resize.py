@@ -27,6 +27,7 @@ def snapshot(
     *shape: tuple[int, ...],
     live: range | tuple[int, ...] = range(5),
     racks: dict[int, str] | None = None,
+    machines: dict[int, str] | None = None,
     leader: int | None = None,
     isr: tuple[int, ...] | None = None,
     deleting: bool = False,
@@ -52,7 +53,10 @@ def snapshot(
         controller_epoch_version=1,
         brokers={
             broker: BrokerRegistration(
-                broker_id=broker, endpoints=(Endpoint("R", "h", 1),), rack=(racks or {}).get(broker)
+                broker_id=broker,
+                endpoints=(Endpoint("R", "h", 1),),
+                rack=(racks or {}).get(broker),
+                machine=(machines or {}).get(broker),
             )
             for broker in live
         },
@@ -84,6 +88,10 @@ def resize(brokers: int, seen: Snapshot, *, present: int = 5, factors: dict[str,
         (snapshot((2, 1, 0), live=range(3)), 3, {"t": 1}, {T[0]: (2,)}),
         (snapshot((4, 0, 1)), 3, {"t": 2}, {T[0]: (0, 1)}),
         (snapshot((4, 0)), 3, {"t": 3}, {T[0]: (1, 0, 2)}),
+        # So does a machine without a replica of the partition.
+        (snapshot((0, 4), (2, 0), (2, 0), machines={0: "a", 1: "a", 2: "b"}), 3, {}, {T[0]: (0, 2)}),
+        (snapshot((0,), (1, 0), machines={0: "a", 1: "b", 2: "a"}), 3, {"t": 2}, {T[0]: (0, 1)}),
+        (snapshot((0, 1, 2), live=range(3), machines={0: "a", 1: "b", 2: "a"}), 3, {"t": 2}, {T[0]: (0, 1)}),
         # Which replica is removed: on a broker that is down, not in sync, or in a rack that has another replica.
         (snapshot((0, 1, 2), live=(0, 2)), 3, {"t": 2}, {T[0]: (0, 2)}),
         (snapshot((0, 1, 2), live=range(3), isr=(0, 2)), 3, {"t": 2}, {T[0]: (0, 2)}),

@@ -43,6 +43,7 @@ def test_the_broker_reads_the_final_properties() -> None:
     assert [warning for warning in warnings if "odd" not in warning] == []
     assert config.broker_id == 7
     assert config.broker_rack == "zone-a"
+    assert config.broker_machine == "a"
     assert config.inter_broker_listener == "REPLICATION"
     assert [(end.listener, end.host, end.port) for end in config.listener_endpoints()] == [
         ("REPLICATION", "0.0.0.0", 9091),

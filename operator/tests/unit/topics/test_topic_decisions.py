@@ -66,6 +66,19 @@ def test_replicas_are_spread_over_racks() -> None:
     assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in action.assignment.values())
 
 
+def test_replicas_of_new_topics_and_partitions_are_spread_over_machines() -> None:
+    machines = {0: "a", 1: "a", 2: "b", 3: "b"}
+    live = brokers(4, machines=machines)
+    (created,) = topics.decide(wish(8, 2), snapshot(brokers=live), brokers=4).actions
+    assert isinstance(created, CreateTopic)
+    assert all({machines[broker] for broker in replicas} == {"a", "b"} for replicas in created.assignment.values())
+    (grown,) = topics.decide(wish(9, 2), snapshot(observed("orders", (0, 2)), brokers=live), brokers=4).actions
+    assert isinstance(grown, AddPartitions)
+    replicas = [part.replicas for part in grown.assignment.partitions.values()]
+    assert len(replicas) == 9
+    assert all({machines[broker] for broker in each} == {"a", "b"} for each in replicas)
+
+
 def test_a_topic_that_is_as_specified_is_adopted_without_a_change() -> None:
     state = snapshot(TWO, config={"retention.ms": "60000"}, owned=None)
     decision = topics.decide(wish(retention_ms="60000"), state, brokers=3)

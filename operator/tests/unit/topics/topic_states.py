@@ -14,12 +14,17 @@ from odradek_operator.crds import Topic
 from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot
 
 
-def brokers(count: int, racks: Mapping[int, str] = MappingProxyType({})) -> dict[int, BrokerRegistration]:
+def brokers(
+    count: int,
+    racks: Mapping[int, str] = MappingProxyType({}),
+    machines: Mapping[int, str] = MappingProxyType({}),
+) -> dict[int, BrokerRegistration]:
     return {
         number: BrokerRegistration(
             broker_id=number,
             endpoints=(Endpoint("PLAINTEXT", "127.0.0.1", 9092 + number),),
             rack=racks.get(number),
+            machine=machines.get(number),
         )
         for number in range(count)
     }

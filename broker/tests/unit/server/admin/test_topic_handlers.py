@@ -26,7 +26,7 @@ from odradek.base.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID
+from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.zk import layout
@@ -359,5 +359,39 @@ def test_new_partitions_follow_the_old_ones_and_are_waited_for(play: Play) -> No
         assert not asking.done()
         await server.announce("t", {2: [2, 1]}, brokers=(1, 2))
         assert [answer.error_code for answer in (await asking).results] == [NONE]
+
+    play(scenario)
+
+
+async def register_on_machines(server: MemoryServer, machines: dict[int, str]) -> None:
+    for broker, machine in machines.items():
+        found = layout.BrokerRegistration(
+            broker_id=broker, endpoints=(Endpoint("PLAINTEXT", "h", broker),), machine=machine
+        )
+        await server.zk.create(found.path, found.encode(), ephemeral=True, make_parents=True)
+
+
+def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: Play) -> None:
+    machines = {11: "a", 12: "a", 13: "a", 14: "b", 15: "b", 16: "b"}
+
+    async def scenario(server: MemoryServer) -> None:
+        await register_on_machines(server, machines)
+        await server.announce(brokers=tuple(machines))
+        await create(server, new("t", 12, 2), timeout=1)
+        await server.topics.ensure_topic("automatic")
+        for name in ("t", "automatic"):
+            for each in (await stored(server, name)).partitions.values():
+                assert len({machines[broker] for broker in each.replicas}) == len(each.replicas)
+        replicas = {number: list(each.replicas) for number, each in (await stored(server, "t")).partitions.items()}
+        await server.announce("t", replicas, brokers=tuple(machines))
+        message = {
+            "topics": [{"name": "t", "count": 24, "assignments": None}],
+            "timeout_ms": 1,
+            "validate_only": False,
+        }
+        await server.ask(ApiKey.CREATE_PARTITIONS, 3, message)
+        grown = (await stored(server, "t")).partitions
+        assert len(grown) == 24
+        assert all({machines[broker] for broker in each.replicas} == {"a", "b"} for each in grown.values())
 
     play(scenario)
