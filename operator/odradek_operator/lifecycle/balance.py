@@ -108,7 +108,7 @@ class _Spread:
         everywhere = {*held, *(broker for replicas in movable.values() for broker in replicas)}
         aware = all(racks.get(broker) is not None for broker in held)
         self._racks: Groups = {broker: racks.get(broker) if aware else None for broker in everywhere}
-        self._machines: Groups = dict(machine_of_each(everywhere, machines))
+        self._machines: Groups = machine_of_each(everywhere, machines)
         self._by_broker: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_topic: Counter[tuple[str, int]] = Counter()
         for name, replicas in movable.items():

@@ -9,7 +9,6 @@ moves replicas of all topics in batches.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 

@@ -77,7 +77,7 @@ def test_replicas_are_spread_over_machines_and_leaders_alternate_between_them() 
         3: [1, 3, 5],
         4: [3, 5, 0],
         5: [5, 0, 2],
-        6: [0, 3, 4],
+        6: [0, 3, 5],
     }
 
 

@@ -103,4 +103,6 @@ def test_machines_of_brokers_are_read_and_brokers_without_one_are_omitted(caplog
         assert await machines(zk) == {1: "a", 3: "a"}
 
     play(scenario)
-    assert [record.levelname for record in caplog.records if layout.broker_path(4) in record.getMessage()] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if layout.broker_path(4) in record.getMessage()] == [
+        "WARNING"
+    ]

@@ -52,9 +52,7 @@ def to_the_end(
     machines: dict[int, str] | None = None,
 ) -> list[Partition]:
     for _ in range(1_000):
-        targets = balance.portion(
-            found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines
-        )
+        targets = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines)
         assert len(targets) <= limit
         if not targets:
             return found
@@ -169,17 +167,11 @@ def test_all_end_on_as_many_machines_as_possible(
     found, brokers = cluster
     machines = {broker: f"m{broker % machine_count}" for broker in range(brokers)}
     racks: dict[int, str | None] = {broker: f"r{broker % machine_count % rack_count}" for broker in range(brokers)}
-    for known in ({}, racks):
-        done = to_the_end(found, brokers, known, limit, machines)
-        for one in done:
-            assert len({machines[broker] for broker in one.target}) == min(
-                len(one.target), len(set(machines.values()))
-            )
-        if known:
-            assert all(
-                len({racks[broker] for broker in one.target}) == min(len(one.target), len(set(racks.values())))
-                for one in done
-            )
+    with_racks = to_the_end(found, brokers, racks, limit, machines)
+    for one in (*with_racks, *to_the_end(found, brokers, {}, limit, machines)):
+        assert len({machines[broker] for broker in one.target}) == min(len(one.target), len(set(machines.values())))
+    for one in with_racks:
+        assert len({racks[broker] for broker in one.target}) == min(len(one.target), len(set(racks.values())))
 
 
 @given(clusters(), st.integers(1, 3), st.integers(1, 30))
@@ -190,9 +182,7 @@ def test_machines_with_one_broker_each_change_no_move(
     machines = {broker: f"m{broker}" for broker in range(brokers) if broker % 3}
     racks: dict[int, str | None] = {broker: f"r{broker % rack_count}" for broker in range(brokers)}
     plain = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit)
-    assert (
-        balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines) == plain
-    )
+    assert balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines) == plain
 
 
 def test_new_brokers_on_the_same_machines_get_their_share_from_their_machine() -> None:

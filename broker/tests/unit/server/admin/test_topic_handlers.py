@@ -378,10 +378,11 @@ def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: P
         await register_on_machines(server, machines)
         await server.announce(brokers=tuple(machines))
         await create(server, new("t", 12, 2), timeout=1)
-        await server.topics.ensure_topic("automatic")
-        for name in ("t", "automatic"):
+        await server.topics.ensure_topic(GROUP_METADATA_TOPIC)
+        for name, factor in (("t", 2), (GROUP_METADATA_TOPIC, 3)):
             for each in (await stored(server, name)).partitions.values():
-                assert len({machines[broker] for broker in each.replicas}) == len(each.replicas)
+                assert len(each.replicas) == factor
+                assert {machines[broker] for broker in each.replicas} == {"a", "b"}
         replicas = {number: list(each.replicas) for number, each in (await stored(server, "t")).partitions.items()}
         await server.announce("t", replicas, brokers=tuple(machines))
         message = {
@@ -394,4 +395,4 @@ def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: P
         assert len(grown) == 24
         assert all({machines[broker] for broker in each.replicas} == {"a", "b"} for each in grown.values())
 
-    play(scenario)
+    play(scenario, settings={"broker.machine": "a"})
