@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,11 +34,13 @@ class OdradekBroker:
         properties: Mapping[str, str],
         broker_id: int = 0,
         port: int | None = None,
+        program: Sequence[str] = ("odradek.cli.main", "broker"),
     ) -> None:
         """`properties` extend or override id, listener, directory and ensemble. Without a port, a free one is used.
 
-        Starts nothing yet."""
+        `program`: the module that is run, and its first arguments. Starts nothing yet."""
         self.port: Final = port or free_ports(1)[0]
+        self._program = program
         self._log = directory / "odradek.log"
         settings = {
             "broker.id": str(broker_id),
@@ -73,19 +75,23 @@ class OdradekBroker:
     def launch(self) -> None:
         """Start the process without waiting."""
         with self._log.open("ab") as out:
-            command = [sys.executable, "-m", "odradek.cli.main", "broker", str(self._properties)]
+            command = [sys.executable, "-m", *self._program, str(self._properties)]
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
 
     def _ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
-    def stop(self, *, kill: bool = False) -> None:
-        """Stop the broker cleanly or kill it. Idempotent."""
+    @property
+    def is_running(self) -> bool:
+        """Whether the process runs."""
+        return not self._ended()
+
+    def stop(self, *, kill: bool = False) -> int | None:
+        """Stop the broker cleanly or kill it. Returns the exit code; None if it did not run. Idempotent."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
-        if process is not None:
-            process.wait(timeout=_STOP_SECONDS)
+        return None if process is None else process.wait(timeout=_STOP_SECONDS)
 
     def errors(self) -> list[str]:
         """Return the lines of its log with an error."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
@@ -20,15 +19,8 @@ from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 
-T = TypeVar("T")
-
 TP = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"
-
-
-async def run_inline(function: Callable[[], T]) -> T:
-    """`RunBlocking` without threads, for virtual time."""
-    return function()
 
 
 class RecordingHost:

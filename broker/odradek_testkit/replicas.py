@@ -8,10 +8,10 @@ controller: it elects leaders on request, and commits ISR changes if the epochs 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -45,8 +45,7 @@ from odradek.replication.partition_table import HostedPartition
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
-
-T = TypeVar("T")
+from odradek_testkit.disk_threads import inline_threads
 
 TOPIC_ID = UUID(int=0x0D12ADE4)
 
@@ -57,11 +56,6 @@ def record_set(*values: bytes, timestamp_ms: int = 1_700_000_000_000) -> memoryv
     for value in values:
         builder.append(None, value, timestamp_ms=timestamp_ms)
     return memoryview(bytearray(builder.build()))
-
-
-async def at_once(function: Callable[[], T], /) -> T:
-    """`RunBlocking` without threads."""
-    return function()
 
 
 class MemoryBroker:
@@ -83,7 +77,7 @@ class MemoryBroker:
         )[0]
         self.clock = clock
         self.cluster = cluster
-        self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
+        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=inline_threads)
         self.view = MetadataCache()
         """The broker's metadata image; empty unless a test sets it."""
         self.replicas = ReplicaManager(

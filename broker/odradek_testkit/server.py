@@ -51,7 +51,7 @@ from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.layout import ReplicaAssignment
-from odradek_testkit.replicas import at_once
+from odradek_testkit.disk_threads import inline_threads
 
 BROKER_ID: Final = 1
 BROKER_EPOCH: Final = 50
@@ -245,7 +245,7 @@ class MemoryServer:
         self.settings = BrokerSettings(self.zk, self.config, properties)
         self.configs = ConfigStore(self.zk, self.config)
         self.settings.subscribe(self.configs.reconfigure)
-        self.logs = LogManager(SystemFiles(), clock, self.config, run_blocking=at_once)
+        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=inline_threads)
         nobody = _NobodyElse()
         self.replicas = ReplicaManager(
             self.logs,

@@ -177,7 +177,7 @@ class Broker:
             dispatcher.handle,
             self._clock,
             bind=self._system.bind,
-            run_blocking=self._system.run_blocking,
+            read=self._logs.read,
             announce=self._registrar.update,
         )
         self._provide_metrics(collector, dispatcher)
@@ -237,7 +237,7 @@ class Broker:
             self._system.files,
             self._clock,
             self._config,
-            run_blocking=self._system.run_blocking,
+            disk_threads=self._system.disk_threads,
             max_open_files=self._system.max_open_files,
             on_fatal=self._fail,
         )
@@ -257,9 +257,7 @@ class Broker:
         config = self._config
         workers = self._system.workers(config.log_cleaner_threads, niceness=CLEANER_NICENESS)
         self._closers.push_async_callback(workers.close)
-        self._cleaner = LogCleaner(
-            self._logs, workers, self._system.files, self._clock, config, run_blocking=self._system.run_blocking
-        )
+        self._cleaner = LogCleaner(self._logs, workers, self._system.files, self._clock, config)
         self._closers.push_async_callback(self._cleaner.close)
         self._settings.subscribe(lambda changed: workers.grow(changed.log_cleaner_threads))
         self._settings.subscribe(self._cleaner.update_config)

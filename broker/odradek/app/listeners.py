@@ -15,11 +15,11 @@ from typing import Final
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
-from odradek.base.ports import Clock, RunBlocking
+from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
 from odradek.network.connection import ConnectionOptions, Handler
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.pages import FileAccess
+from odradek.network.pages import FileAccess, ReadFile
 from odradek.network.request_memory import RequestMemory
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
@@ -40,10 +40,10 @@ class Listeners:
         clock: Clock,
         *,
         bind: Callable[[str, int], Awaitable[socket.socket]],
-        run_blocking: RunBlocking,
+        read: ReadFile,
         announce: Callable[[BrokerRegistration], Awaitable[None]],
     ) -> None:
-        """Create the listeners without binding an address. `run_blocking` runs blocking calls on threads.
+        """Create the listeners without binding an address. `read` reads files for responses.
 
         `announce` writes the registration to ZooKeeper when the endpoints change.
         """
@@ -51,7 +51,7 @@ class Listeners:
         self._handler: Final = handler
         self._clock: Final = clock
         self._bind: Final = bind
-        self._run_blocking: Final = run_blocking
+        self._read: Final = read
         self._announce: Final = announce
         limit_bytes = config.queued_max_request_bytes
         self.request_memory: Final = RequestMemory(limit_bytes, clock) if limit_bytes > 0 else None
@@ -78,7 +78,7 @@ class Listeners:
             connection=ConnectionOptions(
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
-                files=FileAccess(run_blocking=self._run_blocking, read_ahead_bytes=config.log_read_ahead_bytes),
+                files=FileAccess(read=self._read, read_ahead_bytes=config.log_read_ahead_bytes),
                 memory=None if _is_for_brokers(config, endpoint.listener) else self.request_memory,
             ),
         )

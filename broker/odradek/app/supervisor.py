@@ -10,6 +10,11 @@ dead, and its sockets and files are closed. If a process is only paused, partiti
 usual, and epochs fence it. A child whose event loop has not run for `hang_timeout_ms` gets SIGQUIT, which prints its
 stacks as with a JVM, and is then killed. Time in which the parent did not run either (a sleeping laptop, a frozen
 container) does not count. When the parent dies, the child dies with it.
+
+A loop that waits for a slow disk is not dead: a restart would wait for the same disk, and would recover all logs
+first. So when a heartbeat is overdue, the parent reads from /proc whether the child's main thread, which runs the loop,
+is in an uninterruptible wait (`app/disk_wait`). That time is measured separately, and its limit is `DISK_WAIT_FACTOR`
+times as long.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ from struct import Struct
 from types import FrameType
 from typing import Final
 
+from odradek.app.disk_wait import disk_wait
+
 logger = logging.getLogger(__name__)
 
 Credentials = tuple[int, bytes]
@@ -39,6 +46,9 @@ BEAT_INTERVAL_MS: Final = 500.0
 
 STACKS_MS: Final = 1_000.0
 """Milliseconds between SIGQUIT, on which a hanging child prints its stacks, and SIGKILL."""
+
+DISK_WAIT_FACTOR: Final = 10
+"""An event loop that waits for a disk is killed after this many times `hang_timeout_ms`."""
 
 _FRAME: Final = Struct(">?q16s")
 """Layout of a heartbeat: whether there is a session, its id and its password."""
@@ -72,6 +82,8 @@ class Supervision:
     hang_timeout_ms: float
     end_session: Callable[[Credentials], None]
     """Called once when a child with a session has died. May block for a few seconds; must not raise."""
+    disk_wait: Callable[[int], str | None] = disk_wait
+    """Returns where in the kernel the main thread of a process waits for a disk; None if it does not."""
 
 
 def supervise(work: Callable[[Lifeline], int], supervision: Supervision) -> int:
@@ -92,7 +104,7 @@ def supervise(work: Callable[[Lifeline], int], supervision: Supervision) -> int:
     os.close(writing)
     try:
         with _forwarding_signals(child):
-            status, credentials = _Watch(child, reading, supervision.hang_timeout_ms).until_death()
+            status, credentials = _Watch(child, reading, supervision).until_death()
     finally:
         os.close(reading)
     if credentials is not None:
@@ -145,37 +157,61 @@ def _forwarding_signals(child: int) -> Iterator[None]:
 
 
 class Silence:
-    """Measures the time since the last heartbeat, without the time in which the parent did not run."""
+    """Measures the time since the last heartbeat, without the time in which the parent did not run.
+
+    Time in which the child's event loop waits for a disk is measured separately.
+    """
 
     def __init__(self, limit_ms: float) -> None:
         """`limit_ms` 0 means no limit."""
         self._limit_ms: Final = limit_ms
         self._has_begun = False
         self.lasting_ms = 0.0
+        self.disk_wait_ms = 0.0
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the next heartbeat is overdue. Before the first heartbeat, it never is."""
-        return self._has_begun and 0 < self._limit_ms < self.lasting_ms
+        """Whether the child is to be killed. Before the first heartbeat, it never is."""
+        return self._exceeds(self.lasting_ms) or self._exceeds(self.disk_wait_ms / DISK_WAIT_FACTOR)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether the child would have to be killed if it did not wait for a disk."""
+        return self._exceeds(self.lasting_ms + self.disk_wait_ms) and not self.is_too_long
+
+    def _exceeds(self, time_ms: float) -> bool:
+        return self._has_begun and 0 < self._limit_ms < time_ms
+
+    @property
+    def limit_of_disk_wait_ms(self) -> float:
+        """How long the event loop may wait for a disk."""
+        return DISK_WAIT_FACTOR * self._limit_ms
 
     def heard(self) -> None:
         """Reset after a heartbeat."""
-        self.lasting_ms = 0.0
+        self.lasting_ms = self.disk_wait_ms = 0.0
         self._has_begun = True
 
-    def passed(self, elapsed_ms: float) -> None:
+    def passed(self, elapsed_ms: float, *, waits_for_disk: bool = False) -> None:
         """Add time without a heartbeat, at most twice the interval: in the rest, the parent did not run."""
-        self.lasting_ms += min(elapsed_ms, 2 * BEAT_INTERVAL_MS)
+        counted_ms = min(elapsed_ms, 2 * BEAT_INTERVAL_MS)
+        if waits_for_disk:
+            self.disk_wait_ms += counted_ms
+        else:
+            self.lasting_ms += counted_ms
 
 
 class _Watch:
     """Watches one child process."""
 
-    def __init__(self, child: int, reading: int, hang_timeout_ms: float) -> None:
+    def __init__(self, child: int, reading: int, supervision: Supervision) -> None:
         self._child: Final = child
         self._reading: Final = reading
         self._credentials: Credentials | None = None
-        self._silence: Final = Silence(hang_timeout_ms)
+        self._silence: Final = Silence(supervision.hang_timeout_ms)
+        self._disk_wait: Final = supervision.disk_wait
+        self._is_excused = False
+        """Whether the disk wait was logged."""
 
     def until_death(self) -> tuple[int, Credentials | None]:
         """Wait for the child. Returns the status of `waitpid` and the last session that it sent."""
@@ -189,7 +225,7 @@ class _Watch:
             now = time.monotonic()
             elapsed_ms, last = (now - last) * 1000, now
             if not ready:
-                self._silence.passed(elapsed_ms)
+                self._note_silence(elapsed_ms)
                 # The pipe may still be open in a process that the dead child started.
                 dead, status = os.waitpid(self._child, os.WNOHANG)
                 if dead:
@@ -200,6 +236,27 @@ class _Watch:
                 self._read_last_words()
                 return status, self._credentials
 
+    def _note_silence(self, elapsed_ms: float) -> None:
+        silence, place = self._silence, self._disk_wait(self._child)
+        silence.passed(elapsed_ms, waits_for_disk=place is not None)
+        if silence.is_excused and not self._is_excused:
+            self._is_excused = True
+            logger.error(
+                "the broker's event loop has not run for %.1f s because it waits for a disk%s: check the disks of "
+                "log.dirs; the broker is killed only if this lasts for %.0f s",
+                (silence.lasting_ms + silence.disk_wait_ms) / 1000,
+                f" ({place})" if place else "",
+                silence.limit_of_disk_wait_ms / 1000,
+            )
+
+    def _heard(self) -> None:
+        if self._is_excused:
+            self._is_excused = False
+            logger.warning(
+                "the broker's event loop runs again; it waited for a disk for %.1f s", self._silence.disk_wait_ms / 1000
+            )
+        self._silence.heard()
+
     def _read(self) -> bool:
         """Read heartbeats. Returns False at the end of the pipe."""
         data = os.read(self._reading, _READ_FRAMES * _FRAME.size)
@@ -207,7 +264,7 @@ class _Watch:
         if whole:
             has_session, session_id, password = _FRAME.unpack_from(data, whole - _FRAME.size)
             self._credentials = (session_id, password) if has_session else None
-            self._silence.heard()
+            self._heard()
         return bool(data)
 
     def _read_last_words(self) -> None:
@@ -220,8 +277,10 @@ class _Watch:
     def _end(self) -> int:
         """Make the child print its stacks, then kill it. Returns the status of `waitpid`."""
         logger.critical(
-            "the broker's event loop has not run for %.1f s: the broker prints its stacks and is then killed",
-            self._silence.lasting_ms / 1000,
+            "the broker's event loop has not run for %.1f s, %.1f s of which it waited for a disk: the broker prints "
+            "its stacks and is then killed",
+            (self._silence.lasting_ms + self._silence.disk_wait_ms) / 1000,
+            self._silence.disk_wait_ms / 1000,
         )
         os.kill(self._child, signal.SIGQUIT)
         select.select([], [], [], STACKS_MS / 1000)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
 import socket
 import sys
@@ -14,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from odradek.base.ports import Clock, Files, RunBlocking, Workers
+from odradek.base.disk_threads import DaemonThreads
+from odradek.base.ports import Clock, DiskThreadsMaker, Files, Workers
 from odradek.base.system_ports import SystemClock, SystemFiles
 from odradek.base.workers import ProcessWorkers
 from odradek.network.listener import bind_socket
@@ -73,8 +73,8 @@ class System:
     workers: WorkersMaker
     bind: Callable[[str, int], Awaitable[socket.socket]]
     """Binds an address for a listener. Raises `OSError`."""
-    run_blocking: RunBlocking
-    """Runs blocking calls off the event loop."""
+    disk_threads: DiskThreadsMaker
+    """Creates the threads for blocking calls on a log directory."""
     max_open_files: int = 4096
     """Maximum number of file descriptors of the process."""
 
@@ -87,7 +87,7 @@ def system() -> System:
         zookeeper=KazooZkClient,
         workers=ProcessWorkers,
         bind=bind_socket,
-        run_blocking=asyncio.to_thread,
+        disk_threads=DaemonThreads,
         max_open_files=_max_open_files(),
     )
 

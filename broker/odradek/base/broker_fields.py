@@ -216,6 +216,14 @@ class BrokerFields:
     log_dir_free_check_interval_ms: int = long(
         3000, "Interval between checks of the free space of log directories.", low=1
     )
+    log_dir_stall_timeout_ms: int = long(
+        30_000,
+        "Time without an answer of its disk after which a log directory goes offline. 0 = never.",
+    )
+    log_dir_check_interval_ms: int = long(
+        5000,
+        "Interval of a small write and sync in each log directory, which shows that its disk answers. 0 = none.",
+    )
     log_read_ahead_bytes: int = integer(
         8 << 20,
         "Read-ahead per partition for sequential consumers and followers. 0 = only the system's.",

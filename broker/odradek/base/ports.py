@@ -37,6 +37,22 @@ class RunBlocking(Protocol):
         ...
 
 
+class DiskThreads(RunBlocking, Protocol):
+    """Threads for blocking calls on one log directory. Calls start in the order in which they were passed."""
+
+    def close(self) -> None:
+        """End the threads after the calls that were passed. Does not wait for them. Idempotent."""
+        ...
+
+
+class DiskThreadsMaker(Protocol):
+    """Creates the threads of a log directory."""
+
+    def __call__(self, directory: str, count: int) -> DiskThreads:
+        """Create at most `count` threads. None starts before it is needed."""
+        ...
+
+
 class Timer(Protocol):
     """A pending call. Cancelling it again, or after it ran, does nothing."""
 

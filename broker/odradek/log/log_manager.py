@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -24,17 +24,19 @@ from odradek.base.errors import (
     LogDirNotFoundError,
     StorageError,
 )
-from odradek.base.ports import Clock, Files, RunBlocking
+from odradek.base.ports import Clock, DiskThreadsMaker, Files
 from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.log.checkpoints import MetaProperties
-from odradek.log.directories.background import Background, BlockingCalls
+from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, deleted_name, read_high_watermarks
+from odradek.log.directories.directory_worker import DirectoryWorker, DirectoryWorkers
 from odradek.log.directories.disk_work import DiskWork
 from odradek.log.directories.loading import LogLoader
 from odradek.log.directories.log_table import LogTable
 from odradek.log.directories.moves import FutureHost, LogMoves, write_topic_id
 from odradek.log.directories.schedules import LogSchedules
 from odradek.log.directories.space import DiskSpace
+from odradek.log.directories.stall_watch import StallWatch
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.segments.segment_cache import SegmentCache
@@ -42,9 +44,14 @@ from odradek.log.values import LogContext
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SEALED_SHARE: Final = 4
 """At most 1/4 of the process's file descriptors hold sealed segments open; active segments and connections need the
 others."""
+
+LONG_THREADS: Final = 2
+"""Least number of threads of a directory for loading, removals and moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,10 @@ def _ignore_failure(path: str, partitions: frozenset[TopicPartition]) -> None:
     logger.error("log directory %s is offline with %d logs", path, len(partitions))
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _ignore_fatal(reason: str) -> None:
     logger.critical("%s", reason)
 
@@ -77,21 +88,24 @@ class LogManager:
         clock: Clock,
         config: BrokerConfig,
         *,
-        run_blocking: RunBlocking = asyncio.to_thread,
+        disk_threads: DiskThreadsMaker,
         max_open_files: int = 4096,
         on_directory_failure: Callable[[str, frozenset[TopicPartition]], None] = _ignore_failure,
         on_fatal: Callable[[str], None] = _ignore_fatal,
     ) -> None:
-        """`on_directory_failure` gets a failed directory and its partitions; `on_fatal` the reason when all failed.
+        """`disk_threads` creates the threads of each directory; `max_open_files` is the process's limit of open files.
 
-        `max_open_files` is the process's limit of open files.
+        `on_directory_failure` gets a failed directory and its partitions; `on_fatal` the reason when all failed.
         """
         self._files = files
         self._clock = clock
         self._config = config
-        self.run_blocking = run_blocking = BlockingCalls(run_blocking)
         self.on_directory_failure = on_directory_failure
         self.on_fatal = on_fatal
+        self._workers = workers = DirectoryWorkers(
+            clock, disk_threads, long_threads=max(config.num_recovery_threads_per_data_dir, LONG_THREADS)
+        )
+        self._watch = StallWatch(files, clock, config, workers=workers, fail=self._disk_failed)
         self._table = table = LogTable()
         self._background = background = Background(clock)
         self._context = LogContext(
@@ -103,19 +117,21 @@ class LogManager:
                 max_bytes=config.log_index_cache_bytes, max_files=max_open_files // SEALED_SHARE
             ),
         )
-        self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, run_blocking=run_blocking)
+        self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, workers=workers)
         self.flush_ms = self._context.flush_ms
         """Durations of flushes in milliseconds."""
         self._disk_work = DiskWork(
             files,
             table,
             background,
-            run_blocking=run_blocking,
+            workers=workers,
             fail=self._fail_directory,
             clock=clock,
             flush_ms=self.flush_ms,
         )
-        self._schedules = LogSchedules(table, clock, config, disk_work=self._disk_work, space=self._space)
+        self._schedules = LogSchedules(
+            table, clock, config, disk_work=self._disk_work, space=self._space, workers=workers
+        )
         self._moves = LogMoves(
             files,
             clock,
@@ -147,6 +163,15 @@ class LogManager:
         Raises `ConfigError` if a directory is in use or belongs to another broker or cluster, `StorageError` if no
         directory works.
         """
+        self._watch.start()
+        try:
+            await self._open_and_load(MetaProperties(cluster_id=cluster_id, broker_id=broker_id))
+        except BaseException:
+            await self._watch.close()
+            raise
+        self._schedules.start(self._background)
+
+    async def _open_and_load(self, owner: MetaProperties) -> None:
         loader = LogLoader(
             self._files,
             self._clock,
@@ -156,15 +181,15 @@ class LogManager:
             moves=self._moves,
             disk_work=self._disk_work,
             background=self._background,
-            run_blocking=self.run_blocking,
+            workers=self._workers,
+            watch=self._watch,
             fail=self._fail_directory,
         )
-        await loader.open_directories(MetaProperties(cluster_id=cluster_id, broker_id=broker_id))
+        await loader.open_directories(owner)
         self._check_some_work()
         await loader.load()
         self._check_some_work()
         await self._space.look(self._table.directories)
-        self._schedules.start(self._background)
 
     def _check_some_work(self) -> None:
         if not self._table.directories:
@@ -406,11 +431,37 @@ class LogManager:
                 self._moves.hosts.pop(future, None)
                 future.abandon()
         table.offline |= gone
-        directory.release()
+        # While a stalled job may still write, no other process may use the directory.
+        self._workers.at(directory.path).retire(error, directory.release)
         self._background.call_later(0, partial(self.on_directory_failure, directory.path, frozenset(gone)))
         if not table.directories:
             reason = f"all log directories are offline; {directory.path} failed last"
             self._background.call_later(0, partial(self.on_fatal, reason))
+
+    def _disk_failed(self, path: str, error: StorageError) -> None:
+        """Take a directory offline whose disk does not answer, perhaps while the broker starts."""
+        directory = self._table.directories.get(path)
+        if directory is not None:
+            self._fail_directory(directory, error)
+        else:
+            self._workers.at(path).retire(error, _nothing)
+
+    # Blocking calls
+
+    def worker_of(self, log: PartitionLog) -> DirectoryWorker:
+        """Return the worker of a log's directory. Raises `KafkaStorageError` if the log is deleted or offline."""
+        directory = self._table.home(log)
+        if directory is None:
+            raise KafkaStorageError(f"{log.topic_partition} has no log in an online directory any more")
+        return self._workers.at(directory.path)
+
+    def worker_at(self, directory: str) -> DirectoryWorker:
+        """Return the worker of a log directory."""
+        return self._workers.at(directory)
+
+    async def read(self, path: str, function: Callable[[], T]) -> T:
+        """Run a read of a log's file on the worker of its directory. Raises `StorageError` if it is offline."""
+        return await self._workers.holding(path).read(f"read of {path}", function)
 
     # LogHost
 
@@ -510,11 +561,16 @@ class LogManager:
     # Stop
 
     async def close(self, clean: bool = True) -> None:
-        """Stop all schedules. If `clean`, close every log and write the clean-shutdown files. Idempotent."""
+        """Stop all schedules. If `clean`, close every log and write the clean-shutdown files. Idempotent.
+
+        A directory whose disk does not answer goes offline after the stall timeout, and is not waited for.
+        """
         if self._background.is_closed:
             return
         await self._background.close()
-        await self.run_blocking.settle()
+        await self._watch.end_checks()
+        await self._disk_work.settle()
+        await self._workers.settle()
         table = self._table
         if clean:
             async with asyncio.TaskGroup() as group:
@@ -524,3 +580,5 @@ class LogManager:
             log.abandon()
         for directory in table.directories.values():
             directory.release()
+        await self._watch.close()
+        self._workers.close()

@@ -303,7 +303,7 @@ class Outflow:
     def _read(self, region: FileRegion, length: int, job: Callable[[], bytes | None]) -> None:
         """Read in a thread. It returns the rest of the region as bytes, or None once `length` bytes are resident."""
         self._state = OutflowState.READING
-        self._reading = reading = asyncio.ensure_future(self._access.run_blocking(job))
+        self._reading = reading = asyncio.ensure_future(self._access.read(region.file.path, job))
         reading.add_done_callback(partial(self._have_read, region, length))
 
     def _have_read(self, region: FileRegion, length: int, reading: asyncio.Future[bytes | None]) -> None:

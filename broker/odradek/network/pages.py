@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from odradek.base.ports import FileRegion, RunBlocking
+from odradek.base.ports import FileRegion
+
+T = TypeVar("T")
 
 PROBE_STEP_BYTES: Final = 128 << 10
 """Distance between requested pages: what Linux reads ahead at a time, and usually discards together."""
@@ -71,15 +73,28 @@ def bring_in(region: FileRegion, start: int, length: int) -> bytes | None:
     return None
 
 
+class ReadFile(Protocol):
+    """Runs a function that reads a file and may wait for its disk, outside the event loop."""
+
+    def __call__(self, path: str, function: Callable[[], T], /) -> Awaitable[T]:
+        """Return the function's result. Raises `StorageError` if the file's directory is offline."""
+        ...
+
+
+def _read_in_a_thread(path: str, function: Callable[[], T], /) -> Awaitable[T]:
+    return asyncio.to_thread(function)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAccess:
     """How files are read for sending.
 
+    `read(path, function)` runs a function that may wait for the disk of this file outside the event loop.
     `read_ahead_bytes`: how far to read ahead of a sequential reader, 0 to disable it. `is_resident(descriptor,
     position, length)` must not wait for a disk. `will_need` has the same arguments.
     """
 
-    run_blocking: RunBlocking = asyncio.to_thread
+    read: ReadFile = _read_in_a_thread
     read_ahead_bytes: int = 8 << 20
     is_resident: Callable[[int, int, int], bool] = is_resident
     will_need: Callable[[int, int, int], None] = will_need

@@ -54,13 +54,14 @@ class ReadAhead:
         elif 2 * (until - end) < most:
             self._until[path] = end + most
             start = max(until, end)
-            self._ask(descriptor, start, end + most - start)
+            self._ask(path, descriptor, start, end + most - start)
 
-    def _ask(self, descriptor: int, position: int, length: int) -> None:
+    def _ask(self, path: str, descriptor: int, position: int, length: int) -> None:
         access = self._access
         if access.is_resident(descriptor, position, length):
             return
-        asked = asyncio.ensure_future(access.run_blocking(partial(access.will_need, descriptor, position, length)))
+        work = partial(access.will_need, descriptor, position, length)
+        asked = asyncio.ensure_future(access.read(path, work))
         self._asked.add(asked)
         asked.add_done_callback(self._have_asked)
 

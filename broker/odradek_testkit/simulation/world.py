@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from odradek.app.broker import Broker, BrokerState
 from odradek.app.system import System
@@ -22,14 +22,13 @@ from odradek.base.types import TopicPartition
 from odradek.replication.partition_table import HostedPartition
 from odradek.zk.port import ZkSettings
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles
+from odradek_testkit.disk_threads import inline_threads
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.net import Host, SimulatedLoop, as_host
 from odradek_testkit.workers import InlineWorkers
 from odradek_testkit.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 PORT: Final = 9092
 CLIENTS: Final = "clients"
@@ -46,12 +45,10 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "offsets.topic.num.partitions": "2",
     "log.index.size.max.bytes": "65536",
     "process.supervision.enable": "false",
+    "log.dir.check.interval.ms": "0",
+    "log.dir.stall.timeout.ms": "0",
 }
 """Settings with timeouts that are short enough to expire in a run of a minute."""
-
-
-async def _at_once(function: Callable[..., T], /, *arguments: Any) -> T:
-    return function(*arguments)
 
 
 class _InlinePool(InlineWorkers):
@@ -247,7 +244,7 @@ class World:
             zookeeper=lambda settings, *, on_latency: SimulatedZk(self.ensemble, settings),
             workers=lambda count, *, niceness=0: _InlinePool(),
             bind=self._bind,
-            run_blocking=_at_once,
+            disk_threads=inline_threads,
         )
         properties = {
             **self._properties,

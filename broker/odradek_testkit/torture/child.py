@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.disk_threads import DaemonThreads
 from odradek.base.system_ports import SystemClock, SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.log_manager import LogManager
@@ -71,7 +72,7 @@ def config_for(directory: str) -> BrokerConfig:
 
 async def open_logs(directory: str) -> tuple[LogManager, dict[TopicPartition, PartitionLog]]:
     """Start the logs of a directory, which recovers them."""
-    logs = LogManager(SystemFiles(), SystemClock(), config_for(directory))
+    logs = LogManager(SystemFiles(), SystemClock(), config_for(directory), disk_threads=DaemonThreads)
     await logs.start("torture", 1)
     return logs, {
         partition: logs.get_or_create(partition, TOPIC_ID, settings, is_new=True)

@@ -33,7 +33,8 @@ from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
-from odradek_testkit.logs import roll, run_inline
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import roll
 from odradek_testkit.loop import WALL_START_MS, VirtualClock, run_virtual
 from odradek_testkit.torture.model import LogModel, Row, TornLogError
 
@@ -184,7 +185,7 @@ class Run:
 
     async def _life(self, count: int, *, clean: bool) -> None:
         self.clock = VirtualClock(self.chance.randrange(1 << 30))
-        self.logs = logs = LogManager(self.files, self.clock, CONFIG, run_blocking=run_inline)
+        self.logs = logs = LogManager(self.files, self.clock, CONFIG, disk_threads=inline_threads)
         try:
             await self._start(logs, self.files, self.subjects)
             for subject in self.subjects:
@@ -280,7 +281,7 @@ class Run:
             other.model = copy(other.model)
 
         async def life() -> None:
-            logs = LogManager(files, VirtualClock(), CONFIG, run_blocking=run_inline)
+            logs = LogManager(files, VirtualClock(), CONFIG, disk_threads=inline_threads)
             try:
                 await self._start(logs, files, others)
                 await _turns(100)

@@ -21,8 +21,10 @@ SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
 OWN: Final = {
     "broker.machine",
     "inter.broker.request.listeners",
+    "log.dir.check.interval.ms",
     "log.dir.free.check.interval.ms",
     "log.dir.min.free.bytes",
+    "log.dir.stall.timeout.ms",
     "log.index.cache.bytes",
     "log.read.ahead.bytes",
     "log.record.validation",

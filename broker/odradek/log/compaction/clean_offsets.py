@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from odradek.base.errors import StorageError
-from odradek.base.ports import Files, RunBlocking
+from odradek.base.ports import Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.log_manager import LogManager
@@ -31,11 +31,10 @@ def root_of(log: PartitionLog) -> str:
 class CleanOffsets:
     """The clean offsets of all logs, in memory and on disk."""
 
-    def __init__(self, logs: LogManager, files: Files, run_blocking: RunBlocking) -> None:
+    def __init__(self, logs: LogManager, files: Files) -> None:
         """A directory's file is read when one of its logs is first looked up."""
         self._logs = logs
         self._files = files
-        self._run_blocking = run_blocking
         self._written: dict[str, dict[TopicPartition, int]] = {}
         # Leader epoch of the last clean record, from when the offset was written or first looked up.
         self._epochs: dict[TopicPartition, int] = {}
@@ -75,7 +74,8 @@ class CleanOffsets:
             for topic_partition in [each for each in offsets if not self._lies_in(each, root)]:
                 del offsets[topic_partition]
             path, content = f"{root}/{CLEANER_CHECKPOINT_FILE}", checkpoints.encode_offsets(offsets)
-            await self._run_blocking(partial(self._files.write_atomically, path, content))
+            work = partial(self._files.write_atomically, path, content)
+            await self._logs.worker_at(root).run(f"write of {path}", work)
         except StorageError as error:
             self._logs.directory_failed(log, error)
 
@@ -90,7 +90,8 @@ class CleanOffsets:
     async def _load(self, root: str) -> dict[TopicPartition, int]:
         known = self._written.get(root)
         if known is None:
-            known = self._written[root] = await self._run_blocking(partial(_read, self._files, root))
+            path, work = f"{root}/{CLEANER_CHECKPOINT_FILE}", partial(_read, self._files, root)
+            known = self._written[root] = await self._logs.worker_at(root).run(f"read of {path}", work)
         return known
 
 

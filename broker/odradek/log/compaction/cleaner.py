@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import KafkaStorageError, OdradekError, StorageError, WorkerDiedError
-from odradek.base.ports import Clock, Files, RunBlocking, Timer, Workers
+from odradek.base.ports import Clock, Files, Timer, Workers
 from odradek.base.types import TopicPartition
 from odradek.log.compaction.clean_offsets import CleanOffsets, root_of
 from odradek.log.compaction.cleaned_segment import remove_cleaned_files
@@ -118,8 +118,6 @@ class LogCleaner:
         files: Files,
         clock: Clock,
         config: BrokerConfig,
-        *,
-        run_blocking: RunBlocking = asyncio.to_thread,
     ) -> None:
         """`workers` runs `log.cleaner.threads` passes at once. `files` is pickled for the workers."""
         self._logs = logs
@@ -127,11 +125,10 @@ class LogCleaner:
         self._files = files
         self._clock = clock
         self._config = config
-        self._run_blocking = run_blocking
         self._progress: dict[TopicPartition, _Progress] = {}
         self._failures: dict[TopicPartition, _Failures] = {}
         self._uncleanable: dict[TopicPartition, str] = {}
-        self._clean_offsets = CleanOffsets(logs, files, run_blocking)
+        self._clean_offsets = CleanOffsets(logs, files)
         self._first_timestamps: dict[str, int] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._is_started = False
@@ -195,7 +192,8 @@ class LogCleaner:
         log = self._logs.get(topic_partition)
         progress.state = PassState.ABORTED
         if log is not None:
-            await self._run_blocking(partial(_make_file, self._files, _abort_path(log)))
+            path = _abort_path(log)
+            await self._logs.worker_of(log).run(f"creation of {path}", partial(_make_file, self._files, path))
         await progress.stopped.wait()
 
     def resume(self, topic_partition: TopicPartition) -> None:
@@ -359,7 +357,7 @@ class LogCleaner:
         )
         try:
             request = self._request(choice)
-            await self._run_blocking(partial(_remove_abort_file, self._files, request.abort_path))
+            await self._remove_abort_file(log)
             with _Watch(self._clock, partial(self._stop_if_void, choice, request)):
                 result = await self._workers.run(clean_in_worker, self._files, request)
             self._dead.discard(number)
@@ -400,7 +398,8 @@ class LogCleaner:
         return gone or log.generation != choice.generation or progress.state is PassState.ABORTED
 
     def _stop_if_void(self, choice: _Choice, request: CleaningRequest) -> None:
-        if self._is_stale(choice):
+        # The disk of an offline log may not answer, and this runs on the loop.
+        if self._is_stale(choice) and not choice.log.is_offline:
             try:
                 _make_file(self._files, request.abort_path)
             except StorageError as error:
@@ -445,10 +444,15 @@ class LogCleaner:
         if self._logs.get(log.topic_partition) is not log or log.is_offline:
             return
         try:
-            await self._run_blocking(partial(remove_cleaned_files, self._files, log.directory))
-            await self._run_blocking(partial(_remove_abort_file, self._files, _abort_path(log)))
-        except StorageError as error:
+            work = partial(remove_cleaned_files, self._files, log.directory)
+            await self._logs.worker_of(log).run(f"removal of cleaned segments in {log.directory}", work, patience=None)
+            await self._remove_abort_file(log)
+        except (StorageError, KafkaStorageError) as error:
             logger.warning("%s; the next pass removes it", error)
+
+    async def _remove_abort_file(self, log: PartitionLog) -> None:
+        path = _abort_path(log)
+        await self._logs.worker_of(log).run(f"removal of {path}", partial(_remove_abort_file, self._files, path))
 
     # Metrics
 

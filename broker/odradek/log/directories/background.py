@@ -1,20 +1,17 @@
-"""Tasks and timers that end with their owner, and blocking calls that outlive the tasks.
+"""Tasks and timers that end with their owner.
 
 `log/log_manager` and the modules under it start their work here. Invariants: after `close` nothing runs and nothing
-starts, except for blocking calls, for which `settle` waits; a task that fails because of a bug is logged and affects no
-other.
+starts; a task that fails because of a bug is logged and affects no other. Blocking calls outlive the tasks that wait
+for them (`directory_worker`).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from odradek.base.ports import Clock, RunBlocking, Timer
+from odradek.base.ports import Clock, Timer
 from odradek.base.tasks import TaskOwner
-
-T = TypeVar("T")
 
 _TASK_NAME: Final = "log-manager"
 
@@ -61,30 +58,3 @@ class Background:
             timer.cancel()
         self._timers.clear()
         await self._tasks.close()
-
-
-class BlockingCalls:
-    """A `RunBlocking` wrapper that tracks the running calls.
-
-    A thread continues when the task that waits for it is cancelled. Code that then writes the same files, such as a
-    shutdown, must call `settle` first, so that two threads do not write one file.
-    """
-
-    __slots__ = ("_run_blocking", "_under_way")
-
-    def __init__(self, run_blocking: RunBlocking) -> None:
-        """Wrap `run_blocking`."""
-        self._run_blocking = run_blocking
-        self._under_way: set[asyncio.Future[Any]] = set()
-
-    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
-        """Start a call. If its caller is cancelled, the call continues."""
-        call = asyncio.ensure_future(self._run_blocking(function))
-        self._under_way.add(call)
-        call.add_done_callback(self._under_way.discard)
-        return asyncio.shield(call)
-
-    async def settle(self) -> None:
-        """Wait until all calls are done, whether they succeed or fail."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)

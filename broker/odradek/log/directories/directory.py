@@ -26,6 +26,9 @@ FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 LONGEST_NAME: Final = 255
 
+LONGEST_TURN_S: Final = 10.0
+"""Seconds for which the event loop waits for a checkpoint that a thread writes; less than `process.hang.timeout.ms`."""
+
 
 class Turns:
     """Serializes checkpoint writes, so that older content never replaces newer content.
@@ -48,11 +51,23 @@ class Turns:
     def take(self, turn: int, write: Callable[[], None]) -> bool:
         """Write the content of a turn, unless a later one was written. Returns whether it was written. Blocks."""
         with self._lock:
-            if turn < self._written:
-                return False
-            write()
-            self._written = turn
-            return True
+            return self._write(turn, write)
+
+    def take_now(self, turn: int, write: Callable[[], None]) -> bool:
+        """Do the same on the event loop. Raises `StorageError` if a thread writes for longer than `LONGEST_TURN_S`."""
+        if not self._lock.acquire(timeout=LONGEST_TURN_S):
+            raise StorageError(f"the disk has not completed the write of a checkpoint for {LONGEST_TURN_S:.0f} s")
+        try:
+            return self._write(turn, write)
+        finally:
+            self._lock.release()
+
+    def _write(self, turn: int, write: Callable[[], None]) -> bool:
+        if turn < self._written:
+            return False
+        write()
+        self._written = turn
+        return True
 
 
 @dataclass(slots=True, kw_only=True)

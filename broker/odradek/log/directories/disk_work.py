@@ -1,27 +1,34 @@
 """Blocking work of a broker's logs: flushes, checkpoints and removals.
 
-Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on threads, and
-their results are applied on the loop. Invariants: each directory runs one flush at a time; a log that was removed
-meanwhile does not change; a checkpoint write or sync that fails takes its directory offline.
+Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on the worker of
+their directory, and their results are applied on the loop. Invariants: each directory runs one flush at a time; no
+directory waits for another one; a log that was removed meanwhile does not change; a checkpoint write or sync that fails
+takes its directory offline.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from odradek.base.errors import KafkaStorageError, StorageError
-from odradek.base.ports import Clock, Files, RunBlocking
+from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, write_offsets
+from odradek.log.directories.directory_worker import DirectoryWorkers
 from odradek.log.directories.log_table import LogTable
 from odradek.log.partition_log import PartitionLog
 from odradek.metrics.quantiles import Quantiles
 
 logger = logging.getLogger(__name__)
+
+MARKS_WAIT_MS: Final = 1000.0
+"""Time after which the checkpoint of high watermarks does not wait for a directory any more."""
 
 
 class DiskWork:
@@ -33,7 +40,7 @@ class DiskWork:
         table: LogTable,
         background: Background,
         *,
-        run_blocking: RunBlocking,
+        workers: DirectoryWorkers,
         fail: Callable[[LogDirectory, StorageError], None],
         clock: Clock,
         flush_ms: Quantiles,
@@ -44,10 +51,16 @@ class DiskWork:
         self._files = files
         self._table = table
         self._background = background
-        self._run_blocking = run_blocking
+        self._workers = workers
         self._fail = fail
         self._to_flush: dict[str, dict[PartitionLog, None]] = {}
         self._to_checkpoint: set[str] = set()
+        self._checkpointing: set[str] = set()
+        """Directories whose requested checkpoints are being written."""
+        self._marks: dict[str, Callable[[], bool]] = {}
+        """Writes of the newest high watermarks that have not started, by directory."""
+        self._marking: dict[str, asyncio.Task[None]] = {}
+        """Tasks that write high watermarks."""
 
     def forget(self, directory: LogDirectory) -> None:
         """Drop the pending flushes of a directory that went offline."""
@@ -77,7 +90,8 @@ class DiskWork:
 
     async def flush(self, log: PartitionLog) -> None:
         """Make a log durable. If that fails, its directory goes offline."""
-        if self._table.home(log) is None:
+        directory = self._table.home(log)
+        if directory is None:
             return
         try:
             ticket = log.begin_flush()
@@ -85,7 +99,8 @@ class DiskWork:
                 return
             began_ms = self._clock.monotonic_ms()
             try:
-                await self._run_blocking(partial(ticket.run, self._files))
+                work = partial(ticket.run, self._files)
+                await self._workers.at(directory.path).sync(f"sync of {log.directory}", work)
             except StorageError as error:
                 if self._table.home(log) is None:
                     return
@@ -106,36 +121,43 @@ class DiskWork:
         if directory.path in self._to_checkpoint or self._background.is_closed:
             return
         self._to_checkpoint.add(directory.path)
-        self._background.spawn(self.write_checkpoints(directory))
+        if directory.path not in self._checkpointing:
+            self._checkpointing.add(directory.path)
+            self._background.spawn(self._write_requested(directory))
+
+    async def _write_requested(self, directory: LogDirectory) -> None:
+        """Write checkpoints until none is requested. On a slow disk, one write serves all requests during another."""
+        try:
+            while directory.path in self._to_checkpoint:
+                await self.write_checkpoints(directory)
+        finally:
+            self._checkpointing.discard(directory.path)
 
     async def write_checkpoints(self, directory: LogDirectory) -> None:
         """Write the current recovery points and log start offsets of a directory."""
         self._to_checkpoint.discard(directory.path)
         if directory.failure is not None:
             return
-        points, work = self._checkpoint(directory)
-        if await self.attempt(directory, work):
+        points, write = self._checkpoint(directory)
+        work = partial(directory.point_turns.take, directory.point_turns.draw(), write)
+        if await self.attempt(directory, work, f"write of the checkpoints of {directory.path}"):
             _tell(points)
 
     def checkpoint_now(self, directory: LogDirectory) -> None:
         """Write the checkpoints before this returns. Blocks the loop. A failure takes the directory offline."""
         if directory.failure is not None:
             return
-        points, work = self._checkpoint(directory)
+        points, write = self._checkpoint(directory)
         try:
-            written = work()
+            written = directory.point_turns.take_now(directory.point_turns.draw(), write)
         except StorageError as error:
             self._fail(directory, error)
         else:
             if written:
                 _tell(points)
 
-    def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], bool]]:
-        """Return the current recovery points, and the function that writes them and the log start offsets.
-
-        The function returns whether it wrote: newer content may have been written already.
-        """
-        turn = directory.point_turns.draw()
+    def _checkpoint(self, directory: LogDirectory) -> tuple[dict[PartitionLog, int], Callable[[], None]]:
+        """Return the current recovery points, and the function that writes them and the log start offsets."""
         logs = self._table.within(directory)
         points = {log: log.recovery_point for log in logs}
         by_name = {log.topic_partition: point for log, point in points.items()}
@@ -147,12 +169,31 @@ class DiskWork:
             write_offsets(self._files, directory, checkpoints.LOG_START_FILE, starts)
             directory.log_start_offsets = starts
 
-        return points, partial(directory.point_turns.take, turn, write)
+        return points, write
 
     async def write_high_watermarks(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Checkpoint each high watermark in its log's directory."""
+        """Checkpoint each high watermark in its log's directory.
+
+        Returns when all are written, at the latest after `MARKS_WAIT_MS`: a slow directory gets its checkpoint later.
+        """
         for directory, of_directory in self.by_directory(marks):
-            await self.attempt(directory, self.high_watermark_work(directory, of_directory))
+            self._marks[directory.path] = self.high_watermark_work(directory, of_directory)
+            if directory.path not in self._marking:
+                self._marking[directory.path] = asyncio.ensure_future(self._write_marks(directory))
+        if self._marking:
+            await asyncio.wait(self._marking.values(), timeout=MARKS_WAIT_MS / 1000)
+
+    async def _write_marks(self, directory: LogDirectory) -> None:
+        """Write the newest high watermarks of a directory until none are left to write."""
+        try:
+            while (work := self._marks.pop(directory.path, None)) is not None:
+                await self.attempt(directory, work, f"write of the high watermarks of {directory.path}")
+        finally:
+            del self._marking[directory.path]
+
+    async def settle(self) -> None:
+        """Wait for the checkpoints of high watermarks that are being written."""
+        await asyncio.gather(*self._marking.values())
 
     def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
         """Return the function that writes the high watermarks of one directory; it raises `StorageError`."""
@@ -172,10 +213,10 @@ class DiskWork:
                 split[home.path][topic_partition] = offset
         return [(table.directories[path], of_directory) for path, of_directory in split.items()]
 
-    async def attempt(self, directory: LogDirectory, work: Callable[[], bool | None]) -> bool:
+    async def attempt(self, directory: LogDirectory, work: Callable[[], bool | None], what: str) -> bool:
         """Run blocking work for a directory, which goes offline if it fails. Returns whether the work was done."""
         try:
-            return await self._run_blocking(work) is not False
+            return await self._workers.at(directory.path).run(what, work) is not False
         except StorageError as error:
             self._fail(directory, error)
             return False
@@ -183,14 +224,16 @@ class DiskWork:
     # Removals
 
     async def remove_files(self, paths: Sequence[str]) -> None:
-        """Remove files; those that cannot be removed are removed at the next start."""
+        """Remove files of one log; those that cannot be removed are removed at the next start."""
 
         def remove() -> None:
             for path in paths:
                 self._files.remove(path)
 
+        if not paths:
+            return
         try:
-            await self._run_blocking(remove)
+            await self._workers.holding(paths[0]).run(f"removal of {paths[0]}", remove, patience=None)
         except StorageError as error:
             logger.warning("%s; the next start removes it", error)
 
@@ -199,7 +242,8 @@ class DiskWork:
         if directory.failure is not None:
             return
         try:
-            await self._run_blocking(partial(self._files.remove_tree, path))
+            work = partial(self._files.remove_tree, path)
+            await self._workers.at(directory.path).run(f"removal of {path}", work, patience=None)
         except StorageError as error:
             logger.warning("%s; the next start removes it", error)
 
@@ -209,13 +253,14 @@ class DiskWork:
         """Close every log of a directory cleanly, and write the clean-shutdown file."""
         for log in self._table.within(directory):
             try:
-                await self._run_blocking(log.close)
-            except KafkaStorageError as error:
+                await self._workers.at(directory.path).sync(f"sync of {log.directory}", log.close)
+            except (KafkaStorageError, StorageError) as error:
                 logger.error("%s", error)
                 return
         await self.write_checkpoints(directory)
         mark = f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN_FILE}"
-        await self.attempt(directory, partial(self._files.write_atomically, mark, checkpoints.clean_shutdown_mark()))
+        work = partial(self._files.write_atomically, mark, checkpoints.clean_shutdown_mark())
+        await self.attempt(directory, work, f"write of {mark}")
 
 
 def _tell(points: Mapping[PartitionLog, int]) -> None:

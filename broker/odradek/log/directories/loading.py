@@ -1,6 +1,6 @@
 """Loads all logs of a broker from its log directories, after a clean or an unclean shutdown.
 
-`LogManager.start` uses it once to fill the `LogTable`. Directories are loaded in parallel, each with
+`LogManager.start` uses it once to fill the `LogTable`. Directories are loaded in parallel, each by its worker with
 `num.recovery.threads.per.data.dir` logs at a time. After an unclean shutdown the progress is logged every few seconds.
 Invariant: a directory that fails affects only its own logs.
 """
@@ -16,14 +16,16 @@ from typing import Final
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, StorageError
-from odradek.base.ports import Clock, Files, RunBlocking
+from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
 from odradek.log.checkpoints import MetaProperties
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, open_directory
+from odradek.log.directories.directory_worker import LONG, DirectoryWorkers
 from odradek.log.directories.disk_work import DiskWork
 from odradek.log.directories.log_table import LogTable
 from odradek.log.directories.moves import LogMoves, settle
+from odradek.log.directories.stall_watch import StallWatch
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.segments.segment import LOG_SUFFIX
@@ -49,7 +51,8 @@ class LogLoader:
         moves: LogMoves,
         disk_work: DiskWork,
         background: Background,
-        run_blocking: RunBlocking,
+        workers: DirectoryWorkers,
+        watch: StallWatch,
         fail: Callable[[LogDirectory, StorageError], None],
     ) -> None:
         """`fail` takes a directory offline."""
@@ -61,7 +64,8 @@ class LogLoader:
         self._moves = moves
         self._disk_work = disk_work
         self._background = background
-        self._run_blocking = run_blocking
+        self._workers = workers
+        self._watch = watch
         self._fail = fail
 
     async def open_directories(self, owner: MetaProperties) -> None:
@@ -72,7 +76,7 @@ class LogLoader:
         table = self._table
         for path in map(os.path.abspath, self._config.log_dirs):
             try:
-                directory = await self._run_blocking(partial(open_directory, self._files, path, owner))
+                directory = await self._open(path, owner)
             except StorageError as error:
                 logger.error("log directory %s is offline: %s", path, error)
                 table.failed[path] = str(error)
@@ -82,7 +86,19 @@ class LogLoader:
                 raise
             else:
                 table.directories[path] = directory
+                self._watch.add(path)
         await self._settle_moves()
+
+    async def _open(self, path: str, owner: MetaProperties) -> LogDirectory:
+        worker = self._workers.at(path)
+
+        def work() -> LogDirectory:
+            directory = open_directory(self._files, path, owner)
+            if worker.failure is not None:
+                directory.release()  # the disk did not answer in time, and the broker starts without the directory
+            return directory
+
+        return await worker.run(f"opening of {path}", work, patience=LONG)
 
     async def _settle_moves(self) -> None:
         """Complete interrupted moves between directories; repeat without a directory that fails meanwhile."""
@@ -91,7 +107,7 @@ class LogLoader:
             directories = list(table.directories.values())
             work = partial(settle, self._files, directories, self._unique, complete=not table.failed)
             try:
-                await self._run_blocking(work)
+                await self._workers.across.run("completion of interrupted moves", work, patience=None)
             except StorageError as error:
                 blamed = [one for one in directories if error.path.startswith(f"{one.path}/") or error.path == one.path]
                 if not blamed:
@@ -161,7 +177,9 @@ class LogLoader:
             if directory.failure is not None:
                 return
             try:
-                loaded = await self._run_blocking(partial(load, self._files, request))
+                work = partial(load, self._files, request)
+                worker = self._workers.at(directory.path)
+                loaded = await worker.run(f"loading of {request.directory}", work, patience=None)
                 known = None if is_future else table.current.get(topic_partition)
                 if known is not None:
                     raise StorageError(
@@ -191,7 +209,8 @@ class LogLoader:
         if progress.is_done or directory.failure is not None:
             return
         try:
-            progress.sizes = await self._run_blocking(partial(_sizes, self._files, paths))
+            worker, work = self._workers.at(directory.path), partial(_sizes, self._files, paths)
+            progress.sizes = await worker.run(f"measurement of {directory.path}", work, patience=None)
         except StorageError as error:
             logger.warning("%s", error)
         while not progress.is_done and directory.failure is None:

@@ -1,21 +1,24 @@
 """The free space of each log directory, and whether it accepts writes.
 
-A thread measures it every few seconds and after each roll. While space is short, a log refuses appends before it writes
-anything. Reads, retention and removals continue, so that the directory recovers by itself. A burst of writes between
-two measurements may still fill the disk: then the write itself fails and is undone (`PartitionLog`).
+A thread of each directory measures it every few seconds and after each roll. While space is short, a log refuses
+appends before it writes anything. Reads, retention and removals continue, so that the directory recovers by itself. A
+burst of writes between two measurements may still fill the disk: then the write itself fails and is undone
+(`PartitionLog`).
 
 Invariant: `refusals` contains exactly the directories whose last measurement was below their reserve.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
 from odradek.base.errors import KafkaStorageError, StorageError
-from odradek.base.ports import Files, RunBlocking
+from odradek.base.ports import Files
+from odradek.log.directories.directory_worker import DirectoryWorkers
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +50,29 @@ def reserve_of(min_free_bytes: int, total_bytes: int) -> int:
 class DiskSpace:
     """Free space of one broker's log directories."""
 
-    def __init__(self, files: Files, min_free_bytes: Callable[[], int], *, run_blocking: RunBlocking) -> None:
+    def __init__(self, files: Files, min_free_bytes: Callable[[], int], *, workers: DirectoryWorkers) -> None:
         """`min_free_bytes` is called at each measurement, because the setting may change."""
         self._files = files
         self._min_free_bytes = min_free_bytes
-        self._run_blocking = run_blocking
+        self._workers = workers
         self.by_path: dict[str, DirectorySpace] = {}
         self.refusals: dict[str, str] = {}
         """Error message of each directory that refuses writes; usually empty, so that appends check it quickly."""
 
     async def look(self, paths: Iterable[str]) -> None:
         """Measure directories off the loop; one that cannot be measured keeps its last result."""
-        measured = await self._run_blocking(partial(measure, self._files, tuple(paths)))
-        for path, found in measured.items():
-            self._note(path, *found)
+        await asyncio.gather(*map(self._look_at, paths))
+
+    async def _look_at(self, path: str) -> None:
+        worker = self._workers.at(path)
+        try:
+            found = await worker.run(f"measurement of the free space of {path}", partial(self._files.free_bytes, path))
+        except StorageError as error:
+            if worker.failure is None:
+                logger.warning("%s", error)
+        else:
+            if worker.failure is None:
+                self._note(path, *found)
 
     def _note(self, path: str, free_bytes: int, total_bytes: int) -> None:
         space = self.by_path[path] = DirectorySpace(
@@ -93,14 +105,3 @@ class DiskSpace:
         refusal = self.refusals.get(path)
         if refusal is not None:
             raise KafkaStorageError(refusal)
-
-
-def measure(files: Files, paths: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """Return (free, total) bytes of each path's file system. Blocks. A path that fails is logged and omitted."""
-    found: dict[str, tuple[int, int]] = {}
-    for path in paths:
-        try:
-            found[path] = files.free_bytes(path)
-        except StorageError as error:
-            logger.warning("%s", error)
-    return found

@@ -1,9 +1,10 @@
 """Moves replicas between the log directories of this broker: fills future logs and swaps them in (KIP-113).
 
 `log_dir_changes` and, after a restart, `replica_manager` start moves; `LogManager` creates, swaps and drops the logs. A
-move copies batches from the current log in steps of `replica.fetch.max.bytes`. A thread reads and writes them, so that
-a slow disk does not block the loop. Whatever the role of the replica, the future log follows the current one: it copies
-what is appended, is truncated when the current log is (by leader epochs, like a follower's), and adopts the log start.
+move copies batches from the current log in steps of `replica.fetch.max.bytes`. The worker of the current log's
+directory reads them and the worker of the other directory writes them, so that a slow disk does not block the loop.
+Whatever the role of the replica, the future log follows the current one: it copies what is appended, is truncated when
+the current log is (by leader epochs, like a follower's), and adopts the log start.
 
 When the future log has reached the end, it is flushed and marked. One call on the loop then copies what has arrived
 meanwhile and swaps the logs: nothing is appended in between, so nothing is lost.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -231,7 +232,7 @@ class ReplicaMover:
             if copied > self._tail_bytes:
                 await self._rest(copied)
             elif not move.is_ready:
-                await self._blocking(move, partial(self._make_ready, move))
+                await self._blocking(move, f"sync of {move.future.directory}", partial(self._make_ready, move))
                 move.is_ready = True
             elif self._finish(move):
                 return
@@ -245,10 +246,14 @@ class ReplicaMover:
         found = self._next(move)
         if not found.length:
             return 0
-        await self._blocking(move, partial(_append, move.future, found))
+        data = await self._load(move, found)
+        if not self._is_current(move):
+            return 0
+        what = f"write of moved records to {move.future.directory}"
+        await self._blocking(move, what, partial(move.future.append_as_follower, memoryview(data)))
         move.unflushed_bytes += found.length
         if move.unflushed_bytes >= FLUSH_BYTES and self._is_current(move):
-            await self._blocking(move, move.future.flush)
+            await self._blocking(move, f"sync of {move.future.directory}", move.future.flush)
             move.unflushed_bytes = 0
         return found.length
 
@@ -305,29 +310,42 @@ class ReplicaMover:
 
     # Threads
 
-    async def _blocking(self, move: _Move, work: Callable[[], T]) -> T:
-        """Run work on the future log in a thread; its requests to the log manager are passed on afterwards.
+    async def _load(self, move: _Move, records: LogSlice) -> bytes:
+        """Read a slice of the current log. Raises `_UnreadableError`, `KafkaStorageError`."""
+        current = move.partition.log
+        worker = self._logs.worker_of(current)
+        return await worker.run(f"read of {current.directory} for a move", partial(_loaded, records), patience=None)
 
-        A cancelled caller still waits for the end of the work, because the log must not be used meanwhile.
+    async def _blocking(self, move: _Move, what: str, work: Callable[[], T]) -> T:
+        """Run work on the future log on its worker; its requests to the log manager are passed on afterwards.
+
+        A cancelled caller still waits for the end of the work, because the log must not be used meanwhile. Raises
+        what the work raises, and `StorageError` if the directory goes offline.
         """
         host = self._logs.future_host(move.future)
+        worker = self._logs.worker_of(move.future)
         host.pause()
-        task = asyncio.ensure_future(_awaited(self._logs.run_blocking(work)))
+        job = worker.run(what, work, patience=None)
         try:
-            return await asyncio.shield(task)
+            return await asyncio.shield(job)
         except asyncio.CancelledError:
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.gather(job, return_exceptions=True)
             raise
         finally:
-            host.resume()
-
-
-async def _awaited(work: Awaitable[T]) -> T:
-    return await work
+            # In an offline directory the thread may still run, and the log manager ignores the log's requests.
+            if worker.failure is None:
+                host.resume()
 
 
 class _UnreadableError(StorageError):
     """The current log cannot be read."""
+
+
+def _loaded(records: LogSlice) -> bytes:
+    try:
+        return records.load()
+    except StorageError as error:
+        raise _UnreadableError(str(error), path=error.path) from error
 
 
 def _append(future: PartitionLog, records: LogSlice) -> None:
@@ -336,11 +354,7 @@ def _append(future: PartitionLog, records: LogSlice) -> None:
     Raises `_UnreadableError`, `KafkaStorageError`, and `CorruptMessageError` for bytes that are not batches, for
     example if the current log was truncated and appended to during the read.
     """
-    try:
-        data = records.load()
-    except StorageError as error:
-        raise _UnreadableError(str(error), path=error.path) from error
-    future.append_as_follower(memoryview(data))
+    future.append_as_follower(memoryview(_loaded(records)))
 
 
 def _is_same_topic(current: PartitionLog, future: PartitionLog) -> bool:

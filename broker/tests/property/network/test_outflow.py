@@ -48,12 +48,12 @@ async def _sent(runs: list[list[Part]], resident: list[bool], reads: list[int]) 
     def refuse(reason: str) -> None:
         raise AssertionError(reason)
 
-    async def at_once(job: object) -> object:
+    async def at_once(_path: str, job: object) -> object:
         assert callable(job)
         return job()
 
     asked = iter(resident)
-    access = FileAccess(run_blocking=at_once, is_resident=lambda *_: next(asked, True))
+    access = FileAccess(read=at_once, is_resident=lambda *_: next(asked, True))
     events = OutflowEvents(on_sent=count, on_finished=finished.append, on_failed=refuse)
     outflow = Outflow(ours.fileno(), events, access, loop)
     outflow.put(runs[0])

@@ -27,7 +27,8 @@ from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import batch, marker, run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import batch, marker, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 CONFIG = replace(BrokerConfig(), log_dirs=("/disk",), broker_id=1)
@@ -93,7 +94,7 @@ def written() -> MemoryFiles:
     files = MemoryFiles()
 
     async def main() -> None:
-        logs = LogManager(files, VirtualClock(), CONFIG, run_blocking=run_inline)
+        logs = LogManager(files, VirtualClock(), CONFIG, disk_threads=inline_threads)
         await logs.start("cluster", 1)
         log = logs.get_or_create(PARTITION, TOPIC_ID, SETTINGS, is_new=True)
         log.append_as_leader(
@@ -137,7 +138,7 @@ def named(files: MemoryFiles, kind: str) -> str:
 
 def opened(files: MemoryFiles, look: Callable[[PartitionLog], None]) -> None:
     async def main() -> None:
-        logs = LogManager(files, VirtualClock(), CONFIG, run_blocking=run_inline)
+        logs = LogManager(files, VirtualClock(), CONFIG, disk_threads=inline_threads)
         try:
             await logs.start("cluster", 1)
             assert not logs.offline_directories

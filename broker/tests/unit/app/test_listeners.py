@@ -15,10 +15,10 @@ from odradek.base.errors import ConfigError
 from odradek.base.system_ports import SystemClock
 from odradek.network.connection import Request
 from odradek.network.listener import bind_socket
+from odradek.network.pages import FileAccess
 from odradek.testing.free_ports import free_ports
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode
-from odradek_testkit.replicas import at_once
 
 INNER = "INNER://127.0.0.1:0"
 
@@ -47,7 +47,7 @@ class Bench:
             self._serve,
             SystemClock(asyncio.get_running_loop()),
             bind=bind_socket,
-            run_blocking=at_once,
+            read=FileAccess().read,
             announce=self._announce,
         )
 

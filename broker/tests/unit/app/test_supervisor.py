@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.app.supervisor import BEAT_INTERVAL_MS, Silence
+from odradek.app.supervisor import BEAT_INTERVAL_MS, DISK_WAIT_FACTOR, Silence
 from odradek.testing.waiting import wait_until
 
 PROGRAM = """
@@ -28,17 +28,23 @@ def work(lifeline):
 def ended(credentials):
     told(f"ended {credentials[0]} {credentials[1].decode()}")
 
-sys.exit(supervise(work, Supervision(hang_timeout_ms=HANG, end_session=ended)))
+def disk_wait(child):
+{disk_wait}
+
+sys.exit(supervise(work, Supervision(hang_timeout_ms=HANG, end_session=ended, disk_wait=disk_wait)))
 """
 
 PASSWORD = "b'0123456789abcdef'"
 
 
 @contextmanager
-def supervised(work: str, hang_timeout_ms: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """Start a parent whose child runs the lines of `work`."""
-    body = "\n".join(f"    {line}" for line in work.strip().splitlines())
-    program = PROGRAM.replace("{work}", body).replace("HANG", str(hang_timeout_ms))
+def supervised(
+    work: str, hang_timeout_ms: int = 0, *, disk_wait: str = "return None"
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a parent whose child runs the lines of `work`. It finds disk waits with the lines of `disk_wait`."""
+    program = PROGRAM.replace("HANG", str(hang_timeout_ms))
+    for name, lines in (("{work}", work), ("{disk_wait}", disk_wait)):
+        program = program.replace(name, "\n".join(f"    {line}" for line in lines.strip().splitlines()))
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -112,6 +118,28 @@ def test_a_hanging_child_prints_its_stacks_and_is_killed() -> None:
     assert "in work" in errors, "the stack contains the function in which the child hangs"
 
 
+def test_a_child_that_waits_for_a_disk_is_not_killed() -> None:
+    """It ends because of the signal that the reader of its state sends; otherwise the parent would kill it."""
+    work = f"signal.signal(signal.SIGUSR1, lambda *_: os._exit(6))\nlifeline.beat((5, {PASSWORD}))"
+    work += "\nwhile True: signal.pause()"
+    wait = "os.kill(child, signal.SIGUSR1)\nreturn 'folio_wait_bit'"
+    with supervised(work, hang_timeout_ms=300, disk_wait=wait) as process:
+        child_of(process)
+        code, told, errors = outcome(process)
+    assert (code, told) == (6, ["ended 5 0123456789abcdef"])
+    assert errors.count("because it waits for a disk (folio_wait_bit)") == 1
+    assert "killed only if this lasts for 3 s" in errors
+
+
+def test_a_child_that_waits_for_a_disk_too_long_is_killed() -> None:
+    work = f"lifeline.beat((5, {PASSWORD}))\nwhile True: signal.pause()"
+    with supervised(work, hang_timeout_ms=1, disk_wait="return ''") as process:
+        child_of(process)
+        code, told, errors = outcome(process)
+    assert (code, told) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
+    assert "of which it waited for a disk" in errors
+
+
 def test_a_paused_child_is_killed() -> None:
     work = f"lifeline.beat((5, {PASSWORD}))\nos.kill(os.getpid(), signal.SIGSTOP)"
     with supervised(work, hang_timeout_ms=1) as process:
@@ -158,3 +186,31 @@ def test_without_a_limit_no_silence_is_too_long() -> None:
     for _ in range(100):
         silence.passed(BEAT_INTERVAL_MS)
     assert not silence.is_too_long
+
+
+def test_waits_for_a_disk_have_their_own_limit() -> None:
+    limit_ms = 4 * BEAT_INTERVAL_MS
+    silence = Silence(limit_ms)
+    silence.heard()
+    for _ in range(3):
+        silence.passed(BEAT_INTERVAL_MS)
+    assert not silence.is_excused
+    for _ in range(4 * DISK_WAIT_FACTOR):
+        silence.passed(BEAT_INTERVAL_MS, waits_for_disk=True)
+        assert not silence.is_too_long
+    assert silence.is_excused
+    assert (silence.lasting_ms, silence.disk_wait_ms) == (3 * BEAT_INTERVAL_MS, DISK_WAIT_FACTOR * limit_ms)
+    silence.passed(1, waits_for_disk=True)
+    assert silence.is_too_long
+    assert not silence.is_excused
+    silence.heard()
+    assert not silence.is_too_long
+
+
+def test_a_disk_wait_does_not_excuse_a_loop_that_hangs_afterwards() -> None:
+    silence = Silence(limit_ms=2 * BEAT_INTERVAL_MS)
+    silence.heard()
+    silence.passed(BEAT_INTERVAL_MS, waits_for_disk=True)
+    for _ in range(3):
+        silence.passed(BEAT_INTERVAL_MS)
+    assert silence.is_too_long

@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from odradek.base.config import BrokerConfig, TopicConfig
+from odradek.base.disk_threads import DaemonThreads
 from odradek.base.errors import (
     ConfigError,
     InconsistentTopicIdError,
@@ -22,7 +23,8 @@ from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles
-from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ class Broker:
             files,
             self.clock,
             config,
-            run_blocking=run_inline,
+            disk_threads=inline_threads,
             on_directory_failure=lambda path, partitions: self.failures.append((path, partitions)),
             on_fatal=self.fatal.append,
         )
@@ -125,7 +127,7 @@ def test_a_stop_waits_for_what_threads_have_begun(files: MemoryFiles, clean: boo
 
     async def main() -> None:
         broker = Broker(files)
-        logs = LogManager(files, broker.clock, CONFIG, run_blocking=in_a_thread)
+        logs = LogManager(files, broker.clock, CONFIG, disk_threads=threads_that(in_a_thread))
         await logs.start("cluster", 1)
         log = make(logs, A0, small_segments(segment_bytes=200))
         append(log, 6)
@@ -392,24 +394,30 @@ def test_a_log_start_where_a_segment_begins_is_checkpointed(files: MemoryFiles) 
 def test_a_checkpoint_that_comes_late_does_not_undo_one_that_was_written_at_once(files: MemoryFiles) -> None:
     """A worker thread has an older recovery point than the one that a truncation has written on the loop."""
 
+    late: list[Callable[[], Any]] = []
+
     async def cut() -> bytes:
-        broker = Broker(files)
-        logs = await broker.start()
+        meanwhile: list[Callable[[], None]] = []
+
+        async def take_time(work: Callable[[], T]) -> T:
+            while meanwhile:
+                late.append(work)
+                meanwhile.pop()()
+            return work()
+
+        logs = LogManager(files, VirtualClock(), CONFIG, disk_threads=threads_that(take_time))
+        await logs.start("cluster", 1)
         log = make(logs, A0)
         append(log, 9)
         log.flush()
-        late: list[Callable[[], Any]] = []
 
-        async def take_time(work: Callable[[], T]) -> T:
-            late.append(work)
+        def truncate() -> None:
             log.truncate_to(4)
             logs.checkpoint_now(log)
-            return work()
 
-        logs._disk_work._run_blocking = take_time
+        meanwhile.append(truncate)
         await logs.checkpoint(log)
         assert len(late) == 1
-        logs._disk_work._run_blocking = run_inline
         content = files.read(f"{logs.directory_of(A0)}/recovery-point-offset-checkpoint")
         await logs.close()
         return content
@@ -518,17 +526,17 @@ def test_a_real_disk_and_real_threads(tmp_path: Any) -> None:
 
     async def main() -> None:
         config = replace(CONFIG, log_dirs=(f"{tmp_path}/disk",), num_recovery_threads_per_data_dir=2)
-        logs = LogManager(SystemFiles(), SystemClock(), config)
+        logs = LogManager(SystemFiles(), SystemClock(), config, disk_threads=DaemonThreads)
         await logs.start("cluster", 1)
         for number in range(5):
             append(make(logs, TopicPartition("t", number), small_segments(segment_bytes=200)), 7)
         await logs.write_checkpoints()
         await logs.close(clean=False)
-        logs = LogManager(SystemFiles(), SystemClock(), config)
+        logs = LogManager(SystemFiles(), SystemClock(), config, disk_threads=DaemonThreads)
         await logs.start("cluster", 1)
         assert {log.log_end_offset for log in logs.logs()} == {7}
         await logs.close()
-        logs = LogManager(SystemFiles(), SystemClock(), config)
+        logs = LogManager(SystemFiles(), SystemClock(), config, disk_threads=DaemonThreads)
         await logs.start("cluster", 1)
         assert {log.recovery_point for log in logs.logs()} == {7}
         logs.delete(TopicPartition("t", 0))

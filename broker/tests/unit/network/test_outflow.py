@@ -47,7 +47,7 @@ class Threads:
         self.resident_until = 0
         self.asked: list[tuple[int, int]] = []
 
-    def run_blocking(self, job: Callable[[], Any]) -> Awaitable[Any]:
+    def read(self, _path: str, job: Callable[[], Any]) -> Awaitable[Any]:
         future = asyncio.get_running_loop().create_future()
         self.waiting.append((job, future))
         return future
@@ -68,7 +68,7 @@ class Threads:
 
     @property
     def access(self) -> FileAccess:
-        return FileAccess(run_blocking=self.run_blocking, is_resident=self.is_resident)
+        return FileAccess(read=self.read, is_resident=self.is_resident)
 
 
 class Pair:
@@ -461,13 +461,13 @@ async def test_a_connection_reads_ahead_over_its_answers(
 ) -> None:
     told: list[tuple[int, int]] = []
 
-    def at_once(job: Callable[[], Any]) -> asyncio.Future[Any]:
+    def at_once(_path: str, job: Callable[[], Any]) -> asyncio.Future[Any]:
         done = asyncio.get_running_loop().create_future()
         done.set_result(job())
         return done
 
     access = FileAccess(
-        run_blocking=at_once,
+        read=at_once,
         read_ahead_bytes=most,
         is_resident=lambda _descriptor, position, _length: position < 2_000_000,
         will_need=lambda _descriptor, position, length: told.append((position, length)),

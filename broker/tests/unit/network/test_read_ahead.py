@@ -26,7 +26,7 @@ class Disk:
         self.asked: list[tuple[int, int]] = []
         self.resident = False
 
-    async def run_blocking(self, job: Callable[[], Any]) -> Any:
+    async def read(self, _path: str, job: Callable[[], Any]) -> Any:
         return job()
 
     def is_resident(self, _descriptor: int, _position: int, _length: int) -> bool:
@@ -38,7 +38,7 @@ class Disk:
     def access(self, **changes: Any) -> FileAccess:
         return FileAccess(
             **{
-                "run_blocking": self.run_blocking,
+                "read": self.read,
                 "read_ahead_bytes": MOST,
                 "is_resident": self.is_resident,
                 "will_need": self.will_need,
@@ -139,11 +139,11 @@ async def test_many_files_are_forgotten(tmp_path: Path, disk: Disk, monkeypatch:
 async def test_failing_read_ahead_is_harmless(
     tmp_path: Path, disk: Disk, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def refuse(_job: Callable[[], Any]) -> None:
+    async def refuse(_path: str, _job: Callable[[], Any]) -> None:
         raise error
 
     caplog.set_level("DEBUG", read_ahead.__name__)
-    ahead, file = ReadAhead(disk.access(run_blocking=refuse)), opened(tmp_path)
+    ahead, file = ReadAhead(disk.access(read=refuse)), opened(tmp_path)
     await read(ahead, file, (0, 100), (100, 100))
     await asyncio.sleep(0)
 
@@ -154,11 +154,11 @@ async def test_failing_read_ahead_is_harmless(
 async def test_a_cancelled_read_ahead_logs_nothing(tmp_path: Path, disk: Disk) -> None:
     jobs: list[asyncio.Future[Any]] = []
 
-    def wait(_job: Callable[[], Any]) -> Awaitable[Any]:
+    def wait(_path: str, _job: Callable[[], Any]) -> Awaitable[Any]:
         jobs.append(asyncio.get_running_loop().create_future())
         return jobs[-1]
 
-    ahead, file = ReadAhead(disk.access(run_blocking=wait)), opened(tmp_path)
+    ahead, file = ReadAhead(disk.access(read=wait)), opened(tmp_path)
     await read(ahead, file, (0, 100), (100, 100))
     jobs[0].cancel()
     await asyncio.sleep(0)

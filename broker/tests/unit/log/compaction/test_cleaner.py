@@ -22,7 +22,8 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import records_of, settle
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.workers import InlineWorkers
 
@@ -61,13 +62,13 @@ class Broker:
             files,
             self.clock,
             config,
-            run_blocking=run_inline,
+            disk_threads=inline_threads,
             on_directory_failure=lambda path, _: self.failures.append(path),
         )
         self.cleaner = self.cleaner_with(self.workers)
 
     def cleaner_with(self, workers: InlineWorkers) -> LogCleaner:
-        return LogCleaner(self.logs, workers, self.files, self.clock, self.config, run_blocking=run_inline)
+        return LogCleaner(self.logs, workers, self.files, self.clock, self.config)
 
     async def start(self) -> None:
         await self.logs.start("cluster", 1)

@@ -16,7 +16,8 @@ from odradek.base.types import TopicPartition
 from odradek.log.directories.loading import RecoveryProgress
 from odradek.log.log_manager import LogManager
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import batch, run_inline
+from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.logs import batch
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> LogManager:
-    logs = LogManager(files, VirtualClock(), config, run_blocking=run_inline)
+    logs = LogManager(files, VirtualClock(), config, disk_threads=inline_threads)
     await logs.start("cluster", 1)
     return logs
 
@@ -52,12 +53,12 @@ def test_a_long_recovery_ends_its_reports(files: MemoryFiles) -> None:
             await asyncio.sleep(60)
             return function()
 
-        clock = VirtualClock()
+        clock, config = VirtualClock(), replace(CONFIG, log_dir_stall_timeout_ms=0)
 
         def run_blocking(function: Callable[[], T], /) -> Awaitable[T]:
             return slowly(function)
 
-        logs = LogManager(files, clock, CONFIG, run_blocking=run_blocking)
+        logs = LogManager(files, clock, config, disk_threads=threads_that(run_blocking))
         started_ms = clock.monotonic_ms()
         await logs.start("cluster", 1)
         # Two directories at once, one log of each at a time.

@@ -19,7 +19,8 @@ from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles, PowerCutError
-from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 A0, LONG = TopicPartition("a", 0), TopicPartition("t" * 240, 0)
@@ -39,7 +40,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> LogManager:
-    logs = LogManager(files, VirtualClock(), config, run_blocking=run_inline)
+    logs = LogManager(files, VirtualClock(), config, disk_threads=inline_threads)
     await logs.start("cluster", 1)
     return logs
 

@@ -16,7 +16,8 @@ from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.checks.validate import AppendOrigin
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import batch, run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 GIB = 1 << 30
@@ -49,7 +50,7 @@ def test_when_space_is_short(free: int, is_short: bool) -> None:
 async def start(files: MemoryFiles, config: BrokerConfig = CONFIG) -> tuple[LogManager, PartitionLog, PartitionLog]:
     """Return two logs, one on each disk, in the order of the disks."""
     files.free |= {"/disk1": ENOUGH, "/disk2": ENOUGH}
-    logs = LogManager(files, VirtualClock(), config, run_blocking=run_inline)
+    logs = LogManager(files, VirtualClock(), config, disk_threads=inline_threads)
     await logs.start("cluster", 1)
     made = [logs.get_or_create(each, UUID(int=7), small_segments(), is_new=True) for each in (A0, A1)]
     first, second = sorted(made, key=lambda log: log.directory)

@@ -24,8 +24,9 @@ from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
 from odradek.replication.partition_table import HostedPartition
 from odradek.replication.sessions import follower_session as leader_session
 from odradek.replication.sessions.follower_session import Followed
+from odradek_testkit.disk_threads import inline_threads
 from odradek_testkit.loop import VirtualClock, run_virtual
-from odradek_testkit.replicas import at_once, record_set
+from odradek_testkit.replicas import record_set
 
 TP0, TP1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BACKOFF_MS = 1000
@@ -167,7 +168,7 @@ def play(tmp_path: Path) -> Play:
                     "replica.fetch.backoff.ms": str(BACKOFF_MS),
                 }
             )
-            logs = LogManager(SystemFiles(), clock, config, run_blocking=at_once)
+            logs = LogManager(SystemFiles(), clock, config, disk_threads=inline_threads)
             await logs.start("c", 2)
             try:
                 await scenario(Bench(logs, clock, config))

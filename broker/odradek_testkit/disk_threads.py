@@ -1,0 +1,90 @@
+"""Implements the port `DiskThreads` without threads, for virtual time: calls run at once, or the test delays them.
+
+`StallingThreads` simulates disks that do not answer: the calls on a stalled directory wait until it is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from odradek.base.ports import DiskThreads, DiskThreadsMaker, RunBlocking
+
+T = TypeVar("T")
+
+
+class _Calls:
+    """`DiskThreads` that pass each call to a function."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: RunBlocking) -> None:
+        self._run = run
+
+    def __call__(self, function: Callable[[], T], /) -> Awaitable[T]:
+        """Return what the function returns."""
+        return self._run(function)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+def threads_that(run: RunBlocking) -> DiskThreadsMaker:
+    """Return a maker of threads that pass each call of each directory to `run`."""
+
+    def make(directory: str, count: int) -> DiskThreads:
+        return _Calls(run)
+
+    return make
+
+
+def inline_threads(directory: str, count: int) -> DiskThreads:
+    """Return threads that run each call at once, in the caller's thread."""
+    return _Calls(_at_once)
+
+
+async def _at_once(function: Callable[[], T], /) -> T:
+    return function()
+
+
+class StallingThreads:
+    """A `DiskThreadsMaker` whose directories stall on command. Otherwise calls run at once."""
+
+    def __init__(self) -> None:
+        """All directories answer."""
+        self._stalled: set[str] = set()
+        self._waiting: dict[str, list[tuple[Callable[[], Any], asyncio.Future[Any]]]] = {}
+
+    def __call__(self, directory: str, count: int) -> DiskThreads:
+        """Return the threads of a directory."""
+
+        def run(function: Callable[[], T], /) -> Awaitable[T]:
+            if directory not in self._stalled:
+                return _at_once(function)
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(directory, []).append((function, future))
+            return future
+
+        return _Calls(run)
+
+    def stall(self, directory: str) -> None:
+        """Let the disk of a directory stop answering. Calls from now on wait."""
+        self._stalled.add(directory)
+
+    def waiting(self, directory: str) -> int:
+        """Number of calls that wait."""
+        return len(self._waiting.get(directory, ()))
+
+    def accept(self, directory: str) -> None:
+        """Let the disk answer later calls, while those that wait continue to wait."""
+        self._stalled.discard(directory)
+
+    def resume(self, directory: str) -> None:
+        """Let the disk of a directory answer again. The waiting calls complete in order."""
+        self.accept(directory)
+        for function, future in self._waiting.pop(directory, []):
+            try:
+                future.set_result(function())
+            except Exception as error:  # noqa: BLE001 - the caller gets it through the future
+                future.set_exception(error)
