@@ -14,7 +14,8 @@ from odradek.log.log_manager import SEALED_SHARE, LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import LOADED_BYTES
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import batch, roll, run_inline, small_segments
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import batch, roll, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -26,7 +27,7 @@ async def started(
     files: MemoryFiles, config: BrokerConfig = CONFIG, max_open_files: int = 1024
 ) -> AsyncIterator[tuple[LogManager, PartitionLog, PartitionLog]]:
     """Start a manager with two logs in different directories; each has two sealed segments of two records."""
-    logs = LogManager(files, VirtualClock(), config, run_blocking=run_inline, max_open_files=max_open_files)
+    logs = LogManager(files, VirtualClock(), config, disk_threads=inline_threads, max_open_files=max_open_files)
     await logs.start("cluster", 1)
     made = [logs.get_or_create(each, UUID(int=77), small_segments(), is_new=True) for each in (A0, A1)]
     for log in made:
