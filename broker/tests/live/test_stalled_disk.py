@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.stalling_broker import stall
+from odradek_testkit.torture.stalling_broker import stall
 
 pytestmark = pytest.mark.java
 
@@ -34,7 +34,7 @@ def broker(odradek_zookeeper: str, tmp_path: Path) -> Iterator[OdradekBroker]:
         tmp_path,
         zookeeper=f"{odradek_zookeeper}/{uuid4().hex}",
         properties=properties,
-        program=("odradek_testkit.stalling_broker",),
+        program=("odradek_testkit.torture.stalling_broker",),
     )
     yield broker
     broker.stop(kill=True)

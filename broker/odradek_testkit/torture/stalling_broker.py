@@ -1,4 +1,4 @@
-"""A broker process with disks that stall on command: `python -m odradek_testkit.stalling_broker server.properties`.
+"""A broker with disks that stall on command: `python -m odradek_testkit.torture.stalling_broker server.properties`.
 
 A log directory stalls while it contains a FIFO named `STALL_FILE`: whatever waits for its disk then opens the FIFO,
 which blocks in the kernel until a writer opens it. Writes to the page cache and reads from it continue, as on a machine
