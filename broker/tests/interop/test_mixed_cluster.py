@@ -274,7 +274,9 @@ def our_broker(
     sample = {name: value for name, value in guide.properties.items() if name not in own}
     assert own <= guide.properties.keys()
     assert sample.keys() == {"inter.broker.protocol.version"}
-    properties = {**sample, **PROPERTIES, "inter.broker.protocol.version": protocol}
+    # Java brokers and tools must ignore the machine in the registration.
+    machine = {"broker.machine": f"machine-{number}"}
+    properties = {**sample, **PROPERTIES, **machine, "inter.broker.protocol.version": protocol}
     return OdradekBroker(directory, zookeeper=ensemble, properties=properties, broker_id=number, port=port)
 
 
