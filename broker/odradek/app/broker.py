@@ -285,6 +285,10 @@ class Broker:
             broker_epoch=lambda: self._epoch,
             topic_stats=self._topic_stats,
         )
+        replicas = self._replicas
+        replicas.produce_purgatory.purge_interval = config.producer_purgatory_purge_interval_requests
+        replicas.fetch_purgatory.purge_interval = config.fetch_purgatory_purge_interval_requests
+        replicas.deletion.purgatory.purge_interval = config.delete_records_purgatory_purge_interval_requests
         self._settings.subscribe(self._replicas.mover.reconfigure)
         self._settings.subscribe(self._replicas.fetchers.reconfigure)
         self._settings.subscribe(self._replicas.quotas.configure)

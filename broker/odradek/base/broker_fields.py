@@ -315,6 +315,15 @@ class BrokerFields:
     fetch_max_bytes: int = integer(55 * MEBIBYTE, "Maximum size of a fetch response.", low=1024)
     max_incremental_fetch_session_cache_slots: int = integer(1000, "Maximum number of fetch sessions (KIP-227).")
     num_replica_fetchers: int = integer(1, "Number of fetch loops per leader.", low=1, dynamic=Update.CLUSTER_WIDE)
+    producer_purgatory_purge_interval_requests: int = integer(
+        1000, "Completed Produce requests above which the lists of waiting requests are purged."
+    )
+    fetch_purgatory_purge_interval_requests: int = integer(
+        1000, "Completed Fetch requests above which the lists of waiting requests are purged."
+    )
+    delete_records_purgatory_purge_interval_requests: int = integer(
+        1, "Completed DeleteRecords requests above which the lists of waiting requests are purged."
+    )
     replica_fetch_max_bytes: int = integer(MEBIBYTE, "Maximum bytes per partition in a replica fetch.")
     replica_fetch_response_max_bytes: int = integer(10 * MEBIBYTE, "Maximum size of a replica fetch response.")
     replica_fetch_min_bytes: int = integer(1, "Minimum bytes of a replica fetch response.")

@@ -49,10 +49,8 @@ delegation.token.expiry.time.ms LONG read-only 86400000
 delegation.token.master.key PASSWORD read-only
 delegation.token.max.lifetime.ms LONG read-only 604800000
 delegation.token.secret.key PASSWORD read-only
-delete.records.purgatory.purge.interval.requests INT read-only 1
 early.start.listeners STRING read-only
 eligible.leader.replicas.enable BOOLEAN read-only false
-fetch.purgatory.purge.interval.requests INT read-only 1000
 group.consumer.assignors LIST read-only org.apache.kafka.coordinator.group.assignor.UniformAssignor,\
 org.apache.kafka.coordinator.group.assignor.RangeAssignor
 group.consumer.heartbeat.interval.ms INT read-only 5000
@@ -111,7 +109,6 @@ password.encoder.old.secret PASSWORD read-only
 password.encoder.secret PASSWORD read-only
 principal.builder.class CLASS per-broker org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 process.roles LIST read-only ""
-producer.purgatory.purge.interval.requests INT read-only 1000
 queued.max.requests INT read-only 500
 quota.window.num INT read-only 11
 quota.window.size.seconds INT read-only 1

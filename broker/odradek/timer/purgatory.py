@@ -89,7 +89,8 @@ class Purgatory(Generic[Operation]):
         self._clock = clock
         self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms())
         self._watchers: dict[Hashable, list[Operation]] = {}
-        self._purge_interval = purge_interval
+        self.purge_interval = purge_interval
+        """Number of completed operations in the lists above which they are purged. It may be changed at any time."""
         self._completed_operations = 0
         """Number of completed operations that at least one watch list contains."""
         self._timer: Timer | None = None
@@ -154,7 +155,7 @@ class Purgatory(Generic[Operation]):
             # Completing an operation may have added new ones under the same key.
             newer = self._watchers.get(key)
             self._watchers[key] = left if newer is None else left + newer
-        if self._completed_operations > self._purge_interval:
+        if self._completed_operations > self.purge_interval:
             self._purge()
         return completed
 
@@ -220,7 +221,7 @@ class Purgatory(Generic[Operation]):
         self._timer = None
         for entry in self._wheel.advance(self._clock.monotonic_ms()):
             self._expire(cast("Operation", entry))
-        if self._completed_operations > self._purge_interval:
+        if self._completed_operations > self.purge_interval:
             self._purge()
         if self._timer is None and not self._is_closed:
             self._arm()
