@@ -275,6 +275,11 @@ class MemoryFiles:
         other.stop_after, other.is_off = self.stop_after, self.is_off
         return other
 
+    def unsynced_from(self, path: str) -> int | None:
+        """Return the position below which all bytes written to a file are durable; None if all are."""
+        pending = self._node("inspect", path).pending
+        return min((position for position, data in pending if data is not None), default=None)
+
     def content(self, path: str = "/") -> dict[str, bytes | None]:
         """Return every name below a directory with its content, None for directories. Faults do not apply."""
         prefix = path.rstrip("/") + "/"

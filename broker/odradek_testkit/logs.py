@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from odradek.base.config import TopicConfig
@@ -11,6 +12,7 @@ from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.ports import Clock, Files
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
+from odradek.log.flush import FlushTicket
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.segments.segment_cache import SegmentCache
@@ -21,6 +23,11 @@ from odradek_testkit.batches import control_batch
 
 TP = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"
+
+
+def is_flush(function: Callable[[], object]) -> bool:
+    """Whether a function that a log manager runs off the loop flushes a log."""
+    return isinstance(function, partial) and isinstance(getattr(function.func, "__self__", None), FlushTicket)
 
 
 class RecordingHost:
@@ -38,6 +45,10 @@ class RecordingHost:
 
     def flush_soon(self, log: PartitionLog) -> None:
         """Record the request; `run_flushes` carries it out."""
+        self.flushes.append(log)
+
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Record the request like `flush_soon`."""
         self.flushes.append(log)
 
     def run_flushes(self) -> None:

@@ -20,9 +20,10 @@ from odradek.base.errors import (
     InvalidUpdateVersionError,
     NetworkError,
     ProtocolError,
+    StorageError,
     error_for,
 )
-from odradek.base.ports import Clock, FileRegion
+from odradek.base.ports import Clock, FileRegion, DiskThreadsMaker
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import EARLIEST_TIMESTAMP, TopicPartition
 from odradek.cluster import MetadataCache
@@ -46,6 +47,9 @@ from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import is_flush
+
+T = TypeVar("T")
 
 TOPIC_ID = UUID(int=0x0D12ADE4)
 
@@ -56,6 +60,31 @@ def record_set(*values: bytes, timestamp_ms: int = 1_700_000_000_000) -> memoryv
     for value in values:
         builder.append(None, value, timestamp_ms=timestamp_ms)
     return memoryview(bytearray(builder.build()))
+
+
+class SlowFlushes:
+    """`RunBlocking` in which a flush takes virtual time, or waits while `gate` is closed; other calls run at once."""
+
+    def __init__(self, delay_ms: float = 0.0) -> None:
+        """`delay_ms`: duration of a flush."""
+        self.delay_ms = delay_ms
+        self.begun = 0
+        """Number of flushes so far."""
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: StorageError | None = None
+        """Raised by every flush."""
+
+    async def __call__(self, function: Callable[[], T], /) -> T:
+        """Run a function."""
+        if not is_flush(function):
+            return function()
+        self.begun += 1
+        await asyncio.sleep(self.delay_ms / 1000)
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return function()
 
 
 class MemoryBroker:
@@ -77,7 +106,7 @@ class MemoryBroker:
         )[0]
         self.clock = clock
         self.cluster = cluster
-        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=inline_threads)
+        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=cluster.disk_threads)
         self.view = MetadataCache()
         """The broker's metadata image; empty unless a test sets it."""
         self.replicas = ReplicaManager(
@@ -229,6 +258,7 @@ class MemoryCluster:
         topic_settings: dict[str, str] | None = None,
         fetch_version: int = 17,
         disks: int = 1,
+        disk_threads: DiskThreadsMaker = inline_threads,
     ) -> None:
         """`settings` are for all brokers, `topic_settings` for all topics; `fetch_version` is the newest Fetch version.
 
@@ -236,6 +266,7 @@ class MemoryCluster:
         """
         self.fetch_version = fetch_version
         self.disks = disks
+        self.disk_threads = disk_threads
         self.topic_settings = topic_settings or {}
         self.brokers: dict[int, MemoryBroker] = {}
         self.connections: list[tuple[str, int]] = []

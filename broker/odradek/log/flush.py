@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from posixpath import dirname
+from typing import Final
 
 from odradek.base.ports import File, Files
 from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_list import SegmentList
+
+NO_LIMIT: Final = (1 << 63) - 1
+"""Durable limit of a log while no records wait for a required flush; above every offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,11 @@ class Durability:
         "generation",
         "has_new_names",
         "is_checkpoint_stale",
+        "is_flush_requested",
         "is_named",
         "last_flush_ms",
         "recovery_point",
+        "required_end",
         "unflushed_records",
     )
 
@@ -80,11 +86,17 @@ class Durability:
         """Whether the log's own directory entry is durable, by a sync of the parent directory."""
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
+        """Records that were appended since the last flush began."""
+        self.required_end = 0
+        """The latest required flush is complete when the recovery point is at or above this offset."""
+        self.is_flush_requested = False
+        """Whether a required flush was requested from the host and has not begun."""
 
     def restart_from(self, end_offset: int, first_open_offset: int | None) -> None:
         """Record a truncation to `end_offset`; `first_open_offset` is where the earliest open transaction begins."""
         self.is_checkpoint_stale = self.is_checkpoint_stale or end_offset < self.recovery_point
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.required_end = min(self.required_end, end_offset)
         self.checkpointed = min(self.checkpointed, end_offset)
         self.decided_below = min(self.decided_below, decided_below(end_offset, first_open_offset))
         self.generation += 1
@@ -106,6 +118,7 @@ class Durability:
         now_ms: float,
     ) -> FlushTicket | None:
         """Return what has to be flushed; None if everything is durable. Raises `StorageError`."""
+        self.is_flush_requested = False
         undurable = segments.all[segments.holding(self.recovery_point) :]
         unwritten = tuple(segment for segment in segments.all[:-1] if not segment.indexes_written)
         # Sealing may have truncated a file whose batches were durable: sync the length before index files mark it valid
@@ -132,6 +145,12 @@ class Durability:
             epochs=checkpoint,
             directories=directories,
         )
+
+    def limit(self, current: int) -> int:
+        """Return the durable limit that follows `current` after a flush or a truncation."""
+        if self.recovery_point >= self.required_end or current >= self.required_end:
+            return NO_LIMIT
+        return max(current, self.recovery_point)
 
     def is_current(self, ticket: FlushTicket) -> bool:
         """Whether the log was not truncated since the flush began."""

@@ -79,6 +79,10 @@ def _ignore_fatal(reason: str) -> None:
     logger.critical("%s", reason)
 
 
+def _ignore_flush(topic_partition: TopicPartition) -> None:
+    """Nothing waits for flushes."""
+
+
 class LogManager:
     """The logs of one broker; the `LogHost` of each of them."""
 
@@ -106,6 +110,8 @@ class LogManager:
             clock, disk_threads, long_threads=max(config.num_recovery_threads_per_data_dir, LONG_THREADS)
         )
         self._watch = StallWatch(files, clock, config, workers=workers, fail=self._disk_failed)
+        self.on_flushed: Callable[[TopicPartition], None] = _ignore_flush
+        """Called on the loop after each flush in the background; the durable limit of the log may have risen."""
         self._table = table = LogTable()
         self._background = background = Background(clock)
         self._context = LogContext(
@@ -126,6 +132,7 @@ class LogManager:
             background,
             workers=workers,
             fail=self._fail_directory,
+            on_flushed=lambda topic_partition: self.on_flushed(topic_partition),
             clock=clock,
             flush_ms=self.flush_ms,
         )
@@ -465,8 +472,12 @@ class LogManager:
 
     # LogHost
 
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Flush a log on a thread, because records wait until they are durable."""
+        self._disk_work.flush_soon(log)
+
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush a log on a thread, one log per directory at a time; usually called after a roll."""
+        """Flush a log on a thread, and measure the free space; usually called after a roll."""
         self._disk_work.flush_soon(log)
         directory = self._table.home(log)
         if directory is not None:

@@ -180,7 +180,29 @@ class PartitionLog(LogState["PartitionLog"]):
         durability = self._durability
         durability.unflushed_records += records
         if durability.unflushed_records >= self.config.flush_messages:
-            self.flush()
+            self._require_flush(self.log_end_offset - records)
+
+    def _require_flush(self, first_offset: int) -> None:
+        """Withhold the acknowledgement of the records from `first_offset` on until the whole log is durable.
+
+        One flush covers all requirements that are made before it begins (group commit).
+        """
+        durability = self._durability
+        durability.required_end = self.log_end_offset
+        self.durable_limit = min(self.durable_limit, first_offset)
+        if not durability.is_flush_requested:
+            durability.is_flush_requested = True
+            self._host.sync_soon(self)
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Apply new topic settings.
+
+        Requires a flush if more records than `flush.messages` allows are not durable: after a start that was not clean,
+        or because the setting was lowered.
+        """
+        self._apply(config)
+        if self._durability.unflushed_records >= config.flush_messages:
+            self._require_flush(self._durability.recovery_point)
 
     def _write_failed(self, error: StorageError) -> KafkaStorageError:
         """Undo a write if the disk was full, so that the log works again once space is freed. Other errors end it."""
@@ -361,6 +383,7 @@ class PartitionLog(LogState["PartitionLog"]):
         self.log_start_offset = min(self.log_start_offset, end)
         self.high_watermark = min(self.high_watermark, end)
         self._durability.restart_from(end, self._producers.first_open_offset())
+        self.durable_limit = self._durability.limit(self.durable_limit)
         self._host.checkpoint_soon(self)
         self._host.flush_soon(self)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from odradek.base.config import TopicConfig
 from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochCache, EpochEndOffset
-from odradek.log.flush import Durability, FlushTicket, decided_below
+from odradek.log.flush import NO_LIMIT, Durability, FlushTicket, decided_below
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.log.recovery.log_recovery import LoadedLog
 from odradek.log.segments.segment import Segment
@@ -42,6 +42,7 @@ class LogState(Generic[LogT]):
         "_validate_records",
         "config",
         "directory",
+        "durable_limit",
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
@@ -65,6 +66,9 @@ class LogState(Generic[LogT]):
         self.log_end_offset = loaded.next_offset
         self.high_watermark = loaded.log_start_offset
         """Set by replication."""
+        self.durable_limit = NO_LIMIT
+        """Records at and above this offset wait for a flush that `flush.messages` requires: until it is complete, this
+        replica neither acknowledges nor reports them. `NO_LIMIT` if none wait."""
         # If the recovery point is below the log end, the first flush finds out which transactions are decided.
         is_durable = loaded.recovery_point == loaded.next_offset
         self._durability = Durability(
@@ -73,13 +77,14 @@ class LogState(Generic[LogT]):
             checkpointed=loaded.checkpointed,
             now_ms=context.clock.monotonic_ms(),
         )
+        self._durability.unflushed_records = loaded.next_offset - loaded.recovery_point
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._failure: StorageError | None = None
         self._is_abandoned = False
         self._storage = LogStorage(context, loaded.directory, loaded.segments, config)
         self._segments = self._storage.segments
-        self.update_config(config)
+        self._apply(config)
 
     def __repr__(self) -> str:
         """Show name, start, high watermark and end, for assertions."""
@@ -161,14 +166,13 @@ class LogState(Generic[LogT]):
         self._epochs.changed = True
         self._durability.has_new_names = True
         self._durability.is_named = False
-        self.update_config(current.config)
+        self._apply(current.config)
 
     def active_producers(self) -> list[ActiveProducer]:
         """Return the known producers, sorted by id."""
         return self._producers.active()
 
-    def update_config(self, config: TopicConfig) -> None:
-        """Apply new topic settings."""
+    def _apply(self, config: TopicConfig) -> None:
         self.config = config
         self._timestamp_type = (
             TimestampType.LOG_APPEND_TIME
@@ -204,8 +208,9 @@ class LogState(Generic[LogT]):
     # Flush
 
     def end_flush(self, ticket: FlushTicket) -> None:
-        """Record that a flush is complete."""
+        """Record that a flush is complete, and raise the durable limit."""
         self._durability.end(ticket, self._segments, self.log_end_offset)
+        self.durable_limit = self._durability.limit(self.durable_limit)
 
     def is_current(self, ticket: FlushTicket) -> bool:
         """Whether the log was not truncated since the flush began."""

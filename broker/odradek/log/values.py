@@ -117,6 +117,13 @@ class LogHost(FileRemover, Protocol[HostedT]):
         """Flush the log off the loop, soon."""
         ...
 
+    def sync_soon(self, log: HostedT) -> None:
+        """Like `flush_soon`, for records that `flush.messages` withholds until they are durable.
+
+        Called at most once for each flush. After the flush the host informs replication.
+        """
+        ...
+
     def checkpoint_soon(self, log: HostedT) -> None:
         """Write the checkpoints soon: a crash must not bring back an old recovery point or log start offset."""
         ...

@@ -5,7 +5,8 @@ error codes. Nothing here waits, logs or writes: `replica_manager` and `roles` c
 which this module uses only through `ReplicaLog`. Methods on the hot path return plain numbers instead of raising.
 
 Invariants: while this broker leads in one epoch, the high watermark never falls, and it is never above the log end
-offset of any member of the maximal ISR; log start <= high watermark <= log end.
+offset of any member of the maximal ISR, nor raised above the leader's own durable limit; log start <= high watermark
+<= log end.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ class ReplicaLog(Protocol):
     @property
     def log_end_offset(self) -> int:
         """Offset of the next record."""
+        ...
+
+    @property
+    def durable_limit(self) -> int:
+        """Records at and above this offset wait for a flush that `flush.messages` requires."""
         ...
 
     @property
@@ -319,10 +325,14 @@ class Partition(Generic[LogT_co]):
         The high watermark also waits for a replica that has caught up but is not yet in the ISR: otherwise it would
         always stay ahead of that replica, which could then never join. It does not wait for a replica that has left or
         was refused, which may never fetch again. Below `min.insync.replicas` the high watermark does not move (as in
-        Kafka 3.7 and later), so that records that a later leader might lose are not visible to anyone.
+        Kafka 3.7 and later), so that records that a later leader might lose are not visible to anyone. The leader
+        counts itself up to its durable limit.
         """
         log = self.log
         end = candidate = log.log_end_offset
+        limit = log.durable_limit
+        if limit < candidate:
+            candidate = limit
         remote = self._remote
         if remote:
             if len(self.in_sync.committed) < self.min_in_sync:
@@ -361,6 +371,12 @@ class Partition(Generic[LogT_co]):
         if self.log.high_watermark < required_offset:
             return None
         return 0 if len(self.in_sync.maximal) >= self.min_in_sync else NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    def synced(self, required_offset: int) -> int | None:
+        """Return, for acks=1, None while the leader's records wait for a required flush, else 0 or the error code."""
+        if not self.is_leader:
+            return NOT_LEADER_OR_FOLLOWER
+        return 0 if required_offset <= self.log.durable_limit else None
 
     # Followers as seen by the leader
 

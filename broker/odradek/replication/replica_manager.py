@@ -5,8 +5,8 @@
 StopReplica), `deletion` (DeleteRecords), `log_dir_changes` (AlterReplicaLogDirs), `isr_changes`, `fetchers`, `mover`
 and `quotas`. `partition` makes the decisions.
 
-Invariant: an acks=all request is answered without an error only after the high watermark has passed its records, so
-that every member of the ISR has them.
+Invariants: an acks=all request is answered without an error only after the high watermark has passed its records, so
+that every member of the ISR has them; an acks=1 request only after a flush that `flush.messages` requires.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import MetadataCache
+from odradek.log.flush import NO_LIMIT
 from odradek.log.log_manager import LogManager
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.replication.follower.fetch_loop import ConnectLeader
@@ -79,7 +80,7 @@ class ReplicaManager:
         """`topic_config` returns a topic's settings when its log is created; `connect` opens a channel to a leader.
 
         `cleaning` is paused for logs that move. `broker_epoch` returns the current epoch of this broker's registration.
-        `topic_stats` counts replicated bytes.
+        `topic_stats` counts replicated bytes. The constructor sets `log_manager.on_flushed`.
         """
         self._clock: Final = clock
         self._config: Final = config
@@ -132,6 +133,7 @@ class ReplicaManager:
         self.deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
+        log_manager.on_flushed = self._flushed
 
     # Start and stop
 
@@ -191,7 +193,11 @@ class ReplicaManager:
     # Data path
 
     def append(self, request: AppendRequest, respond: ProduceResponder) -> None:
-        """Append to the leaders' logs. Answers at once; for acks=-1, once all ISRs have the records or on timeout."""
+        """Append to the leaders' logs.
+
+        Answers acks=0 at once, acks=1 when the flushes are complete that `flush.messages` requires, acks=-1 when the
+        ISRs have the records. After the timeout, what is not acknowledged fails.
+        """
         acks = request.acks
         if not ALL_ACKS <= acks <= LEADER_ACKS:
             respond([AppendResult(tp, InvalidRequiredAcksError.code) for tp, _ in request.entries])
@@ -199,6 +205,7 @@ class ReplicaManager:
         find = self.table.online.get
         results: list[AppendResult] = []
         appended: list[HostedPartition] = []
+        is_durable = True
         for topic_partition, records in request.entries:
             partition = find(topic_partition)
             if partition is None:
@@ -208,13 +215,17 @@ class ReplicaManager:
                 if not result.error_code:
                     # Include duplicates: the producer retried because the high watermark did not rise; it may rise now.
                     appended.append(partition)
+                    if partition.log.durable_limit != NO_LIMIT:
+                        is_durable = False
             results.append(result)
         now_ms = self._clock.monotonic_ms()
         advanced = [partition.topic_partition for partition in appended if partition.advance(now_ms)]
-        if acks != ALL_ACKS or self._is_replicated(results):
+        if self._is_replicated(results) if acks == ALL_ACKS else is_durable or not acks:
             respond(results)
         else:
-            operation = DelayedProduce(request.timeout_ms, self.table, results, respond)
+            operation = DelayedProduce(
+                request.timeout_ms, self.table, results, respond, waits_for_isr=acks == ALL_ACKS
+            )
             self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
         for partition in appended:
             self._check_fetches(partition.topic_partition)
@@ -362,6 +373,16 @@ class ReplicaManager:
 
     def _replica_moved(self, topic_partition: TopicPartition) -> None:
         self._marks.moved()
+        self._flushed(topic_partition)
+
+    def _flushed(self, topic_partition: TopicPartition) -> None:
+        """Continue what waits for the durable limit of a log: the high watermark, requests, or the fetch loop."""
+        partition = self.table.online.get(topic_partition)
+        if partition is None:
+            return
+        if partition.is_leader:
+            partition.advance(self._clock.monotonic_ms())
+        self.fetchers.flushed(topic_partition)
         self.recheck(topic_partition)
 
     # In-sync replicas

@@ -19,11 +19,15 @@ from odradek.replication.sessions.resting import Rest
 
 
 class AppendRequest(NamedTuple):
-    """Record sets for some partitions. `acks`: 0 and 1 are answered after the leader's write, -1 after the ISR's."""
+    """Record sets for some partitions.
+
+    `acks`: 0 is answered after the leader's write, 1 after it and the flush that `flush.messages` may require, -1 when
+    this holds for every member of the ISR.
+    """
 
     acks: int
     timeout_ms: int
-    """Maximum wait for the ISR."""
+    """Maximum wait for the ISR or the flush."""
     entries: Sequence[tuple[TopicPartition, memoryview]]
     """Writable memory, because offsets and epochs are stamped in place."""
     origin: AppendOrigin = AppendOrigin.CLIENT

@@ -13,6 +13,9 @@
 - The high watermark of a new leader may be below that of the previous one, and a follower's may fall with it. Only the
   leader's never falls within an epoch, and every member of its ISR that follows in the same epoch has all records below
   it. A member in another state (dead, or not informed yet) is not checked.
+- If `flush.messages` is 1, a high watermark rises only over records that the leader and every member of its ISR that
+  follows in the same epoch have synced. This is checked on the simulated disks, when it rises: a replica that was
+  elected uncleanly may start with a high watermark over records that it has not synced.
 - With an old protocol a leader writes its ISR to ZooKeeper itself, with the controller epoch that it knows. Therefore
   the epoch of the current controller is required only in states that begin a leader epoch.
 
@@ -26,8 +29,10 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from odradek.app.broker import Broker, BrokerState
 from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.log.partition_log import PartitionLog
 from odradek.replication.partition_table import HostedPartition
 from odradek.zk import layout
+from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.world import Machine, World
 
@@ -42,6 +47,8 @@ MARKS: Final = "marks"
 HIGH_WATERMARK: Final = "high-watermark-falls"
 REPLICATED: Final = "replicated"
 """A member of the ISR lacks records below the leader's high watermark."""
+DURABLE: Final = "durable"
+"""A high watermark rose over records that a member of the ISR has not synced although `flush.messages` is 1."""
 IN_SYNC_SET: Final = "in-sync-set"
 """The ISR is empty, or has members that are not replicas."""
 PARTITION_EPOCH: Final = "partition-epoch-falls"
@@ -213,6 +220,8 @@ class Invariants:
         self._check_marks(where, now)
         if before is not None and before.partition is now.partition:
             _check_falls(where, now, before)
+            if _rose(now, before) and now.partition.log.config.flush_messages == 1:
+                self._check_durable(now.partition)
         incarnation = self._incarnation(now.partition)
         if incarnation is None:
             return
@@ -263,6 +272,42 @@ class Invariants:
             if other is not led and end < led.high_watermark:
                 what = f"{led.topic_partition}: broker-{member} is in sync in epoch {led.leader_epoch}, ends at {end}"
                 _fail(REPLICATED, f"{what}, below the high watermark {led.high_watermark}")
+
+
+    def _check_durable(self, led: HostedPartition) -> None:
+        """Check that the leader and its ISR have synced all records below the high watermark."""
+        for member in led.in_sync.maximal:
+            watched = self._watched.get(member)
+            other = None if watched is None else watched.hosted(led.topic_partition)
+            if other is None or other.leader_id != led.local_id or other.leader_epoch != led.leader_epoch:
+                continue
+            assert watched is not None
+            path = _unsynced(watched.machine.disk, other.log, led.high_watermark)
+            if path is not None:
+                what = f"{led.topic_partition}: the high watermark is {led.high_watermark} in epoch {led.leader_epoch}"
+                _fail(DURABLE, f"{what}, but broker-{member} has not synced {path}")
+
+
+def _unsynced(disk: MemoryFiles, log: PartitionLog, offset: int) -> str | None:
+    """Return the path of the first segment file with unsynced records below `offset`; None if all are durable."""
+    segments = log.segments
+    for place, segment in enumerate(segments):
+        if segment.base_offset >= offset:
+            return None
+        position = disk.unsynced_from(segment.path())
+        if position is None:
+            continue
+        end = segments[place + 1].base_offset if place + 1 < len(segments) else log.log_end_offset
+        found = segment.locate(offset) if offset < end else None
+        if position < (segment.size if found is None else found.position):
+            return segment.path()
+    return None
+
+
+def _rose(now: _Seen, before: _Seen) -> bool:
+    """Whether a leader's high watermark has risen within its epoch."""
+    same_reign = now.is_leader and before.is_leader and now.leader_epoch == before.leader_epoch
+    return same_reign and now.high_watermark > before.high_watermark
 
 
 def _check_falls(where: str, now: _Seen, before: _Seen) -> None:

@@ -223,6 +223,8 @@ class Plan:
     """Settings of all brokers, in addition to those of the world."""
     topics: tuple[TopicPlan, ...]
     """Topics that are created before the load starts."""
+    slow_syncs: bool
+    """Whether flushes take virtual time. Otherwise they are immediate."""
     producers: int
     consumers: int
     load_ms: int
@@ -236,13 +238,15 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
     drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     kind = drawn if kind is None else kind
     brokers = chance.choice((3, 3, 4, 5))
+    synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     load_ms = chance.randrange(20_000, 36_000)
     return Plan(
         seed=seed,
         kind=kind,
         brokers=brokers,
         properties=_properties(chance, kind),
-        topics=_topics(chance, kind, brokers),
+        topics=_topics(chance, kind, brokers, synced),
+        slow_syncs=bool(synced),
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),
         load_ms=load_ms,
@@ -299,21 +303,34 @@ def _properties(chance: random.Random, kind: Kind) -> Mapping[str, str]:
     return MappingProxyType(drawn)
 
 
-def _topics(chance: random.Random, kind: Kind, brokers: int) -> tuple[TopicPlan, ...]:
-    synced = {"flush.messages": "1"} if kind is Kind.SYNCED else {}
+def _synced_topics(chance: random.Random, kind: Kind) -> frozenset[str]:
+    """Return the topics with `flush.messages=1`: all of `SYNCED`, and one in a quarter of the other plans.
+
+    `chance` is not that of the plan, so that the other choices do not depend on it.
+    """
+    if kind is Kind.SYNCED:
+        return frozenset({ACKED, QUICK})
+    return frozenset({chance.choice((ACKED, QUICK))}) if chance.random() < 0.25 else frozenset()
+
+
+def _flushes(topic: str, synced: frozenset[str]) -> Mapping[str, str]:
+    return {"flush.messages": "1"} if topic in synced else {}
+
+
+def _topics(chance: random.Random, kind: Kind, brokers: int, synced: frozenset[str]) -> tuple[TopicPlan, ...]:
     return (
         TopicPlan(
             name=ACKED,
             partitions=chance.choice((1, 2, 3)),
             replicas=min(brokers, chance.choice((3, 3, 3, 4))),
-            configs=MappingProxyType({"min.insync.replicas": "2", **synced}),
+            configs=MappingProxyType({"min.insync.replicas": "2", **_flushes(ACKED, synced)}),
             acks=-1,
         ),
         TopicPlan(
             name=QUICK,
             partitions=chance.choice((1, 2)),
             replicas=_quick_replicas(chance, kind),
-            configs=MappingProxyType(synced),
+            configs=MappingProxyType(_flushes(QUICK, synced)),
             acks=1,
         ),
     )

@@ -18,10 +18,13 @@ from odradek.controller import controller_election as election
 from odradek.controller import plans
 from odradek.controller.elections import election_rules as elections
 from odradek.log import partition_log
+from odradek.log.flush import NO_LIMIT
 from odradek.log.producers import producer_state
 from odradek.replication.leader import reader
 from odradek.replication.partition import Partition
 from odradek.replication.roles import ReplicaRoles
+from odradek.replication.sessions.follower_session import Followed
+from odradek_testkit.simulation.invariants import DURABLE
 
 Bite: TypeAlias = Callable[[], None]
 """Called when a plant behaves differently from the code that it replaces."""
@@ -277,6 +280,58 @@ def _no_duplicates(right: Any, bite: Bite) -> Any:
     return find
 
 
+def _acknowledge_unsynced(right: Any, bite: Bite) -> Any:
+    """A required flush is requested, but nothing waits for it."""
+
+    def require(self: Any, first_offset: int) -> None:
+        right(self, first_offset)
+        bite()
+        self.durable_limit = NO_LIMIT
+
+    return require
+
+
+def _count_the_undurable_leader(right: Any, bite: Bite) -> Any:
+    """The leader counts itself in the high watermark with its log end."""
+
+    def advance(self: Any, now_ms: float) -> bool:
+        limit, self.log.durable_limit = self.log.durable_limit, NO_LIMIT
+        try:
+            changed: bool = right(self, now_ms)
+        finally:
+            self.log.durable_limit = limit
+        if changed and self.log.high_watermark > limit:
+            bite()
+        return changed
+
+    return advance
+
+
+def _report_undurable(right: Any, bite: Bite) -> Any:
+    """A follower fetches on while a required flush runs, and so reports records that are not durable."""
+
+    def check_flush(self: Any) -> None:
+        right(self)
+        if self.awaits_flush:
+            bite()
+            self.awaits_flush = False
+
+    return check_flush
+
+
+def _outlive_leadership(right: Any, bite: Bite) -> Any:
+    """A request of a deposed leader waits on, and is acknowledged by what a truncation put in its place."""
+
+    def acknowledged(self: Any, required_offset: int) -> int | None:
+        if not self.is_leader:
+            bite()
+            return 0 if self.log.high_watermark >= required_offset else None
+        answer: int | None = right(self, required_offset)
+        return answer
+
+    return acknowledged
+
+
 def _never_sync(right: Any, bite: Bite) -> Any:
     """`flush.messages` has no effect."""
 
@@ -380,7 +435,31 @@ PLANTS: Final = (
     Plant(
         name="records are not synced",
         seed=597,
-        finds=frozenset({LOST, REPLICATED, "seen-stays"}),
+        finds=frozenset({LOST, REPLICATED, "seen-stays", DURABLE}),
         patches=((partition_log.PartitionLog, "_count_unflushed", _never_sync),),
+    ),
+    Plant(
+        name="acknowledged before the sync",
+        seed=0,
+        finds=frozenset({LOST, REPLICATED, "seen-stays", DURABLE}),
+        patches=((partition_log.PartitionLog, "_require_flush", _acknowledge_unsynced),),
+    ),
+    Plant(
+        name="high watermark above the durable limit of the leader",
+        seed=0,
+        finds=frozenset({DURABLE}),
+        patches=((Partition, "advance", _count_the_undurable_leader),),
+    ),
+    Plant(
+        name="a follower reports what is not durable",
+        seed=0,
+        finds=frozenset({DURABLE}),
+        patches=((Followed, "check_flush", _report_undurable),),
+    ),
+    Plant(
+        name="a request outlives the leadership and a truncation",
+        seed=0,
+        finds=frozenset({LOST}),
+        patches=((Partition, "acknowledged", _outlive_leadership),),
     ),
 )

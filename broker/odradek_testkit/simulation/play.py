@@ -120,7 +120,7 @@ class _Game:
 
     async def run(self) -> None:
         plan = self._plan
-        world = self._world = World(plan.seed, plan.brokers, plan.properties)
+        world = self._world = World(plan.seed, plan.brokers, plan.properties, slow_syncs=plan.slow_syncs)
         self._install(world)
         try:
             await self._play(world)

@@ -22,7 +22,8 @@ from odradek.base.types import TopicPartition
 from odradek.replication.partition_table import HostedPartition
 from odradek.zk.port import ZkSettings
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.disk_threads import threads_that
+from odradek_testkit.logs import is_flush
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.net import Host, SimulatedLoop, as_host
 from odradek_testkit.workers import InlineWorkers
@@ -73,6 +74,8 @@ class Machine:
         self.lives = 0
         """Number of starts."""
         self._world: Final = world
+        self._sync_chance: Final = random.Random(f"sync-{world.seed}-{broker_id}")
+        """Independent of the other random numbers of the run, so that the number of flushes does not change those."""
         self._host: Host | None = None
         self._life: asyncio.Task[None] | None = None
 
@@ -165,6 +168,21 @@ class Machine:
         self.disk = MemoryFiles()
         self.disk.wall_ms = self._world.clock.wall_ms
 
+    async def run_blocking(self, function: Callable[[], T], /) -> T:
+        """Run a function at once; a flush takes virtual time, before or after its syncs, if the world has slow syncs.
+
+        If the process or the machine ends during the wait, the syncs that come after it do not happen.
+        """
+        if not self._world.slow_syncs or not is_flush(function):
+            return function()
+        delay_s = self._sync_chance.choice(SYNC_MS) * (0.5 + self._sync_chance.random()) / 1000
+        if self._sync_chance.random() < 0.5:
+            await asyncio.sleep(delay_s)
+            return function()
+        result = function()
+        await asyncio.sleep(delay_s)
+        return result
+
     def _end(self, *, silently: bool) -> None:
         if self._host is not None:
             self._world.loop.network.kill(self._host, silently=silently)
@@ -186,6 +204,8 @@ class Machine:
             await asyncio.sleep(RESTART_SECONDS)
 
 
+SYNC_MS: Final = (0.2, 3.0, 3.0, 20.0, 150.0)
+"""Durations of slow syncs, each within 50 %."""
 STOP_SECONDS: Final = 60.0
 RESTART_SECONDS: Final = 1.0
 
@@ -193,12 +213,16 @@ RESTART_SECONDS: Final = 1.0
 class World:
     """Machines 0 to `brokers` - 1, the ensemble and the network between them. Create it on a `SimulatedLoop`."""
 
-    def __init__(self, seed: int, brokers: int, properties: Mapping[str, str] | None = None) -> None:
-        """All machines are off. `properties` extend `PROPERTIES`."""
+    def __init__(
+        self, seed: int, brokers: int, properties: Mapping[str, str] | None = None, *, slow_syncs: bool = False
+    ) -> None:
+        """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time."""
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
             raise TypeError("a world needs a SimulatedLoop: run it with simulation.run")
         self.loop: Final = loop
+        self.seed: Final = seed
+        self.slow_syncs: Final = slow_syncs
         self.chance: Final = random.Random(seed)
         self.clock: Final = VirtualClock(seed)
         self.ensemble: Final = SimulatedEnsemble(loop.network)
@@ -244,7 +268,7 @@ class World:
             zookeeper=lambda settings, *, on_latency: SimulatedZk(self.ensemble, settings),
             workers=lambda count, *, niceness=0: _InlinePool(),
             bind=self._bind,
-            disk_threads=inline_threads,
+            disk_threads=threads_that(machine.run_blocking),
         )
         properties = {
             **self._properties,

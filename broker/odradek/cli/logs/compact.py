@@ -298,6 +298,9 @@ class _Host:
     def flush_soon(self, log: PartitionLog) -> None:
         """Do nothing: `close` flushes."""
 
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Do nothing: nothing is appended."""
+
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """Nothing: no write depends on it."""
 

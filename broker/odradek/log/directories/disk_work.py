@@ -43,9 +43,13 @@ class DiskWork:
         workers: DirectoryWorkers,
         fail: Callable[[LogDirectory, StorageError], None],
         clock: Clock,
+        on_flushed: Callable[[TopicPartition], None],
         flush_ms: Quantiles,
     ) -> None:
-        """`fail` takes a directory offline; `flush_ms` collects the durations of flushes."""
+        """`fail` takes a directory offline; `on_flushed` is called after each flush that did not fail.
+
+        `flush_ms` collects the durations of flushes.
+        """
         self._clock = clock
         self._flush_ms = flush_ms
         self._files = files
@@ -53,6 +57,7 @@ class DiskWork:
         self._background = background
         self._workers = workers
         self._fail = fail
+        self._on_flushed = on_flushed
         self._to_flush: dict[str, dict[PartitionLog, None]] = {}
         self._to_checkpoint: set[str] = set()
         self._checkpointing: set[str] = set()
@@ -69,7 +74,10 @@ class DiskWork:
     # Flush
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush a log on a thread, one log per directory at a time."""
+        """Flush a log on a thread, one log per directory at a time, in the order of the first requests.
+
+        A request during a flush of the log is followed by another flush, which covers all requests until it begins.
+        """
         directory = self._table.home(log)
         if directory is None or self._background.is_closed:
             return
@@ -96,6 +104,7 @@ class DiskWork:
         try:
             ticket = log.begin_flush()
             if ticket is None:
+                self._on_flushed(log.topic_partition)
                 return
             began_ms = self._clock.monotonic_ms()
             try:
@@ -111,6 +120,7 @@ class DiskWork:
                 return
             log.end_flush(ticket)
             self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
+            self._on_flushed(log.topic_partition)
         except KafkaStorageError as error:
             logger.error("%s", error)
 

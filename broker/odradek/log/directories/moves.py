@@ -73,6 +73,9 @@ class FutureHost:
     def flush_soon(self, log: PartitionLog) -> None:
         """Do nothing: the mover that fills the log flushes it."""
 
+    def sync_soon(self, log: PartitionLog) -> None:
+        """Do nothing, as `flush_soon`: nothing that is read from a future log is acknowledged before the swap."""
+
     def checkpoint_soon(self, log: PartitionLog) -> None:
         """See `LogHost`."""
         self._pass(partial(self._host.checkpoint_soon, log))

@@ -5,8 +5,9 @@ come from a `LeaderChannel` and are appended unchanged, as views of the response
 
 Invariants: records are appended only at the local log end and only in the leader epoch in which they were requested; a
 log that diverges from its leader's is truncated before anything is appended (by the diverging epoch in a fetch
-response, KIP-595, or with OffsetForLeaderEpoch if the leader is older, KIP-101). An error of one partition delays only
-that partition; a failed request delays the loop.
+response, KIP-595, or with OffsetForLeaderEpoch if the leader is older, KIP-101); a fetch never reports records that
+wait for a flush that `flush.messages` requires, so such a partition is not fetched until its flush is complete. An
+error of one partition delays only that partition; a failed request delays the loop.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ from odradek.replication.sessions.follower_session import FIRST_REST_MS, Followe
 DIVERGENCE_SINCE: Final = 12
 """First Fetch version whose response contains the diverging epoch."""
 TOPIC_ID_SINCE: Final = 13
+FLUSH_WAIT_MS: Final = 10
+"""Maximum wait of a fetch while another partition waits for its flush. A flush usually takes a few milliseconds, and
+only the next fetch request reports what it has made durable."""
 NOT_YET: Final = frozenset(
     error.code
     for error in (
@@ -141,6 +145,13 @@ class ReplicaFetcher:
         self._news.set()  # The loop ends if no partitions are left.
         return True
 
+    def flushed(self, topic_partition: TopicPartition) -> None:
+        """Fetch a partition again that waited for a required flush, if it is complete."""
+        one = self.followed.get(topic_partition)
+        if one is not None and one.awaits_flush:
+            one.check_flush()
+            self._news.set()
+
     async def run(self) -> None:
         """Fetch until there is nothing to follow. Always closes the connection at the end."""
         try:
@@ -182,14 +193,16 @@ class ReplicaFetcher:
     async def _round(self) -> None:
         """Send one request and process its answer, or wait if all partitions are delayed."""
         now_ms = self._clock.monotonic_ms()
-        ready = [one for one in self.followed.values() if one.resume_ms <= now_ms]
+        ready = [one for one in self.followed.values() if one.resume_ms <= now_ms and not one.awaits_flush]
         if ready and self._quota is not None and self._quota.is_exceeded:
             ready = [one for one in ready if not self._is_held_back(one)]
             if not ready:
                 await self._wait(self._config.replica_fetch_backoff_ms)
                 return
         if not ready:
-            await self._wait(min(one.resume_ms for one in self.followed.values()) - now_ms)
+            await self._wait(
+                min((one.resume_ms for one in self.followed.values() if not one.awaits_flush), default=inf) - now_ms
+            )
             return
         channel = self._channel
         if channel is None:
@@ -209,8 +222,13 @@ class ReplicaFetcher:
 
     def _max_wait_ms(self, now_ms: float) -> int:
         """Return the maximum wait time: a delayed partition must not wait until the others have new records."""
-        resting = [one.resume_ms for one in self.followed.values() if now_ms < one.resume_ms < inf]
         limit_ms = self._config.replica_fetch_wait_max_ms
+        resting: list[float] = []
+        for one in self.followed.values():
+            if one.awaits_flush:
+                limit_ms = min(limit_ms, FLUSH_WAIT_MS)
+            elif now_ms < one.resume_ms < inf:
+                resting.append(one.resume_ms)
         return min(limit_ms, max(1, ceil(min(resting) - now_ms))) if resting else limit_ms
 
     def _request(self, ready: Sequence[Followed], *, by_id: bool, max_wait_ms: int) -> FetchRequest:
@@ -303,6 +321,7 @@ class ReplicaFetcher:
             if one.partition.log.is_offline:
                 self._on_storage_failure(topic_partition)
             self._rest_alone(one)
+        one.check_flush()
 
     def _delay(self, one: Followed, code: int) -> None:
         """Delay a partition; after a fenced epoch, until the controller sends the new leader epoch."""

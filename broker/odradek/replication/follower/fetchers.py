@@ -100,6 +100,12 @@ class FetcherManager:
         if fetcher is not None:
             fetcher.unfollow(topic_partition)
 
+    def flushed(self, topic_partition: TopicPartition) -> None:
+        """Fetch a partition again that waited for a required flush, if it is complete."""
+        fetcher = self._by_partition.get(topic_partition)
+        if fetcher is not None:
+            fetcher.flushed(topic_partition)
+
     def max_lag(self) -> int:
         """Return the largest number of records by which a partition is behind its leader's high watermark."""
         return max(

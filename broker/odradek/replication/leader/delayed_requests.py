@@ -1,7 +1,7 @@
-"""Delayed operations of replication: produces that wait for the ISR, and fetches that wait for data.
+"""Delayed operations of replication: produces that wait for the ISR or a flush, and fetches that wait for data.
 
-`replica_manager` watches them under the keys of their partitions, and checks these when a log end, a high watermark or
-a role changes. Each operation answers exactly once through its `respond`.
+`replica_manager` watches them under the keys of their partitions, and checks these when a log end, a high watermark, a
+durable limit or a role changes. Each operation answers exactly once through its `respond`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ FetchResponder = Callable[[list[FetchResult]], None]
 
 
 class DelayedProduce(DelayedOperation):
-    """Waits until the ISR of every partition has the appended records."""
+    """Waits until the ISR of every partition has the appended records, with acks=1 until the leader's are durable."""
 
-    __slots__ = ("_pending", "_respond", "_results", "_table")
+    __slots__ = ("_pending", "_respond", "_results", "_table", "_waits_for_isr")
 
     def __init__(
-        self, timeout_ms: float, table: PartitionTable, results: list[AppendResult], respond: ProduceResponder
+        self,
+        timeout_ms: float,
+        table: PartitionTable,
+        results: list[AppendResult],
+        respond: ProduceResponder,
+        *,
+        waits_for_isr: bool,
     ) -> None:
-        """`results` has the result of the leader's append for each partition. The successful ones wait for the ISR."""
+        """`results` has the result of the leader's append for each partition. The successful ones wait.
+
+        `waits_for_isr`: whether they wait for the ISR (acks=all), or only for a required flush of the leader (acks=1).
+        """
         super().__init__(timeout_ms)
+        self._waits_for_isr: Final = waits_for_isr
         self._table: Final = table
         self._results: Final = results
         self._respond: Final = respond
@@ -49,7 +59,8 @@ class DelayedProduce(DelayedOperation):
             if partition is None:
                 code: int | None = self._table.missing(result.topic_partition).code
             else:
-                code = partition.acknowledged(result.last_offset + 1)
+                end = result.last_offset + 1
+                code = partition.acknowledged(end) if self._waits_for_isr else partition.synced(end)
             if code is None:
                 left.append(index)
             elif code:

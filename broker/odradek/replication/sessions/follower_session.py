@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.base.types import ZERO_UUID
+from odradek.log.flush import NO_LIMIT
 from odradek.protocol.fetch_sessions import NO_SESSION, FetchSessionHandler
 from odradek.protocol.hotpath import FetchEntry, ForgottenPartition
 from odradek.replication.partition_table import HostedPartition
@@ -32,10 +33,21 @@ FIRST_REST_MS: Final = 20.0
 class Followed:
     """A partition that a fetcher follows in one leader epoch: each new epoch creates a new object."""
 
-    __slots__ = ("lag", "leader_epoch", "needs_epoch_check", "partition", "rest_ms", "resume_ms", "topic_id")
+    __slots__ = (
+        "awaits_flush",
+        "lag",
+        "leader_epoch",
+        "needs_epoch_check",
+        "partition",
+        "rest_ms",
+        "resume_ms",
+        "topic_id",
+    )
 
     def __init__(self, partition: HostedPartition) -> None:
         """Follow from the end of the local log."""
+        self.awaits_flush = partition.log.durable_limit != NO_LIMIT
+        """Whether it is not fetched now: a fetch would report records that wait for a required flush."""
         self.partition: Final = partition
         self.leader_epoch: Final = partition.leader_epoch
         self.topic_id: Final = partition.log.topic_id or ZERO_UUID
@@ -47,6 +59,10 @@ class Followed:
         """Used only for leaders whose fetch responses have no diverging epoch (below version 12)."""
         self.lag: int | None = None
         """Records behind the leader's high watermark at the last fetch; None before the first."""
+
+    def check_flush(self) -> None:
+        """Update `awaits_flush` after an append, a truncation or a flush."""
+        self.awaits_flush = self.partition.log.durable_limit != NO_LIMIT
 
     @property
     def is_current(self) -> bool:

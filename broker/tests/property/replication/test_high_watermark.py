@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
+from odradek.log.flush import NO_LIMIT
 from odradek.replication.partition import IsrProposal, LeaderAndIsrState, Partition
 
 CONFIG = TopicConfig.of(
@@ -36,6 +37,7 @@ class Log:
     log_start_offset: int = 0
     high_watermark: int = 0
     first_unstable_offset: int | None = None
+    durable_limit: int = NO_LIMIT
     config: TopicConfig = CONFIG
 
 

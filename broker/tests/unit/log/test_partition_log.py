@@ -165,14 +165,6 @@ def test_a_failed_sync_takes_the_log_offline(log: PartitionLog, files: MemoryFil
     assert len(host.failures) == 1
 
 
-def test_flush_by_messages(files: MemoryFiles, clock: ManualClock) -> None:
-    log = open_log(files, clock, config=TopicConfig(flush_messages=3))
-    append(log, b"a", b"b")
-    assert log.recovery_point == 0
-    append(log, b"c")
-    assert log.recovery_point == 3
-
-
 # Append as follower
 
 

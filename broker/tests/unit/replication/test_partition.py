@@ -8,6 +8,7 @@ import pytest
 
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.types import TopicPartition
+from odradek.log.flush import NO_LIMIT
 from odradek.replication.isr import FailedProposal, Phase
 from odradek.replication.partition import (
     BARRED_MS,
@@ -39,6 +40,7 @@ class Log:
     log_start_offset: int = 0
     high_watermark: int = 0
     first_unstable_offset: int | None = None
+    durable_limit: int = NO_LIMIT
     config: TopicConfig = field(default_factory=topic_config)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -275,6 +276,46 @@ def test_partitions_come_and_go_while_it_runs(play: Play) -> None:
         await bench.clock.sleep_ms(250)
         assert [one.partition for one in bench.leader.requests[2].forgotten] == [0]
         assert (bench.end(TP0), bench.end(TP1)) == (0, 1)
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+def test_a_partition_that_waits_for_a_flush_leaves_the_fetches_and_returns(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.partitions[TP0].log
+        log.update_config(replace(log.config, flush_messages=1))
+        bench.leader.batches[TP0] = [batch(0, b"a")]
+        await bench.clock.sleep_ms(250)
+        first, second, third = bench.leader.requests[:3]
+        assert (len(first.entries), first.max_wait_ms) == (2, 500)
+        assert ([gone.partition for gone in second.forgotten], second.max_wait_ms) == ([0], 10)
+        assert (third.entries, third.forgotten, third.max_wait_ms) == ([], [], 10)
+        bench.fetcher.flushed(TP0)
+        await bench.clock.sleep_ms(100)
+        assert [(one.partition, one.fetch_offset) for one in bench.leader.requests[3].entries] == [(0, 1)]
+        assert bench.leader.requests[3].max_wait_ms == 500
+
+    async def start(bench: Bench) -> None:
+        bench.follow(TP0, TP1)
+        await running(scenario)(bench)
+
+    play(start)
+
+
+def test_if_all_partitions_wait_for_a_flush_the_loop_waits_for_it(play: Play) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.partitions[TP0].log
+        log.update_config(replace(log.config, flush_messages=1))
+        bench.leader.batches[TP0] = [batch(0, b"a")]
+        await bench.clock.sleep_ms(5000)
+        assert len(bench.leader.requests) == 1
+        bench.fetcher.flushed(TP0)
+        await bench.clock.sleep_ms(50)
+        assert [(one.partition, one.fetch_offset) for one in bench.leader.requests[1].entries] == [(0, 1)]
 
     async def start(bench: Bench) -> None:
         bench.follow(TP0)

@@ -29,6 +29,7 @@ PLAN = Plan(
     ),
     producers=1,
     consumers=1,
+    slow_syncs=False,
     load_ms=4000,
     operations=(),
     faults=((1000, Kill(broker=1, down_ms=500, ends_session=False)),),
