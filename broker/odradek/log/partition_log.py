@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     CorruptMessageError,
     KafkaStorageError,
@@ -197,12 +198,13 @@ class PartitionLog(LogState["PartitionLog"]):
     def update_config(self, config: TopicConfig) -> None:
         """Apply new topic settings.
 
-        Requires a flush if more records than `flush.messages` allows are not durable: after a start that was not clean,
-        or because the setting was lowered.
+        Requires a flush if `flush.messages` records are not durable: after a start that was not clean, or because the
+        setting was lowered.
         """
         self._apply(config)
-        if self._durability.unflushed_records >= config.flush_messages:
-            self._require_flush(self._durability.recovery_point)
+        recovery_point = self._durability.recovery_point
+        if self.log_end_offset - recovery_point >= config.flush_messages:
+            self._require_flush(recovery_point)
 
     def _write_failed(self, error: StorageError) -> KafkaStorageError:
         """Undo a write if the disk was full, so that the log works again once space is freed. Other errors end it."""

@@ -77,7 +77,6 @@ class LogState(Generic[LogT]):
             checkpointed=loaded.checkpointed,
             now_ms=context.clock.monotonic_ms(),
         )
-        self._durability.unflushed_records = loaded.next_offset - loaded.recovery_point
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self._failure: StorageError | None = None

@@ -223,9 +223,7 @@ class ReplicaManager:
         if self._is_replicated(results) if acks == ALL_ACKS else is_durable or not acks:
             respond(results)
         else:
-            operation = DelayedProduce(
-                request.timeout_ms, self.table, results, respond, waits_for_isr=acks == ALL_ACKS
-            )
+            operation = DelayedProduce(request.timeout_ms, self.table, results, respond, waits_for_isr=acks == ALL_ACKS)
             self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
         for partition in appended:
             self._check_fetches(partition.topic_partition)

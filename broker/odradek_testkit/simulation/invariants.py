@@ -13,9 +13,8 @@
 - The high watermark of a new leader may be below that of the previous one, and a follower's may fall with it. Only the
   leader's never falls within an epoch, and every member of its ISR that follows in the same epoch has all records below
   it. A member in another state (dead, or not informed yet) is not checked.
-- If `flush.messages` is 1, a high watermark rises only over records that the leader and every member of its ISR that
-  follows in the same epoch have synced. This is checked on the simulated disks, when it rises: a replica that was
-  elected uncleanly may start with a high watermark over records that it has not synced.
+- If every record has to be synced (`log.flush.interval.messages=1`), a high watermark rises only over records that the
+  leader and every member of its ISR that follows in the same epoch have synced. The simulated disks show it.
 - With an old protocol a leader writes its ISR to ZooKeeper itself, with the controller epoch that it knows. Therefore
   the epoch of the current controller is required only in states that begin a leader epoch.
 
@@ -48,7 +47,7 @@ HIGH_WATERMARK: Final = "high-watermark-falls"
 REPLICATED: Final = "replicated"
 """A member of the ISR lacks records below the leader's high watermark."""
 DURABLE: Final = "durable"
-"""A high watermark rose over records that a member of the ISR has not synced although `flush.messages` is 1."""
+"""A high watermark rose over records that a member of the ISR has not synced although it has to."""
 IN_SYNC_SET: Final = "in-sync-set"
 """The ISR is empty, or has members that are not replicas."""
 PARTITION_EPOCH: Final = "partition-epoch-falls"
@@ -101,6 +100,7 @@ class Invariants:
     def __init__(self, world: World) -> None:
         """Start without observations."""
         self._tree: Final = world.ensemble.tree
+        self._syncs_everything: Final = world.syncs_everything
         self._watched: Final = {machine.broker_id: _Watched(machine) for machine in world.machines}
         self._leaders: Final[dict[tuple[object, TopicPartition, int], int]] = {}
         """Leaders by topic id, partition and leader epoch."""
@@ -220,7 +220,7 @@ class Invariants:
         self._check_marks(where, now)
         if before is not None and before.partition is now.partition:
             _check_falls(where, now, before)
-            if _rose(now, before) and now.partition.log.config.flush_messages == 1:
+            if self._syncs_everything and _rose(now, before):
                 self._check_durable(now.partition)
         incarnation = self._incarnation(now.partition)
         if incarnation is None:
@@ -272,7 +272,6 @@ class Invariants:
             if other is not led and end < led.high_watermark:
                 what = f"{led.topic_partition}: broker-{member} is in sync in epoch {led.leader_epoch}, ends at {end}"
                 _fail(REPLICATED, f"{what}, below the high watermark {led.high_watermark}")
-
 
     def _check_durable(self, led: HostedPartition) -> None:
         """Check that the leader and its ISR have synced all records below the high watermark."""

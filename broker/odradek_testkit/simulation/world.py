@@ -229,6 +229,8 @@ class World:
         self.events: Final[list[str]] = []
         """Faults and their effects, one per line."""
         self._properties: Final = {**PROPERTIES, **(properties or {})}
+        self.syncs_everything: Final = self._properties.get("log.flush.interval.messages") == "1"
+        """Whether all records are synced before they count, also those of a topic whose settings are not known yet."""
         self._dead: Final[list[Host]] = []
         self._clients: Final = Host(CLIENTS)
         self.machines: Final = tuple(Machine(self, number) for number in range(brokers))

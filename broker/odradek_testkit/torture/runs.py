@@ -210,7 +210,7 @@ class Run:
             await logs.close(clean=False)
 
     async def _run_soon(self, function: Callable[[], T], /) -> T:
-        """Run a function; a flush begins or ends some turns of the event loop later, so that appends come in between."""
+        """Run a function. A flush begins or ends some turns of the event loop later: appends come in between."""
         if not is_flush(function):
             return function()
         before, after = self.chance.choice(((0, 0), (3, 0), (0, 3), (20, 20)))

@@ -1,7 +1,7 @@
 """Measures `flush.messages=1` on this machine's disk: producers that each send one record at a time.
 
-Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`. A broker in the process keeps its logs in
-a new folder below DIRECTORY; choose one on a disk, because syncs cost nothing in a memory file system. Prints the
+Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`. A broker in the process keeps its logs
+in a new folder below DIRECTORY; choose one on a disk, because syncs cost nothing in a memory file system. Prints the
 acknowledged records per second and the latency of an acknowledgement in milliseconds.
 """
 
@@ -45,9 +45,7 @@ def main(*, directory: Path, producers: int, seconds: float, partitions: int) ->
 
 async def _measure(settings: ClientSettings, producers: int, seconds: float, partitions: int) -> list[float]:
     async with Admin(settings) as admin:
-        topic = NewTopic(
-            name=TOPIC, partitions=partitions, replication_factor=1, configs=(("flush.messages", "1"),)
-        )
+        topic = NewTopic(name=TOPIC, partitions=partitions, replication_factor=1, configs=(("flush.messages", "1"),))
         await admin.create_topics([topic])
     waits_ms: list[float] = []
     async with asyncio.TaskGroup() as group:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
+from odradek.log.flush import NO_LIMIT
 from odradek.protocol.hotpath import FetchRequest
 from odradek.replication.replica_requests import FetchResult
 from odradek.replication.sessions.fetch_session import FetchSessions
@@ -26,6 +27,7 @@ class Log:
     log_end_offset: int = 0
     log_start_offset: int = 0
     latest_epoch: int = 0
+    durable_limit: int = NO_LIMIT
     topic_id: UUID = TOPIC_ID
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.types import TopicPartition
+from odradek.log.flush import NO_LIMIT
 from odradek.protocol.hotpath import FetchEntry
 from odradek.replication.sessions import follower_session as leader_session
 from odradek.replication.sessions.follower_session import MOST_ADDED, Followed, LeaderSession, SessionStep
@@ -21,7 +22,9 @@ SESSION = 9
 
 
 def followed(number: int, end: int = 0) -> Followed:
-    log = SimpleNamespace(topic_id=TOPIC_ID, log_end_offset=end, latest_epoch=1, log_start_offset=0)
+    log = SimpleNamespace(
+        topic_id=TOPIC_ID, log_end_offset=end, latest_epoch=1, log_start_offset=0, durable_limit=NO_LIMIT
+    )
     partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", number), leader_epoch=1, log=log)
     return Followed(partition)
 
