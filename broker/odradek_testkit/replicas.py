@@ -8,10 +8,10 @@ controller: it elects leaders on request, and commits ISR changes if the epochs 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -23,7 +23,7 @@ from odradek.base.errors import (
     StorageError,
     error_for,
 )
-from odradek.base.ports import Clock, FileRegion, DiskThreadsMaker
+from odradek.base.ports import Clock, DiskThreadsMaker, FileRegion
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import EARLIEST_TIMESTAMP, TopicPartition
 from odradek.cluster import MetadataCache

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.app.broker import Broker, BrokerState
 from odradek.app.system import System
@@ -30,6 +30,8 @@ from odradek_testkit.workers import InlineWorkers
 from odradek_testkit.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PORT: Final = 9092
 CLIENTS: Final = "clients"
