@@ -17,7 +17,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -33,12 +33,10 @@ from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
-from odradek_testkit.disk_threads import inline_threads, threads_that
-from odradek_testkit.logs import is_flush, roll
+from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.logs import roll
 from odradek_testkit.loop import WALL_START_MS, VirtualClock, run_virtual
 from odradek_testkit.torture.model import LogModel, Row, TornLogError
-
-T = TypeVar("T")
 
 PLAIN: Final = TopicPartition("plain", 0)
 COMPACTED: Final = TopicPartition("compacted", 0)
@@ -187,7 +185,7 @@ class Run:
 
     async def _life(self, count: int, *, clean: bool) -> None:
         self.clock = VirtualClock(self.chance.randrange(1 << 30))
-        self.logs = logs = LogManager(self.files, self.clock, CONFIG, disk_threads=threads_that(self._run_soon))
+        self.logs = logs = LogManager(self.files, self.clock, CONFIG, disk_threads=inline_threads)
         try:
             await self._start(logs, self.files, self.subjects)
             for subject in self.subjects:
@@ -208,16 +206,6 @@ class Run:
                 if (log := logs.get(subject.topic_partition)) is not None
             }
             await logs.close(clean=False)
-
-    async def _run_soon(self, function: Callable[[], T], /) -> T:
-        """Run a function. A flush begins or ends some turns of the event loop later: appends come in between."""
-        if not is_flush(function):
-            return function()
-        before, after = self.chance.choice(((0, 0), (3, 0), (0, 3), (20, 20)))
-        await _turns(before)
-        result = function()
-        await _turns(after)
-        return result
 
     async def _start(self, logs: LogManager, files: MemoryFiles, subjects: Sequence[_Subject]) -> None:
         await logs.start("cluster", 1)
