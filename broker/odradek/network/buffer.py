@@ -23,8 +23,12 @@ INITIAL_BYTES: Final = 8 << 10
 BUSY_BYTES: Final = 256 << 10
 """Maximum size of a buffer that grows only because it is filled repeatedly, to read several frames in one call."""
 
-KEPT_BYTES: Final = 1 << 20
-"""Maximum size that a connection keeps between frames. A larger buffer is freed once its frame is processed."""
+KEPT_BYTES: Final = (1 << 20) + (64 << 10)
+"""Maximum size that a connection keeps between frames. A larger buffer is freed once its frame is processed.
+
+Enough for the largest request of a producer with the default `max.request.size` of 1 MiB and the fields before its
+records. To allocate such a buffer again costs more CPU time than everything else that the broker does for the request.
+"""
 
 
 class FrameBuffer:

@@ -93,6 +93,16 @@ def test_large_buffers_are_freed_at_once_and_small_ones_when_unused() -> None:
     assert buffer.capacity == INITIAL_BYTES
 
 
+def test_the_buffer_of_a_producers_largest_default_request_is_kept() -> None:
+    buffer = FrameBuffer(100 << 20)
+    request = framed(bytes((1 << 20) + 500))
+    fill(buffer, request)
+    assert buffer.next_frame() is not None
+    buffer.consume()
+    buffer.tidy()
+    assert buffer.capacity == len(request)
+
+
 def test_shrinking_keeps_buffered_bytes() -> None:
     buffer = FrameBuffer(100 << 20)
     fill(buffer, framed(bytes(30_000))[:20_000])
