@@ -3,8 +3,8 @@
 `LogManager` owns the workers. Whatever may wait for a disk runs on the worker of that disk's directory, so a stalled
 disk occupies only its own threads. `log/directories/stall_watch` takes a directory offline whose worker is stalled.
 
-A job that takes long is no proof of a stalled disk: a sync of a large segment takes a minute on a slow one. A disk
-that completes other syncs meanwhile answers. Completed reads prove nothing, because the page cache answers them.
+A job that takes long is no proof of a stalled disk: a sync of 1 GiB takes 50 s on a disk with 20 MB/s. A disk that
+completes other syncs meanwhile answers. Completed reads prove nothing, because the page cache answers them.
 
 A job waits here, not in the queue of the threads, until a thread is free: so its age is the time that it has run.
 

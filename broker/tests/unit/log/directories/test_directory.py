@@ -9,6 +9,7 @@ from odradek.base.errors import ConfigError, StorageError
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.log.checkpoints import MetaProperties
+from odradek.log.directories import directory as directory_module
 from odradek.log.directories.directory import Turns, deleted_name, open_directory, parse_log_name
 from odradek_testkit.disk import MemoryFiles
 
@@ -118,3 +119,21 @@ def test_threads_write_one_after_the_other(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert all(each.result() for each in [threads.submit(write_often) for _ in range(4)])
     assert files.list(str(tmp_path)) == ["checkpoint"]
+
+
+def test_the_loop_does_not_wait_forever_for_a_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_module, "LONGEST_TURN_S", 0.01)
+    turns, refused, written = Turns(), list[str](), list[str]()
+
+    def stuck() -> None:
+        """Write while the loop wants to write, too."""
+        try:
+            turns.take_now(turns.draw(), lambda: written.append("loop"))
+        except StorageError as error:
+            refused.append(str(error))
+
+    assert turns.take(turns.draw(), stuck)
+    assert refused == ["the disk has not completed the write of a checkpoint for 0 s"]
+    assert not written
+    assert turns.take_now(turns.draw(), lambda: written.append("loop")), "afterwards it writes"
+    assert written == ["loop"]
