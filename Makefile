@@ -12,6 +12,9 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# COMPILED=1 runs brokers with the compiled core, COMPILED=0 with the interpreted one. `make bench` compiles by default.
+WITH_CORE := PYTHONPATH=$(CURDIR)/.compiled
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -40,13 +43,17 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 .PHONY: install
 install: $(STAMP) ## Create the virtual environment .venv with all extras, editable
 
+.PHONY: compiled
+compiled: $(STAMP) ## Compile the data path into .compiled/, if the sources have changed (needs a C compiler)
+	@$(BIN)/python broker/tools/compile_core.py
+
 .PHONY: run
-run: check-java $(STAMP) ## Run the demonstration: cluster, real events, Spark pipelines, checked result
-	@$(BIN)/odradek demo
+run: check-java $(STAMP) $(if $(filter 1,$(COMPILED)),compiled) ## Run the demonstration: cluster, real events, Spark pipelines, checked result
+	@$(if $(filter 1,$(COMPILED)),$(WITH_CORE)) $(BIN)/odradek demo
 
 .PHONY: up
-up: check-java $(STAMP) ## Run a cluster of three brokers until Ctrl-C, with its data in .odradek/
-	@$(BIN)/odradek up -f manifests/examples/
+up: check-java $(STAMP) $(if $(filter 1,$(COMPILED)),compiled) ## Run a cluster of three brokers until Ctrl-C, with its data in .odradek/; COMPILED=1 for speed
+	@$(if $(filter 1,$(COMPILED)),$(WITH_CORE)) $(BIN)/odradek up -f manifests/examples/
 
 .PHONY: lint
 lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
@@ -94,8 +101,8 @@ chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' sto
 	@charts/render all
 
 .PHONY: bench
-bench: check-java $(STAMP) ## Compare with Apache Kafka in 90 minutes; QUICK=1 or ONLY=name for less (needs mvn)
-	@$(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
+bench: check-java $(STAMP) $(if $(filter 0,$(COMPILED)),,compiled) ## Compare with Apache Kafka in 90 minutes; QUICK=1 or ONLY=name for less (needs mvn)
+	@$(if $(filter 0,$(COMPILED)),,$(WITH_CORE)) $(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
 
 .PHONY: torture
 torture: $(STAMP) ## Test the log with RUNS=200 random crashes from SEED=0 on, then kill processes for MINUTES=2
@@ -111,4 +118,4 @@ faults: check-java $(STAMP) ## Kill, stop and wipe real processes under load for
 
 .PHONY: clean
 clean: ## Remove the virtual environment, caches and embedded data
-	rm -rf $(VENV) .odradek .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .compiled .odradek .interop .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -21,13 +21,17 @@ class Image:
     """Extras of the project whose dependencies are installed. None: the image has its own requirements.txt."""
     has_spark: bool = False
     """Whether the build needs PySpark's wheel."""
+    is_compiled: bool = False
+    """Whether the build compiles the core. It then gets the project's source in the folder `source`, because the result
+    depends on the Python version of the base image. Other images get the wheel of pure Python in the folder `wheels`."""
 
 
 IMAGES: Final = (
     Image(
         name="broker",
         summary="a broker, or the exporter of a cluster",
-        scripts=("make-venv", "with-machine", "add-user"),
+        scripts=("make-venv", "with-machine", "add-user", "add-compiler", "build-wheel"),
+        is_compiled=True,
     ),
     Image(
         name="operator",
@@ -56,7 +60,7 @@ NAMES: Final = tuple(image.name for image in IMAGES)
 SOURCES: Final = ("broker/odradek", "operator/odradek_operator", "spark/odradek_demo", "spark/pyspark_odradek")
 """Folders of the Python packages in the project's wheel."""
 
-WHEEL_FILES: Final = ("pyproject.toml", "README.md")
+WHEEL_FILES: Final = ("pyproject.toml", "README.md", "broker/tools/build_hook.py", "broker/tools/compile_core.py")
 """Other files on which the project's wheel depends."""
 
 DEFAULT_BASE: Final = "python:3.12-slim"

@@ -121,8 +121,9 @@ class Job:
         elif not has_image(engine, options.base):
             with self._step(f"pulling the base image {options.base}"):
                 pull(engine, options.base, self._fresh_log("base"))
-        with self._step("building the project's wheel"):
-            wheels.project_wheel(options.root, options.work / "wheels", self._fresh_log("wheels"))
+        if not all(image.is_compiled for image in stale):
+            with self._step("building the project's wheel"):
+                wheels.project_wheel(options.root, options.work / "wheels", self._fresh_log("wheels"))
         if any(image.has_spark for image in stale):
             version = wheels.spark_version((options.root / "constraints.txt").read_text(encoding="utf-8"))
             with self._step(f"building the wheel of PySpark {version}"):
@@ -186,7 +187,10 @@ class Job:
             pyproject = (options.root / "pyproject.toml").read_text(encoding="utf-8")
             needed = wheels.requirements(pyproject, image.extras)
             (folder / "requirements.txt").write_text("".join(f"{line}\n" for line in needed), encoding="utf-8")
-        shutil.copytree(options.work / "wheels", folder / "wheels")
+        if image.is_compiled:
+            _copy_source(options.root, folder / "source")
+        else:
+            shutil.copytree(options.work / "wheels", folder / "wheels")
         if image.has_spark:
             _link_tree(options.work / "spark-wheels", folder / "spark-wheels")
         return folder
@@ -231,6 +235,15 @@ class Job:
         self._tell(f"{what} ...")
         yield
         self._tell(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def _copy_source(root: Path, target: Path) -> None:
+    """Copy everything that the project's wheel is built from."""
+    for name in SOURCES:
+        shutil.copytree(root / name, target / name, ignore=shutil.ignore_patterns(*hashing.IGNORED))
+    for name in WHEEL_FILES:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, target / name)
 
 
 def _link_tree(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 The package index only has a source distribution of PySpark, of half a gigabyte. Its wheel is built once, and serves two
 images and all later builds. Both wheels are pure Python, so they do not depend on the Python version of this machine.
+The image with the compiled core builds the project's wheel itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,9 +39,9 @@ def requirements(pyproject: str, extras: Iterable[str]) -> list[str]:
 
 
 def project_wheel(root: Path, folder: Path, log: Path) -> None:
-    """Build the project's wheel. Other content of `folder` is deleted."""
+    """Build the project's wheel in pure Python. Other content of `folder` is deleted."""
     shutil.rmtree(folder, ignore_errors=True)
-    _pip_wheel(["--no-deps", str(root)], folder, log)
+    _pip_wheel(["--no-deps", str(root)], folder, log, {"ODRADEK_COMPILE": "0"})
 
 
 def spark_wheel(version: str, folder: Path, log: Path) -> None:
@@ -50,7 +51,7 @@ def spark_wheel(version: str, folder: Path, log: Path) -> None:
         _pip_wheel(["--no-deps", f"pyspark=={version}"], folder, log)
 
 
-def _pip_wheel(arguments: list[str], folder: Path, log: Path) -> None:
+def _pip_wheel(arguments: list[str], folder: Path, log: Path, environment: Mapping[str, str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", "--wheel-dir", str(folder)]
@@ -59,7 +60,7 @@ def _pip_wheel(arguments: list[str], folder: Path, log: Path) -> None:
             [*command, *arguments],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+            env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, **(environment or {})},
             check=False,
         )
     if made.returncode:

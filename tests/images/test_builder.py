@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from images.build import main, options, parser, table
 from images.builder import base, wheels
-from images.builder.catalogue import IMAGES, NAMES, OWN_BASE, SOURCES
+from images.builder.catalogue import IMAGES, NAMES, OWN_BASE, SOURCES, WHEEL_FILES
 from images.builder.engines import ENGINES, Build, Engine, find_engine, run
 from images.builder.errors import BuildError
 from images.builder.hashing import content_hash, hash_file, is_fresh
@@ -195,16 +195,21 @@ def engine(tmp_path: Path) -> Engine:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one module. Its wheel is built without a package index."""
     root = tmp_path / "project"
-    for name in (*SOURCES, "images/broker"):
+    for name in (*SOURCES, "images/broker", "images/operator"):
         (root / name).mkdir(parents=True)
         (root / name / "__init__.py").write_text("")
     (root / "images/common").mkdir()
-    for name in ("make-venv", "with-machine", "add-user"):
+    for name in {script for image in IMAGES for script in image.scripts}:
         (root / "images/common" / name).write_text("#!/bin/sh\n")
-    (root / "images/broker/Dockerfile").write_text("FROM x\n")
-    (root / "README.md").write_text("")
+    for name in WHEEL_FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+    for name in ("broker", "operator"):
+        (root / "images" / name / "Dockerfile").write_text("FROM x\n")
     (root / "constraints.txt").write_text("click==8\n")
-    (root / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\ndependencies = ["click"]\n')
+    (root / "pyproject.toml").write_text(
+        '[project]\nname = "p"\nversion = "1"\ndependencies = ["click"]\n[project.optional-dependencies]\noperator = ["kopf"]\n'
+    )
 
     def project_wheel(_: Path, folder: Path, log: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -214,11 +219,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def asked(root: Path, *, force: bool = False, base_image: str = "b") -> Options:
+def asked(root: Path, *, force: bool = False, base_image: str = "b", name: str = "broker") -> Options:
     return Options(
         root=root,
         work=root.parent / "work",
-        images=tuple(image for image in IMAGES if image.name == "broker"),
+        images=tuple(image for image in IMAGES if image.name == name),
         output=root.parent / "out",
         prefix="o",
         version="1",
@@ -248,13 +253,24 @@ def test_a_run_builds_and_the_next_one_has_nothing_to_do(project: Path, engine: 
     _, listed, _ = content(built.archive)
     assert isinstance(listed, list)
     assert set(listed) == {
-        "Dockerfile", "__init__.py", "add-user", "constraints.txt", "make-venv", "requirements.txt", "wheels",
-        "with-machine",
+        "Dockerfile", "__init__.py", "add-compiler", "add-user", "build-wheel", "constraints.txt", "make-venv",
+        "requirements.txt", "source", "with-machine",
     }  # fmt: skip
     assert not list((project.parent / "work/folders").iterdir())
     (again,) = Job(asked(project), unneeded, told.append).run()
     assert again.was_fresh
     assert told[-1] == "broker: unchanged, so the archive is kept"
+
+
+def test_an_image_without_the_core_gets_the_wheel_and_no_source(project: Path, engine: Engine) -> None:
+    (built,) = Job(asked(project, name="operator"), lambda: engine, [].append).run()
+    assert built.archive is not None
+    _, listed, _ = content(built.archive)
+    assert isinstance(listed, list)
+    assert set(listed) == {
+        "Dockerfile", "__init__.py", "add-user", "constraints.txt", "make-venv", "requirements.txt", "wheels",
+        "with-machine",
+    }  # fmt: skip
 
 
 def test_a_second_run_waits_for_the_first(project: Path, engine: Engine) -> None:

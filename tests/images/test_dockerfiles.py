@@ -68,7 +68,7 @@ def test_settings_of_the_machine_are_mounts_and_no_arguments(image: Image) -> No
     found = instructions(image.name)
     assert {rest.partition("=")[0] for word, rest in found if word == "ARG"} == {"BASE", "VERSION", "REVISION"}
     for word, rest in found:
-        if word == "RUN" and re.search(r"make-venv(?!.*--no-index)|add-java", rest):
+        if word == "RUN" and re.search(r"make-venv(?!.*--no-index)|add-java|add-compiler|build-wheel", rest):
             assert "--mount=type=secret,id=machine,target=/run/secrets/machine" in rest
             assert "--mount=type=tmpfs,target=/run/machine" in rest
         elif word != "RUN":
@@ -90,12 +90,27 @@ def test_it_says_what_it_is_and_how_it_ends(image: Image) -> None:
 @each
 def test_it_copies_only_what_the_builder_puts_there(image: Image) -> None:
     there = {path.name for path in (FOLDER / image.name).iterdir()} | set(image.scripts)
-    there |= {"constraints.txt", "requirements.txt", "wheels"} | ({"spark-wheels"} if image.has_spark else set())
+    there |= {"constraints.txt", "requirements.txt"} | ({"spark-wheels"} if image.has_spark else set())
+    there.add("source" if image.is_compiled else "wheels")
     for word, rest in instructions(image.name):
         if word == "COPY" and not rest.startswith("--from"):
             assert set(rest.split()[:-1]) <= there
         for source in re.findall(r"type=bind,source=([\w-]+)", rest):
             assert source in there
+
+
+@each
+def test_the_compiler_is_in_no_final_image(image: Image) -> None:
+    stages: dict[str, list[tuple[str, str]]] = {}
+    for word, rest in instructions(image.name)[1:]:
+        if word == "FROM":
+            name = rest.partition(" AS ")[2]
+        stages.setdefault(name, []).append((word, rest))
+    compiling = {name for name, found in stages.items() if any("add-compiler" in rest for _, rest in found)}
+    assert compiling == ({"wheel"} if image.is_compiled else set())
+    taken = {rest for found in stages.values() for word, rest in found if "--from=wheel" in rest}
+    assert taken <= {"--from=wheel /build/wheels /build/wheels"}
+    assert not any("wheel" in rest for word, rest in stages[""] if word in ("FROM", "COPY"))
 
 
 def test_stages_that_two_images_share_are_alike() -> None:

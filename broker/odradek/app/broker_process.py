@@ -12,6 +12,7 @@ import asyncio
 import gc
 import logging
 import os
+import platform
 import resource
 import signal
 import sys
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.app.properties import parse_overrides, parse_properties
 from odradek.app.supervisor import BEAT_INTERVAL_MS, Credentials, Lifeline, Supervision, supervise
+from odradek.base import VERSION
+from odradek.base.build_form import build_form
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError, OdradekError
 from odradek.base.system_ports import report_termination
@@ -53,6 +56,7 @@ def run(properties_path: str, overrides: Iterable[str] = (), *, log_level: str =
     logging.basicConfig(level=log_level, format=LOG_FORMAT, stream=sys.stderr)
     # kazoo logs each lost connection and each retry at WARNING; `zk/kazoo_client` logs them once.
     logging.getLogger("kazoo").setLevel(logging.ERROR)
+    logger.info("odradek %s starts: %s core, Python %s", VERSION, build_form(), platform.python_version())
     try:
         properties = load(properties_path, overrides)
         config, warnings = BrokerConfig.parse(properties)

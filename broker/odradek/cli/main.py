@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import click
 
 from odradek.base import VERSION
+from odradek.base.build_form import build_form
 
 ENTRY_POINTS: Final = "odradek.commands"
 
@@ -86,7 +87,7 @@ def _as_command(loaded: object, name: str) -> click.Command:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="odradek")
+@click.version_option(VERSION, prog_name="odradek", message=f"%(prog)s, version %(version)s ({build_form()} core)")
 def cli() -> None:
     """Odradek, a Kafka-compatible broker cluster.
 

@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+from odradek.base.build_form import build_form
+
 KAFKA_VERSION: Final = "3.9.1"
 _GIBIBYTE: Final = 1 << 30
 _WRITTEN: Final = ("docs/benchmarks.md", "broker/tests/bench/results.json")
@@ -30,7 +32,7 @@ def _processor() -> str:
 def versions(root: Path) -> dict[str, str]:
     """Return the versions of both systems, Python and Java."""
     return {
-        "Odradek": f"{version('odradek')} ({_commit(root)})",
+        "Odradek": f"{version('odradek')} ({_commit(root)}, {build_form()} core)",
         "Apache Kafka": KAFKA_VERSION,
         "Python": platform.python_version(),
         "Java": _java(),

@@ -76,7 +76,9 @@ class System:
         self.log_folders: Final = [folder / f"broker-{number}" / "log" for number in range(brokers)]
         self._jars = jars
         self._children: list[ChildProcess] = []
-        environment = {**_ENVIRONMENT, "PYTHONPATH": str(_hiding(folder / "hidden"))}
+        # PYTHONPATH may contain the folder of the compiled core.
+        paths = filter(None, [str(_hiding(folder / "hidden")), os.environ.get("PYTHONPATH")])
+        environment = {**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
         for number in range(brokers):
             path = self._write_properties(folder / f"broker-{number}", number, properties)
             log = path.with_name("broker.log")

@@ -54,7 +54,7 @@ def test_the_help_of_every_subcommand_has_an_example(path: str) -> None:
 
 
 def test_the_version() -> None:
-    assert CliRunner().invoke(cli, ["--version"]).output == f"odradek, version {__version__}\n"
+    assert CliRunner().invoke(cli, ["--version"]).output == f"odradek, version {__version__} (interpreted core)\n"
 
 
 def test_an_unknown_command_is_an_error() -> None:
