@@ -23,7 +23,7 @@ class Image:
     """Whether the build needs PySpark's wheel."""
     is_compiled: bool = False
     """Whether the build compiles the core. It then gets the project's source in the folder `source`, because the result
-    depends on the Python version of the base image. Other images get the wheel of pure Python in the folder `wheels`."""
+    depends on the Python version of the base image. Other images get a wheel of pure Python in the folder `wheels`."""
 
 
 IMAGES: Final = (

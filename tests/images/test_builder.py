@@ -208,7 +208,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (root / "images" / name / "Dockerfile").write_text("FROM x\n")
     (root / "constraints.txt").write_text("click==8\n")
     (root / "pyproject.toml").write_text(
-        '[project]\nname = "p"\nversion = "1"\ndependencies = ["click"]\n[project.optional-dependencies]\noperator = ["kopf"]\n'
+        '[project]\nname = "p"\nversion = "1"\ndependencies = ["click"]\n'
+        '[project.optional-dependencies]\noperator = ["kopf"]\n'
     )
 
     def project_wheel(_: Path, folder: Path, log: Path) -> None:

@@ -11,7 +11,7 @@ and 1, whose own offset then becomes that of its last message.
 
 from __future__ import annotations
 
-from builtins import memoryview  # mypyc looks up the annotations of a NamedTuple in the module
+from builtins import memoryview  # noqa: A004 - mypyc looks up annotations of a NamedTuple in the module
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
