@@ -4,10 +4,10 @@
 raises an error that names the invalid records. Invariant: a valid section consists exactly of as many records as the
 header says, the fields fill each record, and the records are numbered 0, 1, 2 … without a gap.
 
-There are two checks. `survey` checks all records of a larger batch at once, but may be unsure. This module checks
-record by record, reports what is wrong with which record, and decides. It is stricter than Kafka 3.9, which accepts
-uncompressed batches with wrong offset deltas, lengths below -1 and, in compressed batches, fields that do not fill
-their record.
+There are three checks. `v2/record_walk` reads all records of a small batch, or of any batch if it is compiled. `survey`
+checks the records of a larger batch by columns. Both may be unsure. This module then checks record by record, reports
+what is wrong with which record, and decides. It is stricter than Kafka 3.9, which accepts uncompressed batches with
+wrong offset deltas, lengths below -1 and, in compressed batches, fields that do not fill their record.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.base.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, RecordFault
+from odradek.base.errors import InvalidRecordError, InvalidTimestampError, RecordFault
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
 from odradek.records.checks.survey import NOTHING, Facts, survey
 from odradek.records.checks.validate import UNBOUNDED_MS, AppendRules, timestamp_fault
 from odradek.records.v2.batch import BatchHeader
-from odradek.records.v2.varint import decode_varint
+from odradek.records.v2.record_walk import IS_COMPILED, Row, record_fault, walk
 
 MAX_RECORD_ERRORS: Final = 100
 """Maximum number of records named in one error: a small compressed batch may have a million without a key."""
@@ -31,7 +31,7 @@ MAX_STEPS: Final = 1 << 18
 unusual batches need many such checks, but a small compressed batch may be crafted to contain millions."""
 
 SURVEYED_COUNT: Final = 48
-"""Number of records from which checking columns is cheaper than record by record (bench/record_validation)."""
+"""Number of records from which checking columns is cheaper than an interpreted walk (bench/record_validation)."""
 
 _LEAST_BYTES: Final = 7
 """Minimum size of a record."""
@@ -44,6 +44,10 @@ _NULL: Final = 1
 
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
+_AT_ONCE: Final = 1024
+"""Number of records that are read before they are checked one by one, which limits the memory."""
+
+_TOO_MANY: Final = "the batch has too many unusual records to check"
 _NO_KEY: Final = "a compacted topic does not accept a record without a key"
 
 
@@ -56,7 +60,7 @@ def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> i
     count, base = header.record_count, header.base_timestamp
     if count == 1 and base >= NO_TIMESTAMP and not rules.judges_records and _is_plain(section):
         return base
-    facts = survey(section, count) if count >= SURVEYED_COUNT else NOTHING
+    facts = _facts(section, count)
     oldest, newest = base + facts.oldest_delta_ms, base + facts.newest_delta_ms
     if (
         not facts.number
@@ -67,6 +71,16 @@ def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> i
         return _inspect(bytes(section), header, rules, NOTHING)
     newest = max(newest, NO_TIMESTAMP)
     return newest if facts.number == count else max(newest, _inspect(bytes(section), header, rules, facts))
+
+
+def _facts(section: Buffer, count: int) -> Facts:
+    """Return the facts of the first records, of all of them in the usual case."""
+    if count < SURVEYED_COUNT or IS_COMPILED:
+        data = bytes(section)
+        walked = walk(data, 0, count, most_headers=max(MAX_STEPS - count, 0))
+        if walked is not None and walked.numbered and walked.end == len(data):
+            return Facts(count, walked.end, walked.oldest_delta_ms, walked.newest_delta_ms, walked.all_keyed)
+    return survey(section, count) if count >= SURVEYED_COUNT else NOTHING
 
 
 def _is_plain(section: Buffer) -> bool:
@@ -156,28 +170,28 @@ def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Fac
     faults = _Faults() if rules.judges_records else None
     base_timestamp = header.base_timestamp
     newest = NO_TIMESTAMP
-    position = known.end
+    number, position = known.number, known.end
     steps = 0
-    for number in range(known.number, header.record_count):
-        try:
-            delta, offset_delta, keyed, headers, position = _read_record(section, position)
-        except CorruptMessageError as error:
-            raise _invalid(number, str(error)) from error
-        steps += 1 + headers
-        if offset_delta != number or steps > MAX_STEPS:
-            fault = (
-                f"its offset delta is {offset_delta}"
-                if steps <= MAX_STEPS
-                else "the batch has too many unusual records to check"
-            )
-            raise _invalid(number, fault)
-        timestamp = base_timestamp + delta
-        if timestamp > newest:
-            newest = timestamp
-        if delta and not _MIN_INT64 <= timestamp <= _MAX_INT64:
-            raise _invalid(number, "its timestamp is longer than 64 bits")
-        if faults is not None:
-            faults.look(number, timestamp, keyed, rules)
+    while number < header.record_count:
+        rows: list[Row] = []
+        at_once = min(header.record_count - number, _AT_ONCE)
+        walked = walk(section, position, at_once, rows=rows, most_headers=MAX_STEPS)
+        for delta, offset_delta, _, key_length, _, _, headers, end in rows:
+            position = end
+            steps += 1 + headers
+            timestamp = base_timestamp + delta
+            if offset_delta != number or steps > MAX_STEPS:
+                raise _invalid(number, f"its offset delta is {offset_delta}" if steps <= MAX_STEPS else _TOO_MANY)
+            if timestamp > newest:
+                newest = timestamp
+            if delta and not _MIN_INT64 <= timestamp <= _MAX_INT64:
+                raise _invalid(number, "its timestamp is longer than 64 bits")
+            if faults is not None:
+                faults.look(number, timestamp, key_length >= 0, rules)
+            number += 1
+        if walked is None:
+            # A record that is valid by itself has exceeded the limit of headers.
+            raise _invalid(number, record_fault(section, position, most_headers=MAX_STEPS) or _TOO_MANY)
     if position != len(section):
         raise InvalidRecordError(f"{len(section) - position} bytes follow the {header.record_count} records")
     if faults is not None:
@@ -187,41 +201,3 @@ def _inspect(section: bytes, header: BatchHeader, rules: AppendRules, known: Fac
 
 def _invalid(number: int, fault: str) -> InvalidRecordError:
     return InvalidRecordError(f"record {number}: {fault}", record_errors=((number, fault),))
-
-
-def _read_record(data: bytes, position: int) -> tuple[int, int, bool, int, int]:
-    """Return timestamp delta, offset delta, whether there is a key, header count, end. Raises `CorruptMessageError`."""
-    length, position = decode_varint(data, position)
-    end = position + length
-    if length <= 0 or end > len(data):
-        raise CorruptMessageError(f"its length is {length}, but {len(data) - position} bytes are left")
-    # The attributes of a record have no meaning yet.
-    timestamp_delta, position = decode_varint(data, position + 1)
-    offset_delta, position = decode_varint(data, position)
-    key_length, position = decode_varint(data, position)
-    if key_length > 0:
-        position += key_length
-    value_length, position = decode_varint(data, position)
-    if value_length > 0:
-        position += value_length
-    if key_length < -1 or value_length < -1 or position >= end:
-        raise CorruptMessageError(f"key of {key_length} and value of {value_length} bytes do not fit its length")
-    headers, position = decode_varint(data, position)
-    if headers:
-        position = _pass_headers(data, position, end, headers)
-    if position != end:
-        raise CorruptMessageError("its fields do not fill its length")
-    return timestamp_delta, offset_delta, key_length >= 0, headers, end
-
-
-def _pass_headers(data: bytes, position: int, end: int, count: int) -> int:
-    # A header takes at least two bytes.
-    if not 0 <= count <= min((end - position) // 2, MAX_STEPS):
-        raise CorruptMessageError(f"it declares {count} headers, more than fit")
-    for _ in range(count):
-        name_length, position = decode_varint(data, position)
-        value_length, position = decode_varint(data, position + max(name_length, 0))
-        position += max(value_length, 0)
-        if name_length < 0 or value_length < -1 or position > end:
-            raise CorruptMessageError("a header extends beyond it")
-    return position

@@ -15,7 +15,7 @@ from odradek.compression import Codec
 from odradek.log.producers.stamping import stamp_offsets, stamp_time
 from odradek.records import admission
 from odradek.records.admission import prepare
-from odradek.records.checks.structure import _inspect, _is_plain, _read_record
+from odradek.records.checks.structure import _inspect, _is_plain
 from odradek.records.checks.survey import NOTHING, survey
 from odradek.records.checks.validate import AppendRules
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records
@@ -23,6 +23,7 @@ from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, TimestampType
 from odradek.records.v2.record import Record, decode_batch
+from odradek.records.v2.record_walk import Row, walk
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20
@@ -184,15 +185,16 @@ def test_both_checks_agree_on_similar_records(content: list, data: st.DataObject
         at = data.draw(st.integers(0, len(section) - 1))
         section[at] = data.draw(st.sampled_from([0, 1, 2, 0x80, section[at] ^ 1, section[at] ^ 2]))
     facts = survey(section, count)
-    position = 0
-    deltas = []
-    for number in range(facts.number):
-        delta, offset_delta, keyed, _, position = _read_record(bytes(section), position)
-        assert offset_delta == number
-        assert keyed or not facts.all_keyed
-        deltas.append(delta)
-    assert position == facts.end
-    assert facts.number < count or position == len(section)
+    found: list[Row] = []
+    # After damaged bytes the walk ends; up to there it has to confirm what the survey found.
+    walk(bytes(section), 0, count, rows=found)
+    verified = found[: facts.number]
+    assert len(verified) == facts.number
+    assert [row[1] for row in verified] == list(range(facts.number))
+    assert not facts.all_keyed or all(row[3] >= 0 for row in verified)
+    assert facts.end == (verified[-1][-1] if verified else 0)
+    assert facts.number < count or facts.end == len(section)
+    deltas = [row[0] for row in verified]
     if deltas:
         assert (facts.oldest_delta_ms, facts.newest_delta_ms) == (min(deltas), max(deltas))
 
