@@ -4,11 +4,12 @@
 conversion record by record; invalid records and records with headers are never part of a run.
 
 Records are similar if their lengths have the same values and their other numbers the same widths. They then form the
-rows of a table, in which each field is a block of columns. Only the CRC needs a step of Python per record.
+rows of a table, in which each field is a block of columns. Only the CRC is computed record by record.
 """
 
 from __future__ import annotations
 
+from itertools import starmap
 from struct import iter_unpack
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -26,8 +27,7 @@ from odradek.records.conversion.message_table import (
     Octets,
     message_type,
 )
-from odradek.records.v2.record_starts import count_alike
-from odradek.records.v2.varint import decode_varint
+from odradek.records.v2.record_starts import RecordLayout, count_alike, record_layout
 
 _FEWEST: Final = 48
 """Minimum length of a run: the fixed steps cost as much as converting this many records one by one."""
@@ -59,35 +59,13 @@ class Transcript(NamedTuple):
     offset_delta: int
 
 
-class _Layout(NamedTuple):
-    """Positions of the fields of a record without headers, relative to its start."""
-
-    timestamp: slice
-    offset: slice
-    key_length: slice
-    key: slice
-    value_length: slice
-    value: slice
-    nulls: tuple[bool, bool]
-    """Whether key and value are null."""
-
-    @property
-    def lengths(self) -> list[int]:
-        """Positions of the bytes that are the same in all records, besides the record's length."""
-        return [*_places(self.key_length), *_places(self.value_length), self.value.stop]
-
-
-def _places(where: slice) -> range:
-    return range(where.start, where.stop)
-
-
 def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> Transcript | None:
     """Convert at most `most` records from `position` on; None if too few are similar."""
     if most < _FEWEST or abs(target.base_timestamp) > _MAX_BASE_TIMESTAMP:
         return None
     try:
         size, alike = count_alike(data, position, min(most, MOST))
-        layout = _layout(data, position, size) if alike >= _FEWEST else None
+        layout = _layout(data, position) if alike >= _FEWEST else None
     except CorruptMessageError:
         return None
     if layout is None:
@@ -96,7 +74,7 @@ def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> T
     rows = np.frombuffer(data, dtype=np.uint8, count=alike * size, offset=position).reshape(alike, size)
     if not _are_alike(data, range(position, position + alike * size, size), layout):
         rows = rows[: _alike_inside(rows, layout)]
-    timestamps, offsets = _numbers(rows[:, layout.timestamp]), _numbers(rows[:, layout.offset])
+    timestamps, offsets = (_numbers(rows[:, begin:end]) for begin, end in _number_places(layout))
     sound = (offsets >= 0) & (offsets <= target.last_offset_delta)
     count = len(rows) if sound.all() else int(sound.argmin())
     if count < _FEWEST:
@@ -105,53 +83,44 @@ def transcribe_alike(data: bytes, position: int, most: int, target: Target) -> T
     return Transcript(messages, count, position + count * size, int(offsets[count - 1]))
 
 
-def _layout(data: bytes, position: int, size: int) -> _Layout | None:
+def _layout(data: bytes, position: int) -> RecordLayout | None:
     """Return the layout of the record at `position`; None if it is invalid, or has headers or very wide numbers."""
-    length, body = decode_varint(data, position)
-    _, offset_at = decode_varint(data, body + 1)
-    _, key_length_at = decode_varint(data, offset_at)
-    key_length, key_at = decode_varint(data, key_length_at)
-    value_length_at = key_at + max(key_length, 0)
-    value_length, value_at = decode_varint(data, value_length_at)
-    end = value_at + max(value_length, 0)
-    sound = length > 0 and min(key_length, value_length) >= -1 and end + 1 == position + size and not data[end]
-    if not sound or max(offset_at - body - 1, key_length_at - offset_at) > _MOST_NUMBER_BYTES:
+    layout = record_layout(data, position)
+    if layout is None:
         return None
-    return _Layout(
-        slice(body + 1 - position, offset_at - position),
-        slice(offset_at - position, key_length_at - position),
-        slice(key_length_at - position, key_at - position),
-        slice(key_at - position, value_length_at - position),
-        slice(value_length_at - position, value_at - position),
-        slice(value_at - position, end - position),
-        (key_length < 0, value_length < 0),
-    )
+    widest = max(layout.offset_at - layout.timestamp_at, layout.key_length_at - layout.offset_at)
+    return layout if widest <= _MOST_NUMBER_BYTES else None
 
 
-def _are_alike(data: bytes, begins: range, layout: _Layout) -> bool:
+def _number_places(layout: RecordLayout) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return where the timestamp delta and the offset delta begin and end."""
+    return (layout.timestamp_at, layout.offset_at), (layout.offset_at, layout.key_length_at)
+
+
+def _are_alike(data: bytes, begins: range, layout: RecordLayout) -> bool:
     """Whether all records have the lengths and number widths of the first one: the usual case, and quick to check."""
     start, stop, size = begins.start, begins.stop, begins.step
-    for place in layout.lengths:
+    for place in layout.length_places:
         column = data[start + place : stop : size]
         if column.count(column[0]) != len(column):
             return False
-    for where in (layout.timestamp, layout.offset):
-        for place in _places(where):
+    for begin, end in _number_places(layout):
+        for place in range(begin, end):
             column = data[start + place : stop : size]
             # The last byte of a number is ASCII (high bit clear); the bytes before it have the high bit set.
-            if not column.isascii() if place + 1 == where.stop else column.translate(None, _HIGH_BYTES):
+            if not column.isascii() if place + 1 == end else column.translate(None, _HIGH_BYTES):
                 return False
     return True
 
 
-def _alike_inside(rows: Octets, layout: _Layout) -> int:
+def _alike_inside(rows: Octets, layout: RecordLayout) -> int:
     """Return how many rows from the first on have its field lengths and number widths."""
     alike = np.ones(len(rows), dtype=np.bool_)
-    for place in layout.lengths:
+    for place in layout.length_places:
         alike &= rows[:, place] == rows[0, place]
-    for where in (layout.timestamp, layout.offset):
-        for place in _places(where):
-            alike &= (rows[:, place] >= 0x80) == (place + 1 < where.stop)
+    for begin, end in _number_places(layout):
+        for place in range(begin, end):
+            alike &= (rows[:, place] >= 0x80) == (place + 1 < end)
     return len(rows) if alike.all() else int(alike.argmin())
 
 
@@ -165,9 +134,8 @@ def _numbers(columns: Octets) -> Integers:
     return (value >> 1) ^ -(value & 1)
 
 
-def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layout, target: Target) -> memoryview:
-    key_bytes = layout.key.stop - layout.key.start
-    value_bytes = layout.value.stop - layout.value.start
+def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: RecordLayout, target: Target) -> memoryview:
+    key_bytes, value_bytes = max(layout.key_length, 0), max(layout.value_length, 0)
     table = np.empty(len(rows), dtype=message_type(target.magic, key_bytes, value_bytes))
     size = table.itemsize
     table["offset"] = offsets + target.base_offset
@@ -176,12 +144,11 @@ def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: _Layou
     table["attributes"] = target.attributes
     if target.magic:
         table["timestamp"] = timestamps * target.scale + target.base_timestamp
-    key_is_null, value_is_null = layout.nulls
-    table["key_length"] = -1 if key_is_null else key_bytes
-    table["key"] = rows[:, layout.key]
-    table["value_length"] = -1 if value_is_null else value_bytes
-    table["value"] = rows[:, layout.value]
+    table["key_length"] = layout.key_length
+    table["key"] = rows[:, layout.key_at : layout.value_length_at]
+    table["value_length"] = layout.value_length
+    table["value"] = rows[:, layout.value_at : layout.headers_at]
     octets: Octets = table.view(np.uint8)
     view = octets.data
-    table["crc"] = [crc32(body) for (body,) in iter_unpack(f"{BEHIND_CRC}x{size - BEHIND_CRC}s", view)]
+    table["crc"] = list(starmap(crc32, iter_unpack(f"{BEHIND_CRC}x{size - BEHIND_CRC}s", view)))
     return view
