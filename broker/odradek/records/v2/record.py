@@ -13,6 +13,7 @@ from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Buffer
 from odradek.compression import decompress
 from odradek.records.v2.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, TimestampType
+from odradek.records.v2.record_walk import Row, record_fault, walk
 from odradek.records.v2.varint import decode_varint
 
 MIN_RECORD_BYTES: Final = 7
@@ -20,6 +21,8 @@ MIN_RECORD_BYTES: Final = 7
 
 _MIN_TIMESTAMP: Final = -(1 << 63)
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
+_AT_ONCE: Final = 256
+"""Number of records that are read ahead of the one that a caller gets."""
 
 
 Message = tuple[int, int, bytes | None, bytes | None]
@@ -74,28 +77,33 @@ def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
     caller has to check the CRC.
     """
     data = bytes(record_bytes(buffer, position, header, limit=limit))
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    base_offset, base_timestamp, last_delta = header.base_offset, header.base_timestamp, header.last_offset_delta
     timestamp_type = header.timestamp_type
     append_time = header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    at = 0
-    for _ in range(header.record_count):
-        length, start = decode_varint(data, at)
-        at = start + length
-        if length <= 0 or at > len(data):
-            raise CorruptMessageError(f"a record in the batch at offset {base_offset} has an impossible length")
-        timestamp_delta, next_at = decode_varint(data, start + 1)
-        offset_delta, next_at = decode_varint(data, next_at)
-        key, next_at = _read_bytes(data, next_at, at)
-        value, next_at = _read_bytes(data, next_at, at)
-        headers, next_at = _read_headers(data, next_at, at)
-        if next_at != at or not 0 <= offset_delta <= header.last_offset_delta:
-            raise CorruptMessageError(f"a record in the batch at offset {base_offset} does not fill its length")
-        timestamp = base_timestamp + timestamp_delta
-        if not _MIN_TIMESTAMP <= timestamp <= _MAX_TIMESTAMP:
-            raise CorruptMessageError(f"a timestamp in the batch at offset {base_offset} is longer than 64 bits")
-        if append_time is not None:
-            timestamp = append_time
-        yield Record(base_offset + offset_delta, timestamp, key, value, headers, timestamp_type)
+    left, at = header.record_count, 0
+    while left:
+        rows: list[Row] = []
+        walked = walk(data, at, min(left, _AT_ONCE), rows=rows, last_offset_delta=last_delta)
+        for delta, offset_delta, key_at, key_length, value_at, value_length, header_count, end in rows:
+            at = end
+            timestamp = base_timestamp + delta
+            if not _MIN_TIMESTAMP <= timestamp <= _MAX_TIMESTAMP:
+                raise CorruptMessageError(f"a timestamp in the batch at offset {base_offset} is longer than 64 bits")
+            value_end = value_at + max(value_length, 0)
+            yield Record(
+                base_offset + offset_delta,
+                timestamp if append_time is None else append_time,
+                None if key_length < 0 else data[key_at : key_at + key_length],
+                None if value_length < 0 else data[value_at:value_end],
+                _read_headers(data, value_end) if header_count else (),
+                timestamp_type,
+            )
+        left -= len(rows)
+        if walked is None:
+            fault = record_fault(data, at, last_offset_delta=last_delta)
+            raise CorruptMessageError(
+                f"record {header.record_count - left} of the batch at offset {base_offset} is invalid: {fault}"
+            )
     if at != len(data):
         raise CorruptMessageError(f"the batch at offset {base_offset} has {len(data) - at} bytes after its records")
 
@@ -108,37 +116,15 @@ def decode_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: i
     return list(iterate_batch(buffer, position, header, limit=limit))
 
 
-def check_headers(data: bytes, position: int, end: int) -> None:
-    """Raise `CorruptMessageError` unless a record's headers extend exactly from `position` to its `end`."""
-    if end > len(data) or _read_headers(data, position, end)[1] != end:
-        raise CorruptMessageError("a record does not fill its length")
-
-
-def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    length, start = decode_varint(data, position)
-    if length < 0:
-        if length != -1:
-            raise CorruptMessageError(f"a record has a field of length {length}")
-        return None, start
-    stop = start + length
-    if stop > end:
-        raise CorruptMessageError("a field extends beyond its record")
-    return data[start:stop], stop
-
-
-def _read_headers(data: bytes, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+def _read_headers(data: bytes, position: int) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers from `position` on, which `walk` has checked."""
     count, position = decode_varint(data, position)
-    if count == 0:
-        return (), position
-    # A header takes at least two bytes.
-    if count < 0 or position + 2 * count > end:
-        raise CorruptMessageError(f"a record declares {count} headers, more than fit")
     headers = []
     for _ in range(count):
-        name, position = _read_bytes(data, position, end)
-        value, position = _read_bytes(data, position, end)
-        if name is None:
-            raise CorruptMessageError("a header has no name")
+        name_length, name_at = decode_varint(data, position)
+        value_length, value_at = decode_varint(data, name_at + name_length)
+        position = value_at + max(value_length, 0)
         # As in Java, bytes that are not UTF-8 become replacement characters.
-        headers.append((name.decode(errors="replace"), value))
-    return tuple(headers), position
+        name = data[name_at : name_at + name_length].decode(errors="replace")
+        headers.append((name, None if value_length < 0 else data[value_at:position]))
+    return tuple(headers)
