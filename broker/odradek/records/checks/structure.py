@@ -78,8 +78,10 @@ def _facts(section: Buffer, count: int) -> Facts:
     if count < SURVEYED_COUNT or IS_COMPILED:
         data = bytes(section)
         walked = walk(data, 0, count, most_headers=max(MAX_STEPS - count, 0))
-        if walked is not None and walked.numbered and walked.end == len(data):
-            return Facts(count, walked.end, walked.oldest_delta_ms, walked.newest_delta_ms, walked.all_keyed)
+        if walked is not None:
+            end, oldest, newest, all_keyed, numbered = walked
+            if numbered and end == len(data):
+                return Facts(count, end, oldest, newest, all_keyed)
     return survey(section, count) if count >= SURVEYED_COUNT else NOTHING
 
 

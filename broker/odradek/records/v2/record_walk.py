@@ -17,7 +17,7 @@ fields and is written for readers, not for speed.
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from odradek.base.errors import CorruptMessageError
 from odradek.records.v2.varint import decode_varint
@@ -37,16 +37,9 @@ _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 
 
-class Walk(NamedTuple):
-    """Facts about the walked records; timestamp deltas are in milliseconds."""
-
-    end: int
-    """Position after the last record."""
-    oldest_delta_ms: int
-    newest_delta_ms: int
-    all_keyed: bool
-    numbered: bool
-    """Whether the offset deltas are 0, 1, 2 …"""
+Walk = tuple[int, int, int, bool, bool]
+"""The position after the last record, the smallest and the largest timestamp delta, whether all records have keys, and
+whether the offset deltas are 0, 1, 2 … A plain tuple, because batches with one record need one each."""
 
 
 def walk(
@@ -63,71 +56,69 @@ def walk(
     Appends a row for each record to `rows`, if given; after a fault, `rows` has the records before the invalid one.
     Offset deltas must be 0 .. `last_offset_delta`. A record that exceeds the total of `most_headers` is invalid, too.
     """
-    try:
-        return _walk(data, position, count, rows, last_offset_delta << 1, most_headers)
-    except (CorruptMessageError, IndexError):
-        return None
-
-
-def _walk(  # noqa: PLR0917 - keywords cost time, and batches with one record need one call each
-    data: bytes, at: i64, count: i64, rows: list[Row] | None, highest: i64, headers_left: i64
-) -> Walk:
-    """Raise `IndexError` or `CorruptMessageError` for an invalid record. `highest` is a zigzag-encoded offset delta."""
+    at: i64 = position
+    highest: i64 = last_offset_delta << 1
+    headers_left: i64 = most_headers
     oldest: i64 = _MAX_INT64
     newest: i64 = _MIN_INT64
     keys: i64 = 0
     disorder: i64 = 0
     number: i64
-    # Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, is encoded as 1.
-    for number in range(count):
-        length: i64 = data[at]
-        at += 1
-        if length >= 0x80:
-            length, at = _long_number(data, at)
-        end: i64 = at + (length >> 1)
-        delta: i64 = data[at + 1]  # The byte before it, the record's attributes, is unused.
-        at += 2
-        if delta >= 0x80:
-            delta, at = _long_timestamp(data, at)
-        else:
-            delta = (delta >> 1) ^ -(delta & 1)
-        offset: i64 = data[at]
-        at += 1
-        if offset >= 0x80:
-            offset, at = _long_number(data, at)
-        key: i64 = data[at]
-        at += 1
-        if key >= 0x80:
-            key, at = _long_number(data, at)
-        key_at: i64 = at
-        at += key >> 1
-        value: i64 = data[at]
-        at += 1
-        if value >= 0x80:
-            value, at = _long_number(data, at)
-        value_at: i64 = at
-        at += value >> 1
-        headers: i64 = data[at]
-        # Comparisons instead of truth values: compiled, a mixture of integers and booleans would need objects.
-        sound = (length | offset) & 1 == 0 and offset <= highest and (key & 1 == 0 or key == 1)
-        sound = sound and (value & 1 == 0 or value == 1)
-        if headers or at + 1 != end or not sound:
-            headers = _pass_headers(data, at, end, headers_left if sound else -1)
-            headers_left -= headers
-        at = end
-        if rows is not None:
-            rows.append(
-                (delta, offset >> 1, key_at, (key >> 1) - (key & 1), value_at, (value >> 1) - (value & 1), headers, end)
-            )
-        keys |= key
-        disorder |= offset ^ (number << 1)
-        if not oldest <= delta <= newest:
-            oldest, newest = min(oldest, delta), max(newest, delta)
-    return Walk(at, oldest, newest, not keys & 1, not disorder)
+    try:
+        # Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, becomes 1.
+        for number in range(count):
+            length: i64 = data[at]
+            at += 1
+            if length >= 0x80:
+                length, at = _long_number(data, at)
+            end: i64 = at + (length >> 1)
+            delta: i64 = data[at + 1]  # The byte before it, the record's attributes, is unused.
+            at += 2
+            if delta >= 0x80:
+                delta, at = _long_timestamp(data, at)
+            else:
+                delta = (delta >> 1) ^ -(delta & 1)
+            offset: i64 = data[at]
+            at += 1
+            if offset >= 0x80:
+                offset, at = _long_number(data, at)
+            key: i64 = data[at]
+            at += 1
+            if key >= 0x80:
+                key, at = _long_number(data, at)
+            key_at: i64 = at
+            at += key >> 1
+            value: i64 = data[at]
+            at += 1
+            if value >= 0x80:
+                value, at = _long_number(data, at)
+            value_at: i64 = at
+            at += value >> 1
+            headers: i64 = data[at]
+            # Comparisons instead of truth values: compiled, a mixture of integers and booleans would need objects.
+            sound = (length | offset) & 1 == 0 and offset <= highest and (key & 1 == 0 or key == 1)
+            sound = sound and (value & 1 == 0 or value == 1)
+            if headers or at + 1 != end or not sound:
+                headers = pass_headers(data, at, end, headers_left if sound else -1)
+                headers_left -= headers
+            at = end
+            if rows is not None:
+                key_length, value_length = (key >> 1) - (key & 1), (value >> 1) - (value & 1)
+                rows.append((delta, offset >> 1, key_at, key_length, value_at, value_length, headers, end))
+            keys |= key
+            disorder |= offset ^ (number << 1)
+            oldest = delta if delta < oldest else oldest  # noqa: FURB136 - a call costs as much as a field
+            newest = delta if delta > newest else newest  # noqa: FURB136
+    except (CorruptMessageError, IndexError):
+        return None
+    return at, oldest, newest, not keys & 1, not disorder
 
 
-def _pass_headers(data: bytes, at: i64, end: i64, most: i64) -> i64:
-    """Return the number of headers, at most `most`, which must extend exactly from `at` to the record's `end`."""
+def pass_headers(data: bytes, at: i64, end: i64, most: i64 = ANY_NUMBER) -> i64:
+    """Return the number of headers, at most `most`, which must extend exactly from `at` to the record's `end`.
+
+    Raises `CorruptMessageError` if they do not, and `IndexError` if a number extends beyond the data.
+    """
     count: i64 = data[at]
     at += 1
     if count >= 0x80:

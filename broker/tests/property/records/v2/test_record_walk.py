@@ -93,10 +93,8 @@ def check_against_reference(data: bytes, position: int, count: int) -> None:
         assert record_fault(data, end, last_offset_delta=MAX_OFFSET_DELTA)
     else:
         deltas, offsets = [row[0] for row in rows], [row[1] for row in rows]
-        assert (walked.oldest_delta_ms, walked.newest_delta_ms) == (min(deltas), max(deltas))
-        assert walked.all_keyed == all(row[3] >= 0 for row in rows)
-        assert walked.numbered == (offsets == list(range(count)))
-        assert walked.end == rows[-1][-1]
+        all_keyed = all(row[3] >= 0 for row in rows)
+        assert walked == (rows[-1][-1], min(deltas), max(deltas), all_keyed, offsets == list(range(count)))
     for row in rows:
         assert record_fault(data, position, last_offset_delta=MAX_OFFSET_DELTA) is None
         position = row[-1]
