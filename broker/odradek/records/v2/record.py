@@ -89,13 +89,12 @@ def iterate_batch(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
             timestamp = base_timestamp + delta
             if not _MIN_TIMESTAMP <= timestamp <= _MAX_TIMESTAMP:
                 raise CorruptMessageError(f"a timestamp in the batch at offset {base_offset} is longer than 64 bits")
-            value_end = value_at + max(value_length, 0)
             yield Record(
                 base_offset + offset_delta,
                 timestamp if append_time is None else append_time,
                 None if key_length < 0 else data[key_at : key_at + key_length],
-                None if value_length < 0 else data[value_at:value_end],
-                _read_headers(data, value_end) if header_count else (),
+                None if value_length < 0 else data[value_at : value_at + value_length],
+                _read_headers(data, value_at + max(value_length, 0)) if header_count else (),
                 timestamp_type,
             )
         left -= len(rows)

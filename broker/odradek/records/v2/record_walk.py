@@ -1,14 +1,14 @@
 """The walk over the records of a decompressed format 2 records section, one record after the other.
 
-The check of produced records, `v2/record` and the conversions use `walk`; `v2/record_starts` and the survey of produced
-records use `follow_lengths`. Invariants: nothing outside the section is read; the time and the memory of a call are
+The check of produced records and `v2/record` use `walk`; `v2/record_starts` and the survey of produced records use
+`follow_lengths`. Invariants: nothing outside the section is read; the time and the memory of a call are
 bounded by the section's size and the caller's limits; a record is part of the result only if its fields fill exactly
 its length.
 
 The module is written for two ways to run. In the interpreter, one flat loop reads all fields, because a call per number
-would triple the time. Compiled with mypyc, its integers are those of the machine, and the same loop is about ten times
-as fast. No sum can exceed 64 bits, in either way: a length has at most 63 bits while it is encoded, so at most 62
-after that, and the next access checks the position before another length is added.
+would triple the time. Compiled with mypyc, its integers are those of the machine, and the same loop is many times as
+fast (design note 0022). No sum can exceed 64 bits, in either way: a length has at most 63 bits while it is encoded, so
+at most 62 after that, and the next access checks the position before another length is added.
 
 A fault ends the walk without a reason. `record_fault` then finds the reason: it reads one record in the order of its
 fields and is written for readers, not for speed.
