@@ -31,7 +31,7 @@ _RECEIVED: Final = 1 << 16
 
 def responses(cycle: Cycle) -> memoryview:
     """Return the responses to one cycle of requests, and the first ones again."""
-    rows = [ProducedPartition(TopicPartition(cycle.topic, int(number)), 0, 0) for number in cycle.partitions]
+    rows = [ProducedPartition(partition, 0, 0) for partition in cycle.partitions]
     encoded = [bytes(encode_produce_response(7, number, [row])) for number, row in enumerate(rows)]
     return memoryview(b"".join(encoded + encoded[: cycle.window]))
 
@@ -68,7 +68,9 @@ def respond(listener: socket.socket, cycle: Cycle, *, together: bool) -> None:
 
 def measure(*, together: bool) -> None:
     """Print the figures of one run."""
-    cycle = Cycle(TOPIC, [0], batch(filler(100), 1, timestamp_ms=int(time.time() * 1000)), window=WINDOW)
+    cycle = Cycle(
+        [TopicPartition(TOPIC, 0)], batch(filler(100), 1, timestamp_ms=int(time.time() * 1000)), window=WINDOW
+    )
     layout = ResponseLayout(TOPIC, len(responses(cycle)) // (cycle.length + cycle.window))
     with ExitStack() as closing:
         listener = closing.enter_context(socket.create_server(("127.0.0.1", 0), backlog=CONNECTIONS))

@@ -75,12 +75,12 @@ CURVES: Final = (
     Curve(
         name=f"{PREFIX}partitions",
         title="Partitions",
-        text="200 connections with 5 requests of one 100-byte record in flight on each produce to all partitions of "
-        "one topic, `acks=1`, one broker. All runs use the same topic.",
+        text="200 connections with 5 requests of one 100-byte record in flight on each produce to all "
+        "partitions, `acks=1`, one broker. A topic has at most 1,000 partitions. All runs use the same topics.",
         values=(1, 10, 100, 1_000, 10_000),
         label=_count,
         workload=lambda partitions: ProduceBusy(
-            requests=_REQUESTS, connections=200, window=5, record_bytes=100, partitions=partitions, one_topic=True
+            requests=_REQUESTS, connections=200, window=5, record_bytes=100, partitions=partitions, keep_topics=True
         ),
         prepare_seconds=lambda partitions: partitions / 100,
     ),

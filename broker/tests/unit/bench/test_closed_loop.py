@@ -28,7 +28,7 @@ WINDOW: Final = 3
 def response(cycle: Cycle, request: int, *, error: int = 0, correlation_id: int | None = None) -> bytes:
     """The response to a request of a cycle, correct unless the arguments say otherwise."""
     number = request % cycle.length
-    row = ProducedPartition(TopicPartition(cycle.topic, int(cycle.partitions[number])), error, request)
+    row = ProducedPartition(cycle.partitions[number], error, request)
     return bytes(encode_produce_response(7, number if correlation_id is None else correlation_id, [row]))
 
 
@@ -36,7 +36,7 @@ class Fake:
     """A client with one connection to a test that plays the broker."""
 
     def __init__(self, budget: int, *, partitions: tuple[int, ...] = (4,), least: int = 64) -> None:
-        self.cycle = Cycle(TOPIC, partitions, RECORDS, window=WINDOW, least=least)
+        self.cycle = Cycle([TopicPartition(TOPIC, each) for each in partitions], RECORDS, window=WINDOW, least=least)
         self.broker, mine = socket.socketpair()
         self.broker.settimeout(10)
         layout = ResponseLayout(TOPIC, len(response(self.cycle, 0)))
@@ -86,7 +86,7 @@ def begun(budget: int = 100, *, partitions: tuple[int, ...] = (4,), least: int =
     try:
         fake.begin()
         first = fake.receive(min(WINDOW, budget))
-        assert first == [(n, int(fake.cycle.partitions[n])) for n in range(len(first))]
+        assert first == [(n, fake.cycle.partitions[n].partition) for n in range(len(first))]
         yield fake
     finally:
         fake.close()
@@ -161,9 +161,23 @@ def test_a_wrong_response_is_reported_at_the_end_at_the_latest(changes: dict[str
 
 def test_a_response_for_another_partition_is_reported() -> None:
     with begun(1) as fake:
-        other = Cycle(TOPIC, (5,), RECORDS, window=WINDOW)
+        other = Cycle([TopicPartition(TOPIC, 5)], RECORDS, window=WINDOW)
         with pytest.raises(LoadError, match="request 0 has the partition 5 instead of 4"):
             fake.answer(response(other, 0))
+
+
+def test_a_response_for_another_topic_is_reported() -> None:
+    with begun(1) as fake:
+        other = Cycle([TopicPartition("räts", 4)], RECORDS, window=WINDOW)
+        with pytest.raises(LoadError, match=r"request 0 has the topic b'r.*ts' instead of b'r.*te'"):
+            fake.answer(response(other, 0))
+
+
+def test_topics_have_names_of_one_length() -> None:
+    cycle = Cycle([TopicPartition("a", 0), TopicPartition("b", 1)], RECORDS, window=WINDOW)
+    assert len(cycle.frames) == (cycle.length + WINDOW) * cycle.frame_bytes
+    with pytest.raises(ValueError, match="different lengths"):
+        Cycle([TopicPartition("a", 0), TopicPartition("bb", 1)], RECORDS, window=WINDOW)
 
 
 def test_a_response_of_another_size_is_reported_although_it_is_incomplete() -> None:
@@ -211,7 +225,7 @@ def test_a_broker_that_does_not_answer_is_reported() -> None:
 
 def test_large_requests_are_sent_completely_though_the_socket_accepts_only_parts() -> None:
     records = batch(bytes(400_000), 1, timestamp_ms=1)
-    cycle = Cycle(TOPIC, (0,), records, window=WINDOW)
+    cycle = Cycle([TopicPartition(TOPIC, 0)], records, window=WINDOW)
     assert cycle.length == WINDOW + 1
     layout = ResponseLayout(TOPIC, len(response(cycle, 0)))
     broker, mine = socket.socketpair()
@@ -248,7 +262,7 @@ def test_latency_runs_from_the_release_of_a_request_to_its_response() -> None:
 
 
 def test_the_layout_is_learned_from_a_response_that_is_decoded() -> None:
-    cycle = Cycle(TOPIC, (4,), RECORDS, window=WINDOW)
+    cycle = Cycle([TopicPartition(TOPIC, 4)], RECORDS, window=WINDOW)
     for error in (0, 3):
         answer = response(cycle, 0, error=error)
         with answering([answer]) as address, Connection(address) as connection:
@@ -282,31 +296,41 @@ def metadata() -> bytes:
 
 
 def test_connections_are_open_before_the_load_begins() -> None:
-    cycle = Cycle("t", (0,), RECORDS, window=WINDOW)
-    wanted = {"topic": "t", "window": WINDOW, "record_bytes": 5, "acks": 1, "requests": 50}
+    partition = TopicPartition("t", 0)
+    cycle = Cycle([partition], RECORDS, window=WINDOW)
+    wanted = {"window": WINDOW, "record_bytes": 5, "acks": 1, "requests": 50}
     with answering([response(cycle, 0), metadata(), metadata()]) as address, ExitStack() as closing:
-        found = load_connections(wanted, [Assignment(address, (0,))] * 2, closing)
+        found = load_connections(wanted, [Assignment(address, (partition,))] * 2, closing)
         assert [one.acknowledged for one in found] == [0, 0]
 
 
 A, B = Address("a", 1), Address("b", 2)
 
 
+def led(*leaders: Address) -> dict[TopicPartition, Address]:
+    return {TopicPartition("t", number): leader for number, leader in enumerate(leaders)}
+
+
+def numbers(found: list[Assignment]) -> list[tuple[int, ...]]:
+    return [tuple(each.partition for each in one.partitions) for one in found]
+
+
 def test_connections_share_partitions_if_there_are_more_of_them() -> None:
-    found = assignments({0: A, 1: A}, 5)
-    assert [each.partitions for each in found] == [(0,), (1,), (0,), (1,), (0,)]
+    found = assignments(led(A, A), 5)
+    assert numbers(found) == [(0,), (1,), (0,), (1,), (0,)]
 
 
 def test_connections_produce_to_several_partitions_if_there_are_fewer_of_them() -> None:
-    found = assignments(dict.fromkeys(range(7), A), 3)
-    assert [each.partitions for each in found] == [(0, 3, 6), (1, 4), (2, 5)]
+    found = assignments(led(*[A] * 7), 3)
+    assert numbers(found) == [(0, 3, 6), (1, 4), (2, 5)]
 
 
 def test_connections_are_spread_over_leaders() -> None:
-    found = assignments({0: A, 1: B, 2: A, 3: A}, 5)
-    assert found == [(A, (0,)), (B, (1,)), (A, (2,)), (B, (1,)), (A, (3,))]
+    found = assignments(led(A, B, A, A), 5)
+    assert [one.broker for one in found] == [A, B, A, B, A]
+    assert numbers(found) == [(0,), (1,), (2,), (1,), (3,)]
 
 
 def test_too_few_connections_are_refused() -> None:
     with pytest.raises(ValueError, match="1 connections do not reach all 2 leaders"):
-        assignments({0: A, 1: B}, 1)
+        assignments(led(A, B), 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from comparison.controller_watch import ControllerWatch
-from comparison.workloads.controlling import ControllerFailover, spread, topics_of
+from comparison.workloads.base import topics_of
+from comparison.workloads.controlling import ControllerFailover, spread
 
 from odradek.base.types import TopicPartition
 

@@ -1,6 +1,6 @@
 """Many connections that produce small batches at the same time, each with a few requests in flight.
 
-Options: address of a broker, topic, number of connections, total number of requests, window, record size, acks.
+Options: address of a broker, topics, number of connections, total number of requests, window, record size, acks.
 Figures: acknowledged records and requests per second, the latency of single requests, and the CPU of this client per
 request. The connections are spread over the leaders of the partitions. `closed_loop` does the work, so the cost of the
 client is small and the same for both systems.
@@ -21,23 +21,24 @@ from comparison.clients.closed_loop import ClosedLoop, Cycle, LoadConnection, Re
 from comparison.figures import latency_figures
 from comparison.processes import MEGABYTE
 from comparison.wire import Address, Connection
+from odradek.base.types import TopicPartition
 
 
 class Assignment(NamedTuple):
     """The partitions to which one connection produces."""
 
     broker: Address
-    partitions: tuple[int, ...]
+    partitions: tuple[TopicPartition, ...]
 
 
-def assignments(leaders: Mapping[int, Address], connections: int) -> list[Assignment]:
+def assignments(leaders: Mapping[TopicPartition, Address], connections: int) -> list[Assignment]:
     """Assign every partition to connections to its leader.
 
     `leaders`: partition to the address of its leader. The connections are spread over the brokers, and those of a
     broker over its partitions: with fewer connections than partitions, a connection produces to several in turn. Raises
     `ValueError` if there are fewer connections than brokers.
     """
-    led: defaultdict[Address, list[int]] = defaultdict(list)
+    led: defaultdict[Address, list[TopicPartition]] = defaultdict(list)
     for partition, address in sorted(leaders.items()):
         led[address].append(partition)
     if connections < len(led):
@@ -53,15 +54,19 @@ def assignments(leaders: Mapping[int, Address], connections: int) -> list[Assign
     return found
 
 
-def leaders_of(address: Address, topic: str) -> dict[int, Address]:
+def leaders_of(address: Address, topics: Sequence[str]) -> dict[TopicPartition, Address]:
     """Return the address of the leader of each partition. Raises `RuntimeError` if a partition has none."""
     with Connection(address) as connection:
-        metadata = connection.metadata([topic])
+        metadata = connection.metadata(topics)
     brokers = {broker.node_id: Address(broker.host, broker.port) for broker in metadata.brokers}
-    leaders = {row.partition_index: row.leader_id for row in metadata.topics[0].partitions}
+    leaders = {
+        TopicPartition(topic.name, row.partition_index): row.leader_id
+        for topic in metadata.topics
+        for row in topic.partitions
+    }
     without = [partition for partition, leader in leaders.items() if leader not in brokers]
     if without or not leaders:
-        raise RuntimeError(f"topic {topic}: partitions {without} of {len(leaders)} have no leader")
+        raise RuntimeError(f"{len(without)} of {len(leaders)} partitions of {topics} have no leader")
     return {partition: brokers[leader] for partition, leader in leaders.items()}
 
 
@@ -74,10 +79,10 @@ def opened(address: Address) -> Connection:
 
 def load_connections(wanted: Mapping[str, Any], plan: Sequence[Assignment], closing: ExitStack) -> list[LoadConnection]:
     """Open all connections. `closing` closes them."""
-    topic, window = wanted["topic"], wanted["window"]
     records = batch(filler(wanted["record_bytes"]), 1, timestamp_ms=int(time.time() * 1000))
     cycles = {
-        each: Cycle(topic, each.partitions, records, window=window, acks=wanted["acks"]) for each in dict.fromkeys(plan)
+        each: Cycle(each.partitions, records, window=wanted["window"], acks=wanted["acks"])
+        for each in dict.fromkeys(plan)
     }
     with Connection(plan[0].broker) as connection:
         layout = ResponseLayout.learn(connection, cycles[plan[0]])
@@ -92,7 +97,7 @@ def load_connections(wanted: Mapping[str, Any], plan: Sequence[Assignment], clos
 def main() -> None:
     """Open all connections, start them together, and return the figures."""
     wanted = options()
-    leaders = leaders_of(Address(wanted["host"], wanted["port"]), wanted["topic"])
+    leaders = leaders_of(Address(wanted["host"], wanted["port"]), wanted["topics"])
     plan = assignments(leaders, wanted["connections"])
     with ExitStack() as closing:
         loop = ClosedLoop(load_connections(wanted, plan, closing))

@@ -3,7 +3,8 @@
 `busy` uses it. Each connection has a fixed number of requests in flight: each response releases the next request. The
 requests of a connection are encoded once and repeat in a cycle, correlation ids included, so one `send` takes all
 requests that a `recv` has released. Responses have one size, so the loop counts them by their length. A few hundred
-responses at a time are checked with numpy: size, correlation id, partition and error code of each. The time of each
+responses at a time are checked with numpy: size, correlation id, topic, partition and error
+code of each. The time of each
 `recv` and its number of responses give the latency of every request after the end.
 """
 
@@ -41,24 +42,36 @@ class LoadError(RuntimeError):
 
 
 class Cycle:
-    """The requests for some partitions of a topic, encoded once. Connections share it.
+    """The requests for some partitions, encoded once. Connections share it.
 
     Request number n has the frame n modulo the number of frames, which is also its correlation id.
     """
 
     def __init__(
-        self, topic: str, partitions: Sequence[int], records: bytes, *, window: int, acks: int = 1, least: int = _CYCLE
+        self,
+        partitions: Sequence[TopicPartition],
+        records: bytes,
+        *,
+        window: int,
+        acks: int = 1,
+        least: int = _CYCLE,
     ) -> None:
-        """`window`: requests in flight of one connection; `least`: minimum number of frames."""
-        self.topic: Final = topic
+        """`window`: requests in flight of one connection; `least`: minimum number of frames.
+
+        Raises `ValueError` if the names of the topics have different lengths: so would the frames.
+        """
+        if len({len(each.topic.encode()) for each in partitions}) != 1:
+            raise ValueError("the names of the topics have different lengths")
         self.window: Final = window
         fitting = min(least, _CYCLE_BYTES // len(records))
         rounds = -(-max(window + 1, fitting) // len(partitions))
-        self.partitions: Final = np.array(list(partitions) * rounds)
+        self.partitions: Final = [*partitions] * rounds
         """The partition of each frame."""
+        self.topics: Final = np.array([each.topic.encode() for each in self.partitions])
+        self.indexes: Final = np.array([each.partition for each in self.partitions])
         self.length: Final = len(self.partitions)
         frames = [
-            produce_frame(TopicPartition(topic, int(partition)), records, acks=acks, correlation_id=number)
+            produce_frame(partition, records, acks=acks, correlation_id=number)
             for number, partition in enumerate(self.partitions)
         ]
         self.frame_bytes: Final = len(frames[0])
@@ -76,14 +89,15 @@ class ResponseLayout:
     """The size of a response, and the position of its fields."""
 
     def __init__(self, topic: str, size: int) -> None:
-        """`size` in bytes, with the length prefix."""
+        """`topic`: name of one of the topics; `size` in bytes, with the length prefix."""
         self.size: Final = size
         position = _PREFIX_BYTES + result_position(topic)
+        name_bytes = len(topic.encode())
         self._type = np.dtype(
             {
-                "names": ["size", "correlation_id", "partition", "error_code"],
-                "formats": [">i4", ">i4", ">i4", ">i2"],
-                "offsets": [0, _PREFIX_BYTES, position, position + 4],
+                "names": ["size", "correlation id", "topic", "partition", "error code"],
+                "formats": [">i4", ">i4", f"S{name_bytes}", ">i4", ">i2"],
+                "offsets": [0, _PREFIX_BYTES, position - 4 - name_bytes, position, position + 4],
                 "itemsize": size,
             }
         )
@@ -94,11 +108,13 @@ class ResponseLayout:
         frame = connection.call(cycle.first)
         response = decode_response(ApiKey.PRODUCE, PRODUCE_VERSION, frame)
         rows = [
-            (topic.name, row.index, row.error_code) for topic in response.responses for row in topic.partition_responses
+            (TopicPartition(topic.name, row.index), row.error_code)
+            for topic in response.responses
+            for row in topic.partition_responses
         ]
-        if rows != [(cycle.topic, int(cycle.partitions[0]), 0)]:
-            raise LoadError(f"the first produce request to {cycle.topic} was answered with {response}")
-        return cls(cycle.topic, _PREFIX_BYTES + len(frame))
+        if rows != [(cycle.partitions[0], 0)]:
+            raise LoadError(f"the first produce request to {cycle.partitions[0].topic} was answered with {response}")
+        return cls(cycle.partitions[0].topic, _PREFIX_BYTES + len(frame))
 
     def check(self, received: memoryview, cycle: Cycle, first: int) -> None:
         """Check the responses to the requests from number `first` on, and the size of an incomplete one at the end.
@@ -118,9 +134,10 @@ class ResponseLayout:
         frames = np.arange(first, first + len(found)) % cycle.length
         expected = (
             ("size", self.size - _PREFIX_BYTES),
-            ("correlation_id", frames),
-            ("partition", cycle.partitions[frames]),
-            ("error_code", 0),
+            ("correlation id", frames),
+            ("topic", cycle.topics[frames]),
+            ("partition", cycle.indexes[frames]),
+            ("error code", 0),
         )
         wrong = np.zeros(len(found), dtype=bool)
         for name, value in expected:
@@ -129,13 +146,13 @@ class ResponseLayout:
             return
         place = int(wrong.argmax())
         for name, value in expected:
-            wanted = int(np.broadcast_to(value, len(found))[place])
+            wanted = np.broadcast_to(value, len(found))[place]
             if found[name][place] != wanted:
-                raise _wrong(first + place, name.replace("_", " "), int(found[name][place]), wanted)
+                raise _wrong(first + place, name, found[name][place].item(), wanted.item())
 
 
-def _wrong(request: int, field: str, found: int, expected: int) -> LoadError:
-    return LoadError(f"the response to request {request} has the {field} {found} instead of {expected}")
+def _wrong(request: int, field: str, found: int | bytes, expected: int | bytes) -> LoadError:
+    return LoadError(f"the response to request {request} has the {field} {found!r} instead of {expected!r}")
 
 
 class LoadConnection:

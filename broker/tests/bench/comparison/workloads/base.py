@@ -5,10 +5,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from comparison.figures import Figures
 from comparison.systems import System
+
+TOPIC_PARTITIONS: Final = 1_000
+"""Partitions of each topic in scenarios with thousands of them; the remainder is a smaller topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,12 @@ class Workload:
 
     def after(self, bench: Bench, number: int) -> None:
         """Remove the data that the run wrote."""
+
+
+def topics_of(prefix: str, partitions: int) -> dict[str, int]:
+    """Return names and sizes of the topics for a number of partitions."""
+    sizes = [min(TOPIC_PARTITIONS, partitions - start) for start in range(0, partitions, TOPIC_PARTITIONS)]
+    return {f"{prefix}-{number}": size for number, size in enumerate(sizes)}
 
 
 def at_least(least: int, value: float) -> int:

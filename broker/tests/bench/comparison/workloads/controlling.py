@@ -23,12 +23,10 @@ from comparison.wire import (
     produce_frame,
     produce_result,
 )
-from comparison.workloads.base import Bench, Workload, at_least, topic_of
+from comparison.workloads.base import Bench, Workload, at_least, topic_of, topics_of
 from odradek.base.types import TopicPartition
 from odradek.protocol.apis import ApiKey
 
-TOPIC_PARTITIONS: Final = 1_000
-"""Partitions of each topic; the remainder is a smaller topic."""
 _PREFERRED: Final = 0
 _ELECT_VERSION: Final = 2
 _PROBE_SECONDS: Final = 0.02
@@ -38,12 +36,6 @@ _FORGETTING_SECONDS: Final = 61.0
 every new file."""
 
 State = Mapping[TopicPartition, Partition]
-
-
-def topics_of(prefix: str, partitions: int) -> dict[str, int]:
-    """Return names and sizes of the topics for a number of partitions."""
-    sizes = [min(TOPIC_PARTITIONS, partitions - start) for start in range(0, partitions, TOPIC_PARTITIONS)]
-    return {f"{prefix}-{number}": size for number, size in enumerate(sizes)}
 
 
 def spread(partitions: list[TopicPartition], count: int) -> list[TopicPartition]:

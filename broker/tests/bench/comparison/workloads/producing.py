@@ -12,7 +12,7 @@ from comparison.figures import Figures
 from comparison.processes import MEGABYTE
 from comparison.waiting import pause
 from comparison.wire import Address, Connection
-from comparison.workloads.base import Bench, Workload, at_least, topic_of
+from comparison.workloads.base import Bench, Workload, at_least, topic_of, topics_of
 
 _TOPIC: Final = "load"
 _ACKS: Final = {"1": 1, "all": -1}
@@ -97,19 +97,20 @@ class ProduceBusy(Workload):
     partitions: int = 6
     replicas: int = 1
     acks: str = "1"
-    one_topic: bool = False
-    """All runs use one topic: thousands of partitions take longer to create and delete than a run."""
+    keep_topics: bool = False
+    """All runs use the same topics: thousands of partitions take longer to create and delete than a run."""
 
     def scaled(self, scale: float) -> Self:
         return replace(self, requests=at_least(10 * self.connections, self.requests * scale))
 
     def prepare(self, bench: Bench) -> None:
-        if self.one_topic:
-            bench.system.create_topic(_TOPIC, self.partitions, replicas=self.replicas)
+        if self.keep_topics:
+            for name, size in topics_of(_TOPIC, self.partitions).items():
+                bench.system.create_topic(name, size, replicas=self.replicas)
 
     def before(self, bench: Bench, number: int) -> None:
         os.sync()  # As in `Produce`.
-        if not self.one_topic:
+        if not self.keep_topics:
             bench.system.create_topic(topic_of(number), self.partitions, replicas=self.replicas)
 
     def run(self, bench: Bench, number: int) -> Figures:
@@ -117,7 +118,7 @@ class ProduceBusy(Workload):
         wanted = {
             "host": host,
             "port": port,
-            "topic": _TOPIC if self.one_topic else topic_of(number),
+            "topics": [*topics_of(_TOPIC, self.partitions)] if self.keep_topics else [topic_of(number)],
             "acks": _ACKS[self.acks],
             "requests": self.requests,
             "connections": self.connections,
@@ -127,7 +128,7 @@ class ProduceBusy(Workload):
         return calling.run("busy", wanted, timeout=bench.timeout)
 
     def after(self, bench: Bench, number: int) -> None:
-        if not self.one_topic:
+        if not self.keep_topics:
             bench.system.delete_topic(topic_of(number))
 
 
