@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from odradek.app.coordinator_log import CoordinatorLog
 from odradek.base.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
@@ -19,6 +20,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.log.flush import NO_LIMIT
+from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
@@ -315,5 +317,40 @@ def test_a_repeated_batch_waits_for_the_flush_of_the_first_one(play: Play) -> No
         await stage.until(lambda: len(answers) == 2)
         assert [(answer.error_code, answer.first_offset) for answer in answers] == [(0, 0), (0, 0)]
         assert stage.broker(1).partition(TP).log.log_end_offset == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_move_to_a_disk_that_syncs_ends_the_wait(play: Play, acks: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.create(TP, (1,))
+        await stage.settled()
+        broker = stage.broker(1)
+        stage.flushes.gate.clear()
+        answer = broker.append(TP, b"v", acks=acks)
+        await stage.clock.sleep_ms(100)
+        assert not answer.done()
+        (target,) = set(broker.config.log_dirs) - {broker.logs.directory_of(TP)}
+        assert broker.replicas.log_dirs.alter({TP: target}) == {TP: 0}
+        assert not (await answer).error_code
+        assert broker.logs.directory_of(TP) == target
+        log = broker.partition(TP).log
+        assert (log.recovery_point, log.log_end_offset, log.durable_limit) == (1, 1, NO_LIMIT)
+
+    play(scenario)
+
+
+def test_a_coordinator_waits_like_a_producer(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.create(TP, (1,))
+        await stage.settled()
+        stage.flushes.gate.clear()
+        log = CoordinatorLog(stage.broker(1).replicas, BrokerTopicStats(), commit_timeout_ms=30_000, load_bytes=1 << 20)
+        append = asyncio.ensure_future(log.append(TP, bytes(batch(b"offset"))))
+        await stage.clock.sleep_ms(1000)
+        assert not append.done()
+        stage.flushes.gate.set()
+        assert await append == 0
 
     play(scenario)
