@@ -156,7 +156,8 @@ class LogModel:
         }
 
     def cut(self, offset: int) -> None:
-        """Report that the log is about to be truncated to `offset`."""
+        """Report that the log is about to be truncated to `offset`, where it may start from then on."""
+        self.start_floor = min(self.start_floor, max(offset, 0))
         self.durable = {known: row for known, row in self.durable.items() if known < offset}
 
     def was_cut(self, offset: int) -> None:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -33,10 +33,12 @@ from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
-from odradek_testkit.disk_threads import inline_threads
-from odradek_testkit.logs import roll
+from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.logs import is_flush, roll
 from odradek_testkit.loop import WALL_START_MS, VirtualClock, run_virtual
 from odradek_testkit.torture.model import LogModel, Row, TornLogError
+
+T = TypeVar("T")
 
 PLAIN: Final = TopicPartition("plain", 0)
 COMPACTED: Final = TopicPartition("compacted", 0)
@@ -185,7 +187,7 @@ class Run:
 
     async def _life(self, count: int, *, clean: bool) -> None:
         self.clock = VirtualClock(self.chance.randrange(1 << 30))
-        self.logs = logs = LogManager(self.files, self.clock, CONFIG, disk_threads=inline_threads)
+        self.logs = logs = LogManager(self.files, self.clock, CONFIG, disk_threads=threads_that(self._off_the_loop))
         try:
             await self._start(logs, self.files, self.subjects)
             for subject in self.subjects:
@@ -206,6 +208,16 @@ class Run:
                 if (log := logs.get(subject.topic_partition)) is not None
             }
             await logs.close(clean=False)
+
+    async def _off_the_loop(self, function: Callable[[], T], /) -> T:
+        """Run a function at once; a flush ends some turns of the event loop later, so that appends come in between.
+
+        It begins at once, because the steps of a run also flush logs themselves, and a log has one flush at a time.
+        """
+        result = function()
+        if is_flush(function):
+            await _turns(self.chance.choice((0, 0, 3, 20)))
+        return result
 
     async def _start(self, logs: LogManager, files: MemoryFiles, subjects: Sequence[_Subject]) -> None:
         await logs.start("cluster", 1)
