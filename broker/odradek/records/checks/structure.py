@@ -75,9 +75,10 @@ def check_records(section: Buffer, header: BatchHeader, rules: AppendRules) -> i
 
 def _facts(section: Buffer, count: int) -> Facts:
     """Return the facts of the first records, of all of them in the usual case."""
-    if count < SURVEYED_COUNT or IS_COMPILED:
+    # The limit of steps is the same for both forms of the walk, so a batch is refused by both or by neither.
+    if count < SURVEYED_COUNT or (IS_COMPILED and count <= MAX_STEPS):
         data = bytes(section)
-        walked = walk(data, 0, count, most_headers=max(MAX_STEPS - count, 0))
+        walked = walk(data, 0, count, most_headers=MAX_STEPS - count)
         if walked is not None:
             end, oldest, newest, all_keyed, numbered = walked
             if numbered and end == len(data):
