@@ -90,11 +90,9 @@ class ReplicaManager:
         self.resting: Final = RestingEntries()
         self._awaited: Final = AwaitedFollowers()
         self.quotas: Final = ReplicationQuotas(self.table, clock, config)
+        selector = SELECTORS.get(config.replica_selector_class)
         self._reader: Final = PartitionReader(
-            self.table,
-            self.take_offline,
-            selector=SELECTORS.get(config.replica_selector_class),
-            quota=self.quotas.leader,
+            self.table, self.take_offline, selector=selector, quota=self.quotas.leader
         )
         self.isr_changes: Final = IsrChanges(clock, isr_writer, self._in_sync_set_changed)
         self.fetchers: Final = FetcherManager(
