@@ -23,7 +23,7 @@ from odradek.replication.follower.fetch_loop import ReplicaFetcher
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState, Partition
 from odradek.replication.partition_table import HostedPartition
 from odradek.replication.sessions.follower_session import Followed
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 

@@ -46,7 +46,7 @@ from odradek.replication.partition_table import HostedPartition
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import is_flush
 
 T = TypeVar("T")

@@ -51,7 +51,7 @@ from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.layout import ReplicaAssignment
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 
 BROKER_ID: Final = 1
 BROKER_EPOCH: Final = 50

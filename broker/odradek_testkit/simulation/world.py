@@ -22,11 +22,10 @@ from odradek.base.types import TopicPartition
 from odradek.replication.partition_table import HostedPartition
 from odradek.zk.port import ZkSettings
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles
-from odradek_testkit.disk_threads import threads_that
+from odradek_testkit.inline_ports import InlineWorkers, threads_that
 from odradek_testkit.logs import is_flush
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.net import Host, SimulatedLoop, as_host
-from odradek_testkit.workers import InlineWorkers
 from odradek_testkit.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 
 logger = logging.getLogger(__name__)

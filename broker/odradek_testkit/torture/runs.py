@@ -33,7 +33,7 @@ from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
-from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.inline_ports import inline_threads, threads_that
 from odradek_testkit.logs import is_flush, roll
 from odradek_testkit.loop import WALL_START_MS, VirtualClock, run_virtual
 from odradek_testkit.torture.model import LogModel, Row, TornLogError

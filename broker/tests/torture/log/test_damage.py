@@ -27,7 +27,7 @@ from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.v2.batch import ControlType
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import batch, marker, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

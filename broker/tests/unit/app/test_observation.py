@@ -19,10 +19,10 @@ from odradek.network.listener import Listener
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
 from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.inline_ports import InlineWorkers
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 from odradek_testkit.server import MemoryServer
-from odradek_testkit.workers import InlineWorkers
 
 COUNTS = SimpleNamespace(
     active_controllers=1,

@@ -23,7 +23,7 @@ from odradek.base.types import ZERO_UUID, TopicPartition
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles
-from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.inline_ports import inline_threads, threads_that
 from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

@@ -14,7 +14,7 @@ from odradek.log.log_manager import SEALED_SHARE, LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import LOADED_BYTES
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import batch, roll, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

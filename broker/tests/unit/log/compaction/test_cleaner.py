@@ -22,10 +22,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.cleaning import records_of, settle
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import InlineWorkers, inline_threads
 from odradek_testkit.logs import small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
-from odradek_testkit.workers import InlineWorkers
 
 T = TypeVar("T")
 

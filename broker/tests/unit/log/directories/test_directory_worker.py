@@ -11,7 +11,7 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.log.directories.directory_worker import LONG, READ_THREADS, DirectoryWorker, DirectoryWorkers
-from odradek_testkit.disk_threads import StallingThreads, inline_threads, threads_that
+from odradek_testkit.inline_ports import StallingThreads, inline_threads, threads_that
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from odradek.base.types import TopicPartition
 from odradek.log.directories.loading import RecoveryProgress
 from odradek.log.log_manager import LogManager
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import inline_threads, threads_that
+from odradek_testkit.inline_ports import inline_threads, threads_that
 from odradek_testkit.logs import batch
 from odradek_testkit.loop import VirtualClock, run_virtual
 

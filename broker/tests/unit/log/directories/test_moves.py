@@ -19,7 +19,7 @@ from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles, PowerCutError
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

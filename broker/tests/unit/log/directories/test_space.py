@@ -16,7 +16,7 @@ from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.records.checks.validate import AppendOrigin
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import inline_threads
+from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

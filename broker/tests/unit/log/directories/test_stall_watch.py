@@ -17,7 +17,7 @@ from odradek.log.directories.stall_watch import CHECK_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.disk_threads import StallingThreads
+from odradek_testkit.inline_ports import StallingThreads
 from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
 

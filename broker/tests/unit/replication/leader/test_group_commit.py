@@ -24,7 +24,7 @@ from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
-from odradek_testkit.disk_threads import threads_that
+from odradek_testkit.inline_ports import threads_that
 from odradek_testkit.logs import batch
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import MemoryBroker, MemoryCluster, SlowFlushes

@@ -1,6 +1,7 @@
-"""Implements the port `DiskThreads` without threads, for virtual time: calls run at once, or the test delays them.
+"""Implements the ports `DiskThreads` and `Workers` without threads and processes, for virtual time.
 
-`StallingThreads` simulates disks that do not answer: the calls on a stalled directory wait until it is resumed.
+Calls run at once, or the test delays them. `StallingThreads` simulates disks that do not answer: the calls on a stalled
+directory wait until it is resumed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from odradek.base.errors import WorkerDiedError
 from odradek.base.ports import DiskThreads, DiskThreadsMaker, RunBlocking
 
 T = TypeVar("T")
@@ -88,3 +90,21 @@ class StallingThreads:
                 future.set_result(function())
             except Exception as error:  # noqa: BLE001 - the caller gets it through the future
                 future.set_exception(error)
+
+
+class InlineWorkers:
+    """`Workers` that run functions in the caller."""
+
+    def __init__(self) -> None:
+        """Create workers that work."""
+        self.dying = 0
+        """Number of next calls that fail as if the process died before it did anything."""
+        self.calls = 0
+
+    async def run(self, function: Callable[..., T], /, *arguments: Any) -> T:
+        """Return the result of the function, at once."""
+        self.calls += 1
+        if self.dying:
+            self.dying -= 1
+            raise WorkerDiedError("the test made the worker die")
+        return function(*arguments)
