@@ -260,7 +260,8 @@ class LoadConnection:
         received = np.repeat(np.frombuffer(self._times), np.frombuffer(self._counts, dtype=np.dtype("l")))
         window = self._cycle.window
         sent = np.concatenate([np.full(min(window, len(received)), self._began), received[:-window]])
-        return (received - sent) * 1000
+        latencies: Milliseconds = (received - sent) * 1000
+        return latencies
 
     def close(self) -> None:
         """Close the socket."""
