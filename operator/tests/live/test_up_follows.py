@@ -248,12 +248,7 @@ async def test_a_listener_is_added_moved_and_removed(followed: Followed) -> None
     async with under_load(followed.cluster.bootstrap):
         followed.change(listeners=[PLAIN, {"name": "out", "port": first}])
         await listens(followed, first, True)
-        async with Admin(f"127.0.0.1:{first}") as admin:
-            assert sorted(node.port for node in (await admin.describe_cluster()).brokers) == [
-                first,
-                first + 1,
-                first + 2,
-            ]
+        await advertises(first, [first, first + 1, first + 2])
         assert followed.cluster.pids == followed.first_pids
         assert sorted(followed.actions(), key=str) == [("SetBrokerListeners", broker) for broker in range(3)]
 
@@ -268,6 +263,13 @@ async def test_a_listener_is_added_moved_and_removed(followed: Followed) -> None
         followed.change(listeners=[PLAIN])
         await listens(followed, second, False)
         assert followed.cluster.pids == pids
+
+
+async def advertises(port: int, expected: list[int]) -> None:
+    """Return when the metadata on a listener has these ports: it follows a moment after the listeners are open."""
+    async with Admin(f"127.0.0.1:{port}") as admin, asyncio.timeout(60):
+        while sorted(node.port for node in (await admin.describe_cluster()).brokers) != expected:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
 
 
 async def listens(followed: Followed, port: int, expected: bool) -> None:
