@@ -89,7 +89,7 @@ class DaemonThreads:
         self._pending -= 1
 
     def close(self) -> None:
-        """End the threads after the calls that were passed. Does not wait for them. Idempotent."""
+        """End the threads when all earlier calls have ended. Does not wait for them. Idempotent."""
         self._is_closed = True
         for _ in range(self._started):
             self._queue.put(None)

@@ -41,7 +41,7 @@ class DiskThreads(RunBlocking, Protocol):
     """Threads for blocking calls on one log directory. Calls start in the order in which they were passed."""
 
     def close(self) -> None:
-        """End the threads after the calls that were passed. Does not wait for them. Idempotent."""
+        """End the threads when all earlier calls have ended. Does not wait for them. Idempotent."""
         ...
 
 

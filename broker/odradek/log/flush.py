@@ -86,7 +86,7 @@ class Durability:
         """Whether the log's own directory entry is durable, by a sync of the parent directory."""
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
-        """Records that were appended since the last flush began."""
+        """Number of records appended since the last flush began."""
         self.required_end = 0
         """The latest required flush is complete when the recovery point is at or above this offset."""
         self.is_flush_requested = False

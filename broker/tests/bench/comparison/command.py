@@ -174,7 +174,7 @@ def _remarks() -> dict[str, str]:
 
 
 def _tables(outcomes: Sequence[Outcome]) -> str:
-    """Return the tables of the themes and curves that were run."""
+    """Return the tables of all themes and curves with results."""
     found = {outcome.scenario: outcome for outcome in outcomes}
     tables = [
         (theme.title, document.table(theme, rows)) for theme in THEMES if (rows := document.rows_of(theme, found))

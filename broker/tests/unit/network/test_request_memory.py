@@ -18,7 +18,7 @@ MEBIBYTE: Final = 1 << 20
 
 
 def waiting_for(memory: RequestMemory, sizes: list[int]) -> tuple[list[Reservation], list[int]]:
-    """Reserve in this order. Returns the reservations, and the numbers of those that were granted later, in order."""
+    """Reserve in this order. Returns the reservations, and the indexes of those granted later, in order."""
     granted: list[int] = []
     reservations = []
     for number, size in enumerate(sizes):

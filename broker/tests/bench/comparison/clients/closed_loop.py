@@ -236,7 +236,7 @@ class LoadConnection:
         self.blocked = sent < length
 
     def check(self) -> None:
-        """Check the responses that were received since the last check. Raises `LoadError` for a wrong one."""
+        """Check the responses received since the last check. Raises `LoadError` for a wrong one."""
         end = self._counted * self._layout.size
         first = self.acknowledged - self._counted
         try:
