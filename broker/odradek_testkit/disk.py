@@ -48,7 +48,7 @@ class _Node:
     """Content of one file: the current one, the durable one, and the operations between them."""
 
     content: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
+    durable: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, data) of writes and (size, None) of truncations since the last sync."""
     modified_ms: int = 0
@@ -62,11 +62,12 @@ class _Node:
         _apply(self.content, size, None)
 
     def sync(self) -> None:
-        self.durable = bytes(self.content)
+        for position, data in self.pending:
+            _apply(self.durable, position, data)
         self.pending.clear()
 
     def crash(self, chance: random_module.Random, fates: Sequence[Fate]) -> None:
-        survivor = bytearray(self.durable)
+        survivor = self.durable
         for position, data in self.pending:
             fate = fates[chance.randrange(len(fates))]
             if fate is Fate.LOST:
@@ -74,8 +75,8 @@ class _Node:
             if data is not None and fate is Fate.TORN:
                 data = data[: chance.randrange(len(data) + 1)]
             _apply(survivor, position, data)
-        self.content = survivor
-        self.sync()
+        self.content = bytearray(survivor)
+        self.pending.clear()
 
 
 def _apply(content: bytearray, position: int, data: bytes | None) -> None:
@@ -158,10 +159,10 @@ class MemoryFile:
         data = b"".join(buffers)
         self._writable("write")
         self._begin("write")
-        room = self._disk.room()
         growth = max(position + len(data) - max(len(self._node.content), position), 0)
-        if growth > room:
-            self._node.write(position, data[: max(len(data) - (growth - room), 0)])
+        missing = self._disk.missing_for(growth)
+        if missing > 0:
+            self._node.write(position, data[: max(len(data) - missing, 0)])
             raise StorageError(f"cannot write {self._path}: no space is left", path=self._path, full=True)
         self._node.write(position, data)
         self._node.modified_ms = self._disk.wall_ms()
@@ -179,7 +180,7 @@ class MemoryFile:
         self._writable("allocate")
         self._begin("allocate")
         growth = size - len(self._node.content)
-        if growth > self._disk.room():
+        if self._disk.missing_for(growth) > 0:
             raise StorageError(f"cannot allocate {self._path}: no space is left", path=self._path, full=True)
         if growth > 0:
             self._node.truncate(size)
@@ -247,6 +248,11 @@ class MemoryFiles:
     def room(self) -> int:
         """Number of bytes that still fit."""
         return self.capacity_bytes - sum(len(node.content) for _, node in self._walk() if isinstance(node, _Node))
+
+    def missing_for(self, growth: int) -> int:
+        """Return how many of `growth` more bytes do not fit: 0 if all do."""
+        # The count of all bytes takes long, and most disks are unbounded.
+        return 0 if self.capacity_bytes == UNBOUNDED else max(growth - self.room(), 0)
 
     def crash(self, chance: random_module.Random, fates: Sequence[Fate] = ANY_FATE) -> None:
         """Simulate a power failure, which leaves one of the states that the fault model allows.

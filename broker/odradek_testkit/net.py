@@ -8,8 +8,8 @@ direction waits, and arrives when the block is removed. If a host *dies*, its st
 *vanishes*, its peers receive nothing. Nothing arrives twice. Delays are random numbers of the seed, so equal seeds give
 equal runs. Invariant: no code runs on behalf of a dead host.
 
-Callbacks of a host have its `Host` in their context (`as_host`), so that the scheduled callbacks of a dead host can be
-dropped.
+Callbacks of a host have its `Host` in their context (`as_host`). `VirtualLoop` drops those of a dead host, and lets
+those of a frozen host wait.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from typing import Any, Final, cast
 
 from odradek.base.ports import Buffer
-from odradek_testkit.loop import VirtualLoop
+from odradek_testkit.loop import OWNER, Call, VirtualLoop
 
 DELAY_MS: Final = (0.05, 1.0)
 """Network delay without faults."""
@@ -37,38 +37,33 @@ FIRST_CLIENT_PORT: Final = 40_000
 class Host:
     """One machine or pod: what runs on it ends when it dies. A restarted one is a new `Host` with the same name."""
 
-    __slots__ = ("_held", "alive", "name", "tasks", "turns")
+    __slots__ = ("_held", "alive", "is_frozen", "name", "tasks", "turns")
 
     def __init__(self, name: str) -> None:
         """A new host is alive."""
         self.name: Final = name
         self.alive = True
+        self.is_frozen = False
         self.turns = 0
         """Number of callbacks that have run on this host: its state has not changed while this number is the same."""
-        self._held: list[_Call] | None = None
+        self._held: list[Call] = []
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
         """Tasks on this host. They keep the tasks of a dead host referenced: if a task were collected, the `finally`
         blocks of a killed process would run."""
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the host is frozen."""
-        return self._held is not None
-
     def freeze(self) -> None:
         """Run no callback until `thaw`, as after SIGSTOP or in a long pause of the machine; incoming data waits."""
-        if self._held is None:
-            self._held = []
+        self.is_frozen = True
 
     def thaw(self) -> None:
         """Continue: run all callbacks that became due meanwhile, in order."""
-        held, self._held = self._held, None
-        for call in held or ():
+        self.is_frozen = False
+        held, self._held = self._held, []
+        for call in held:
             call.again()
 
-    def hold(self, call: _Call) -> None:
+    def hold(self, call: Call) -> None:
         """Queue a call while the host is frozen."""
-        assert self._held is not None
         self._held.append(call)
 
     def __repr__(self) -> str:
@@ -76,22 +71,20 @@ class Host:
         return f"Host({self.name}{'' if self.alive else ', dead'})"
 
 
-_HOST: ContextVar[Host | None] = ContextVar("simulated_host", default=None)
-
-
 @contextmanager
 def as_host(host: Host) -> Iterator[None]:
     """Run everything that the block schedules, directly or indirectly, on `host`."""
-    token = _HOST.set(host)
+    token = OWNER.set(host)
     try:
         yield
     finally:
-        _HOST.reset(token)
+        OWNER.reset(token)
 
 
 def current_host() -> Host | None:
     """Return the host on whose behalf the caller runs; None if there is none."""
-    return _HOST.get()
+    host: Host | None = OWNER.get()  # type: ignore[assignment]  # all owners are hosts
+    return host
 
 
 class _NumberedTask(asyncio.Task[Any]):
@@ -113,7 +106,7 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class SimulatedLoop(VirtualLoop):
-    """A loop in virtual time whose connections go over a `SimulatedNetwork`."""
+    """A loop in virtual time whose connections go over a `SimulatedNetwork`, and whose tasks belong to hosts."""
 
     def __init__(self, seed: int = 0) -> None:
         """`seed` determines the delays."""
@@ -121,30 +114,6 @@ class SimulatedLoop(VirtualLoop):
         self._tasks_made = 0
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.network: Final = SimulatedNetwork(self, seed)
-
-    def call_soon(  # type: ignore[override]
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        """Like that of the base class, but callbacks of a dead host are dropped and those of a frozen host wait."""
-        context = copy_context() if context is None else context
-        host = context.get(_HOST)
-        if host is None:
-            return super().call_soon(callback, *args, context=context)
-        call = _Call(self, host, callback, context)
-        call.handle = super().call_soon(call, *args, context=context)
-        return call.handle
-
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        """Like that of the base class, but callbacks of a dead host are dropped and those of a frozen host wait."""
-        context = copy_context() if context is None else context
-        host = context.get(_HOST)
-        if host is None:
-            return super().call_at(when, callback, *args, context=context)
-        call = _Call(self, host, callback, context)
-        handle = call.handle = super().call_at(when, call, *args, context=context)
-        return handle
 
     def _make_task(
         self,
@@ -160,7 +129,7 @@ class SimulatedLoop(VirtualLoop):
     ) -> asyncio.Task[Any]:
         """Like that of the base class; the task belongs to the current host."""
         task = super().create_task(coro, name=name, context=context)
-        host = current_host() if context is None else context.get(_HOST)
+        host: Host | None = OWNER.get() if context is None else context.get(OWNER)  # type: ignore[assignment]
         if host is not None:
             host.tasks.add(task)
             task.add_done_callback(host.tasks.discard)
@@ -177,35 +146,6 @@ class SimulatedLoop(VirtualLoop):
     ) -> SimulatedServer:
         """Accept connections on an address of `bind`."""
         return self.network.listen(protocol_factory, sock)
-
-
-class _Call:
-    """A callback of a host."""
-
-    __slots__ = ("_args", "_callback", "_context", "_host", "_loop", "handle")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, host: Host, callback: Callable[..., object], context: Context
-    ) -> None:
-        self._loop: Final = loop
-        self._host: Final = host
-        self._callback: Final = callback
-        self._context: Final = context
-        self._args: tuple[Any, ...] = ()
-        self.handle: asyncio.Handle | None = None
-
-    def __call__(self, *args: Any) -> None:
-        if self._host.is_frozen:
-            self._args = args
-            self._host.hold(self)
-        elif self._host.alive:
-            self._host.turns += 1
-            self._callback(*args)
-
-    def again(self) -> None:
-        """Run the callback, which was due while the host was frozen, unless it was cancelled meanwhile."""
-        if self.handle is None or not self.handle.cancelled():
-            self._loop.call_soon(self._callback, *self._args, context=self._context)
 
 
 class SimulatedSocket:

@@ -199,7 +199,8 @@ class Invariants:
         seen = watched.seen
         for topic_partition, partition in broker.replicas.table.online.items():
             log = partition.log
-            now = _Seen(
+            # A plain tuple, because most partitions have not changed, and a `_Seen` takes longer to create.
+            values = (
                 partition,
                 partition.leader_epoch,
                 partition.partition_epoch,
@@ -211,8 +212,8 @@ class Invariants:
                 log.log_end_offset,
             )
             before = seen.get(topic_partition)
-            if now != before:
-                seen[topic_partition] = now
+            if values != before:
+                now = seen[topic_partition] = _Seen(*values)
                 self._changed(watched.machine, now, before)
 
     def _changed(self, machine: Machine, now: _Seen, before: _Seen | None) -> None:

@@ -76,7 +76,8 @@ def no_last_words() -> Iterator[None]:
     """Suppress the warnings about the unfinished coroutines of killed processes when these are collected.
 
     The garbage collector is disabled in the block, because the time of a collection depends on the memory of the
-    process. A nested block does nothing: the outermost collects when the world is no longer referenced.
+    process. A nested block does nothing: the outermost collects when the world is no longer referenced. It looks only
+    at objects that were created in the block: a look at all imported modules takes longer than many a run.
     """
     global _is_quiet
     if _is_quiet:
@@ -84,12 +85,14 @@ def no_last_words() -> Iterator[None]:
         return
     was_on, hook = gc.isenabled(), sys.unraisablehook
     gc.disable()
+    gc.freeze()
     sys.unraisablehook = lambda _: None
     _is_quiet = True
     try:
         yield
     finally:
         gc.collect()
+        gc.unfreeze()
         _is_quiet = False
         sys.unraisablehook = hook
         if was_on:
