@@ -97,6 +97,10 @@ class InlineWorkers:
 
     def __init__(self) -> None:
         """Create workers that work."""
+        self.stalled = False
+        """Whether calls of `run_until` wait for a disk that does not answer, until they are given up."""
+        self.waiting = 0
+        """Number of calls that wait."""
         self.dying = 0
         """Number of next calls that fail as if the process died before it did anything."""
         self.calls = 0
@@ -108,3 +112,12 @@ class InlineWorkers:
             self.dying -= 1
             raise WorkerDiedError("the test made the worker die")
         return function(*arguments)
+
+    async def run_until(self, given_up: Awaitable[None], function: Callable[..., T], /, *arguments: Any) -> T:
+        """Return the result of the function at once, unless the workers are stalled."""
+        if self.stalled:
+            self.waiting += 1
+            await given_up
+            self.waiting -= 1
+            raise WorkerDiedError("the call was given up")
+        return await self.run(function, *arguments)

@@ -28,6 +28,13 @@ class Workers(Protocol):
         """
         ...
 
+    async def run_until(self, given_up: Awaitable[None], function: Callable[..., T], /, *arguments: Any) -> T:
+        """Do the same, but when `given_up` completes first, kill the process and raise `WorkerDiedError` at once.
+
+        Another function may then use its place, although a process that waits for a disk ends later.
+        """
+        ...
+
 
 class RunBlocking(Protocol):
     """Runs a function that may wait for a disk outside the event loop. The simulator runs it immediately."""

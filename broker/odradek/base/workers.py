@@ -2,7 +2,8 @@
 
 It runs module-level functions and returns their results or errors. Only `app/broker` creates it; all other packages use
 the port. Invariants: at most `count` processes, each with one function at a time; no process outlives its parent or
-`close`; a process that dies is counted, and the next function gets a new one.
+`close`; a process that dies is counted, and the next function gets a new one. Exception: a killed process that waits
+for a disk ends when the disk answers. It does not count, and nothing waits for it longer than a few seconds.
 
 A worker is a fresh interpreter (without the broker's memory, threads or descriptors, and without importing its main
 module), started on demand and ended after an idle time. Both sides exchange pickled frames over a socket pair. A
@@ -25,7 +26,7 @@ import sys
 import threading
 import traceback
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Any, Final, TypeVar
 
@@ -115,7 +116,19 @@ class _Worker:
             return await asyncio.to_thread(self._process.wait, _END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return await asyncio.to_thread(self._process.wait)
+        try:
+            return await asyncio.to_thread(self._process.wait, _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            logger.warning("worker process %d is killed, but ends only when its disk answers", self._process.pid)
+            return -signal.SIGKILL
+
+    def abandon(self) -> None:
+        """Kill the process without waiting for its end: it may wait for a disk that does not answer."""
+        logger.warning("worker process %d is killed: its call was given up", self._process.pid)
+        self._process.kill()
+        self._writer.close()
+        # Not a thread of the executor: Python would wait for it when the broker ends.
+        threading.Thread(target=self._process.wait, name="worker-end", daemon=True).start()
 
 
 class ProcessWorkers:
@@ -151,22 +164,33 @@ class ProcessWorkers:
         Raises what the function raises, and `WorkerDiedError` if its process ended or the workers are closed. If the
         call is cancelled, the function runs to its end and its result is dropped.
         """
-        frame = pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL)
-        async with contextlib.AsyncExitStack() as stack:
-            await self._room.acquire()
-            stack.callback(self._room.release)
-            if self._closed:
-                raise WorkerDiedError("the worker processes are closed")
-            task = asyncio.create_task(self._work(frame))
-            self._tasks.add(task)
-            task.add_done_callback(self._finished)
-            # From here on the task releases the slot, once the process is free again.
-            stack.pop_all()
-        returned, value = await asyncio.shield(task)
-        if not returned:
-            raise value
-        result: T = value
+        task = await self._begin(function, arguments)
+        result: T = _value_of(*await asyncio.shield(task))
         return result
+
+    async def run_until(self, given_up: Awaitable[None], function: Callable[..., T], /, *arguments: Any) -> T:
+        """See `Workers`."""
+        task = await self._begin(function, arguments)
+        await asyncio.wait((task, asyncio.ensure_future(given_up)), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+            raise WorkerDiedError("the call in a worker process was given up")
+        result: T = _value_of(*task.result())
+        return result
+
+    async def _begin(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> asyncio.Task[tuple[bool, Any]]:
+        """Wait for a free place, and start a call. To cancel the task kills the process."""
+        frame = pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL)
+        await self._room.acquire()
+        if self._closed:
+            self._room.release()
+            raise WorkerDiedError("the worker processes are closed")
+        task = asyncio.create_task(self._work(frame))
+        self._tasks.add(task)
+        # The task releases the place, once the process is free again.
+        task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -182,6 +206,10 @@ class ProcessWorkers:
             worker.idle_timer = None
         try:
             outcome = await worker.work(frame)
+        except asyncio.CancelledError:
+            self._all.discard(worker)
+            worker.abandon()
+            raise
         except BaseException:
             status = await asyncio.shield(self._end(worker))
             if not self._closed:
@@ -219,6 +247,13 @@ class ProcessWorkers:
         self._idle.clear()
         await asyncio.gather(*(self._end(worker) for worker in list(self._all)))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _value_of(returned: bool, value: Any) -> Any:
+    """Return the result of a call, or raise its error."""
+    if not returned:
+        raise value
+    return value
 
 
 # The worker's side

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from posixpath import dirname
 from typing import Final, NamedTuple
 
 from odradek.base.config import BrokerConfig
@@ -358,8 +359,9 @@ class LogCleaner:
         try:
             request = self._request(choice)
             await self._remove_abort_file(log)
-            with _Watch(self._clock, partial(self._stop_if_void, choice, request)):
-                result = await self._workers.run(clean_in_worker, self._files, request)
+            given_up = asyncio.get_running_loop().create_future()
+            with _Watch(self._clock, partial(self._stop_if_void, choice, request, given_up)):
+                result = await self._workers.run_until(given_up, clean_in_worker, self._files, request)
             self._dead.discard(number)
             if self._is_stale(choice) or not await self._swap(choice, result):
                 raise CleaningAbortedError(f"{log.topic_partition} changed during the pass")
@@ -397,9 +399,12 @@ class LogCleaner:
         gone = log.is_offline or self._logs.get(log.topic_partition) is not log
         return gone or log.generation != choice.generation or progress.state is PassState.ABORTED
 
-    def _stop_if_void(self, choice: _Choice, request: CleaningRequest) -> None:
-        # The disk of an offline log may not answer, and this runs on the loop.
-        if self._is_stale(choice) and not choice.log.is_offline:
+    def _stop_if_void(self, choice: _Choice, request: CleaningRequest, given_up: asyncio.Future[None]) -> None:
+        if dirname(request.directory) not in self._logs.online_directories:
+            # The disk may never answer, so the pass may never see an abort file, whose creation might wait as well.
+            if not given_up.done():
+                given_up.set_result(None)
+        elif self._is_stale(choice):
             try:
                 _make_file(self._files, request.abort_path)
             except StorageError as error:

@@ -70,7 +70,7 @@ class Turns:
         return True
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class LogDirectory:
     """One of `log.dirs` in use."""
 

@@ -294,17 +294,14 @@ class DirectoryWorkers:
         self._make_threads: Final = make_threads
         self._long_threads: Final = long_threads
         self._by_path: Final[dict[str, DirectoryWorker]] = {}
-        self.across: Final = self._create("all log directories")
-        """Runs jobs that use several directories. It is not watched, because it cannot name the stalled one."""
-
-    def _create(self, path: str) -> DirectoryWorker:
-        return DirectoryWorker(path, self._clock, self._make_threads, long_threads=self._long_threads)
 
     def at(self, directory: str) -> DirectoryWorker:
         """Return the worker of a log directory; creates it at the first call."""
         worker = self._by_path.get(directory)
         if worker is None:
-            worker = self._by_path[directory] = self._create(directory)
+            worker = self._by_path[directory] = DirectoryWorker(
+                directory, self._clock, self._make_threads, long_threads=self._long_threads
+            )
         return worker
 
     def holding(self, path: str) -> DirectoryWorker:
@@ -318,15 +315,15 @@ class DirectoryWorkers:
         return worker
 
     def __iter__(self) -> Iterator[DirectoryWorker]:
-        """Iterate over the workers of single directories."""
+        """Iterate over the workers of all directories."""
         return iter(tuple(self._by_path.values()))
 
     async def settle(self) -> None:
         """Wait until no job is left, except in directories that are offline."""
-        for worker in (*self, self.across):
+        for worker in self:
             await worker.settle()
 
     def close(self) -> None:
         """End all threads after the submitted jobs. Does not wait for them. Idempotent."""
-        for worker in (*self, self.across):
+        for worker in self:
             worker.close()

@@ -23,8 +23,9 @@ from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, open_directory
 from odradek.log.directories.directory_worker import LONG, DirectoryWorkers
 from odradek.log.directories.disk_work import DiskWork
+from odradek.log.directories.interrupted_moves import InterruptedMoves
 from odradek.log.directories.log_table import LogTable
-from odradek.log.directories.moves import LogMoves, settle
+from odradek.log.directories.moves import LogMoves
 from odradek.log.directories.stall_watch import StallWatch
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
@@ -87,7 +88,14 @@ class LogLoader:
             else:
                 table.directories[path] = directory
                 self._watch.add(path)
-        await self._settle_moves()
+        moves = InterruptedMoves(
+            self._files,
+            table,
+            workers=self._workers,
+            fail=self._fail,
+            unique=lambda: self._clock.token_bytes(16).hex(),
+        )
+        await moves.complete()
 
     async def _open(self, path: str, owner: MetaProperties) -> LogDirectory:
         worker = self._workers.at(path)
@@ -99,25 +107,6 @@ class LogLoader:
             return directory
 
         return await worker.run(f"opening of {path}", work, patience=LONG)
-
-    async def _settle_moves(self) -> None:
-        """Complete interrupted moves between directories; repeat without a directory that fails meanwhile."""
-        table = self._table
-        while True:
-            directories = list(table.directories.values())
-            work = partial(settle, self._files, directories, self._unique, complete=not table.failed)
-            try:
-                await self._workers.across.run("completion of interrupted moves", work, patience=None)
-            except StorageError as error:
-                blamed = [one for one in directories if error.path.startswith(f"{one.path}/") or error.path == one.path]
-                if not blamed:
-                    raise
-                self._fail(blamed[0], error)
-            else:
-                return
-
-    def _unique(self) -> str:
-        return self._clock.token_bytes(16).hex()
 
     async def load(self) -> None:
         """Load the logs of all directories."""

@@ -1,7 +1,7 @@
 """Moves of logs between the directories of a broker (KIP-113): create, drop and swap in future logs.
 
-`replication/moves/mover` fills future logs and calls this module through `LogManager`; `settle` completes at startup
-what a shutdown or crash interrupted.
+`replication/moves/mover` fills future logs and calls this module through `LogManager`; `interrupted_moves` completes at
+startup what a shutdown or crash interrupted.
 
 A swap is one call on the loop, so that no append happens during it: the directory of the future log gets the final
 name, the table and the log follow, then the old directory is renamed to be deleted. A crash may leave the partition's
@@ -12,7 +12,7 @@ swap and removed once both renames are durable.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from posixpath import dirname
@@ -277,78 +277,3 @@ def remove_marker(files: Files, directory: str) -> None:
     if files.exists(f"{directory}/{MARKER_FILE}"):
         files.remove(f"{directory}/{MARKER_FILE}")
         files.sync_directory(directory)
-
-
-# At startup
-
-
-def settle(files: Files, directories: Sequence[LogDirectory], unique: Callable[[], str], *, complete: bool) -> None:
-    """Complete or undo interrupted moves before any log is loaded; updates what the directories have found.
-
-    `complete`: all directories of the broker are online. Otherwise, anything that depends on the offline ones is left
-    unchanged. So are two logs of one name if neither or both are marked: loading refuses the second. Blocks. Raises
-    `StorageError`, whose `path` is in the directory that failed.
-    """
-    owners: dict[TopicPartition, list[LogDirectory]] = {}
-    for directory in directories:
-        for topic_partition in directory.found:
-            owners.setdefault(topic_partition, []).append(directory)
-    for topic_partition, homes in owners.items():
-        marked = [home for home in homes if files.exists(f"{home.log_path(topic_partition)}/{MARKER_FILE}")]
-        if len(marked) != 1 or (len(homes) == 1 and not complete):
-            continue
-        for home in homes:
-            if home is not marked[0]:
-                logger.warning(
-                    "%s moved to %s: the old log in %s is removed", topic_partition, marked[0].path, home.path
-                )
-                _mark_deleted(files, home, home.log_path(topic_partition), deleted_name(topic_partition, unique()))
-                home.found.remove(topic_partition)
-        if complete:
-            _unmark_durably(files, directories, marked[0].log_path(topic_partition))
-    _settle_futures(files, directories, unique, owners.keys(), complete=complete)
-
-
-def _settle_futures(
-    files: Files,
-    directories: Sequence[LogDirectory],
-    unique: Callable[[], str],
-    owned: Iterable[TopicPartition],
-    *,
-    complete: bool,
-) -> None:
-    """Keep one future log per partition; it becomes the current log if there is none."""
-    has_current, seen = set(owned), set[TopicPartition]()
-    for directory in directories:
-        kept: list[tuple[TopicPartition, str]] = []
-        for topic_partition, name in directory.futures:
-            path = f"{directory.path}/{name}"
-            if topic_partition in seen:
-                _mark_deleted(files, directory, path, deleted_name(topic_partition, unique()))
-            elif topic_partition in has_current:
-                kept.append((topic_partition, name))
-            elif complete:
-                logger.warning("%s: the partition has no other log, so this future log becomes its current log", path)
-                files.rename(path, directory.log_path(topic_partition))
-                files.sync_directory(directory.path)
-                _unmark_durably(files, directories, directory.log_path(topic_partition))
-                directory.found.append(topic_partition)
-            else:
-                logger.warning("%s is kept unchanged while a directory is offline", path)
-            seen.add(topic_partition)
-        directory.futures = kept
-
-
-def _unmark_durably(files: Files, directories: Iterable[LogDirectory], path: str) -> None:
-    """Remove a marker once no other log can reappear under its name: a swap before a kill may not be synced."""
-    if files.exists(f"{path}/{MARKER_FILE}"):
-        for directory in directories:
-            files.sync_directory(directory.path)
-        remove_marker(files, path)
-
-
-def _mark_deleted(files: Files, directory: LogDirectory, path: str, name: str) -> None:
-    target = f"{directory.path}/{name}"
-    files.rename(path, target)
-    files.sync_directory(directory.path)
-    directory.deleted.append(target)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -134,6 +135,52 @@ async def test_a_cancelled_call_lets_the_function_end_without_a_result(workers: 
     await asyncio.to_thread(pipe.write_bytes, b"the end")
     await until(lambda: len(workers._idle) == 1, "the worker's return")
     assert await workers.run(os.getpid) == process
+
+
+async def test_a_call_that_is_given_up_releases_its_place_at_once(tmp_path: Path) -> None:
+    workers = ProcessWorkers(1)
+    process = await workers.run(os.getpid)
+    given_up = asyncio.get_running_loop().create_future()
+    call = asyncio.create_task(workers.run_until(given_up, signal.pause))
+    await until(lambda: workers._idle == [], "the start of the call")
+    given_up.set_result(None)
+    with pytest.raises(WorkerDiedError, match="given up"):
+        await call
+    assert await workers.run(os.getpid) != process
+    await until(lambda: is_gone(process), "the end of the killed process")
+    assert workers.deaths == 0, "the process did not die by itself"
+    await workers.close()
+
+
+async def test_the_place_of_a_killed_process_does_not_wait_for_its_end(
+    workers: ProcessWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that waits for a disk ends only when the disk answers."""
+    answers, wait = threading.Event(), subprocess.Popen.wait
+
+    def wait_for_the_disk(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        answers.wait(timeout)
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_for_the_disk)
+    given_up = asyncio.get_running_loop().create_future()
+    calls = [asyncio.create_task(workers.run_until(given_up, signal.pause)) for _ in range(2)]
+    await until(lambda: workers.running == 2, "the start of the calls")
+    given_up.set_result(None)
+    for call in calls:
+        with pytest.raises(WorkerDiedError, match="given up"):
+            await call
+    assert workers.running == 0
+    assert await workers.run(operator.add, 1, 1) == 2
+    answers.set()
+
+
+async def test_a_call_that_ends_in_time_is_not_given_up(workers: ProcessWorkers) -> None:
+    given_up = asyncio.get_running_loop().create_future()
+    assert await workers.run_until(given_up, operator.add, 1, 1) == 2
+    with pytest.raises(ZeroDivisionError):
+        await workers.run_until(given_up, operator.truediv, 1, 0)
+    assert not given_up.done()
 
 
 async def test_close_ends_a_process_at_work() -> None:

@@ -13,6 +13,7 @@ import pytest
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.base.types import TopicPartition
+from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.directories.stall_watch import CHECK_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
@@ -287,6 +288,69 @@ def test_a_directory_that_stalls_while_the_broker_starts_is_offline(files: Memor
         bench.disks.resume(ONE)
         await asyncio.sleep(0)
         files.lock(f"{ONE}/.lock")()
+
+    run(main, files)
+
+
+async def interrupt_move(bench: Bench) -> None:
+    """Move a log from disk 1 to disk 2, as if the broker were killed before the old log's directory was renamed."""
+    await bench.start()
+    future = bench.logs.create_future(A0, TWO)
+    bench.logs.mark_future(future)
+    await bench.logs.close()
+    bench.files.rename(future.directory, f"{TWO}/{A0}")
+
+
+def stall_at(bench: Bench, operation: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let disk 1 stall when the operation is done on a path."""
+    wrapped = getattr(bench.files, operation)
+
+    def run_operation(at: str) -> object:
+        if at == path:
+            bench.disks.stall(ONE)
+        return wrapped(at)
+
+    monkeypatch.setattr(bench.files, operation, run_operation)
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "reason"),
+    [
+        ("list", TWO, "the search for interrupted moves in /disk1 has been running for 30"),
+        ("exists", f"{TWO}/{A0}/{MARKER_FILE}", "the completion of moves in /disk1 has been running for 30"),
+    ],
+)
+def test_a_disk_that_stalls_while_moves_are_completed_does_not_stop_the_start_with_the_others(
+    files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, operation: str, path: str, reason: str
+) -> None:
+    """Without checks the job itself shows the stall."""
+
+    async def main(bench: Bench) -> None:
+        await interrupt_move(bench)
+        again = Bench(files, UNCHECKED)
+        stall_at(again, operation, path, monkeypatch)
+        await again.logs.start("cluster", 1)
+        monkeypatch.undo()
+        assert again.logs.online_directories == (TWO,)
+        found = again.reason(ONE)
+        assert found is not None
+        assert reason in found
+        assert {str(log.topic_partition): log.directory for log in again.logs.logs()} == {
+            "a-0": f"{TWO}/{A0}",
+            "a-1": f"{TWO}/{A1}",
+        }
+        assert files.exists(f"{TWO}/{A0}/{MARKER_FILE}"), "the old log still exists, so the marker is kept"
+        assert files.exists(f"{ONE}/{A0}")
+        await again.logs.close()
+        again.disks.resume(ONE)
+
+        last = Bench(files, CONFIG)
+        await last.logs.start("cluster", 1)
+        assert last.logs.online_directories == (ONE, TWO)
+        assert last.logs.directory_of(A0) == TWO
+        assert not files.exists(f"{TWO}/{A0}/{MARKER_FILE}")
+        assert not files.exists(f"{ONE}/{A0}")
+        await last.logs.close()
 
     run(main, files)
 
