@@ -54,7 +54,8 @@ class Listeners:
         self._read: Final = read
         self._announce: Final = announce
         limit_bytes = config.queued_max_request_bytes
-        self.request_memory: Final = RequestMemory(limit_bytes, clock) if limit_bytes > 0 else None
+        slow_ms = config.queued_max_request_slow_ms
+        self.request_memory: Final = RequestMemory(limit_bytes, clock, slow_ms=slow_ms) if limit_bytes > 0 else None
         """Memory of the requests of all listeners except those for brokers only; None without a limit."""
         self._addresses: dict[str, tuple[str, int]] = {}
         """Configured host and port of each listener. With port 0, the actual port differs."""

@@ -109,6 +109,12 @@ class BrokerFields:
         "Memory of all requests that are being received; when it is used, larger requests wait. -1 or 0 = no limit.",
         low=-1,
     )
+    queued_max_request_slow_ms: int = long(
+        30_000,
+        "Time for which a client that sends its request or reads its responses slowly keeps that memory while others "
+        "wait for it; then its connection is closed.",
+        low=1,
+    )
     socket_send_buffer_bytes: int = integer(100 * 1024, "SO_SNDBUF; -1 = default of the system.", low=-1)
     socket_receive_buffer_bytes: int = integer(100 * 1024, "SO_RCVBUF; -1 = default of the system.", low=-1)
     socket_listen_backlog_size: int = integer(50, "Maximum number of connections waiting to be accepted.", low=1)

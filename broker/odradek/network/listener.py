@@ -20,7 +20,6 @@ from typing import Final
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, Timer
 from odradek.network.connection import Connection, ConnectionOptions, Handler, NetworkCounters
-from odradek.network.request_memory import SLOW_FRAME_MS
 
 logger = logging.getLogger(__name__)
 
@@ -202,9 +201,12 @@ class Listener:
             if connection.idle_ms(now_ms) >= self._options.idle_ms:
                 self.counters.connections_expired += 1
                 connection.abort("idle")
-            elif memory is not None and memory.waiting and connection.slow_ms(now_ms) >= SLOW_FRAME_MS:
+            elif memory is not None and memory.waiting and connection.slow_ms(now_ms) >= memory.slow_ms:
                 self.counters.connections_expired += 1
-                connection.abort(f"its request has used memory for {SLOW_FRAME_MS:.0f} ms, for which others wait")
+                connection.abort(
+                    f"its request has used memory for {memory.slow_ms:.0f} ms (queued.max.request.slow.ms), for which "
+                    "others wait"
+                )
             else:
                 connection.shrink()
         refused = self.counters.connections_refused - self._refused_seen

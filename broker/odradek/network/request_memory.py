@@ -22,20 +22,23 @@ from typing import Final
 from odradek.base.ports import Clock
 
 SLOW_FRAME_MS: Final = 30_000.0
-"""Time after which a connection that holds memory for an incomplete frame is closed if others wait for memory.
-
-It is the default of `request.timeout.ms` in Kafka's clients, which give up a slower request themselves.
-"""
+"""Default of `queued.max.request.slow.ms`, and of `request.timeout.ms` in Kafka's clients, which give up a slower
+request themselves."""
 
 
 class RequestMemory:
     """The limit, what is reserved, and who waits."""
 
-    def __init__(self, limit_bytes: int, clock: Clock) -> None:
-        """`limit_bytes` must be above 0, and should be at least the size of the largest frame."""
+    def __init__(self, limit_bytes: int, clock: Clock, *, slow_ms: float = SLOW_FRAME_MS) -> None:
+        """`limit_bytes` must be above 0, and should be at least the size of the largest frame.
+
+        `slow_ms`: time for which a frame whose peer is slow may have memory while others wait for memory.
+        """
         if limit_bytes <= 0:
             raise ValueError(f"limit_bytes={limit_bytes}: a limit must be above 0")
         self.limit_bytes: Final = limit_bytes
+        self.slow_ms: Final = slow_ms
+        """Time after which a listener closes a connection with a slow frame if others wait for memory."""
         self._clock: Final = clock
         self._used_bytes = 0
         self._waiting: Final[OrderedDict[Reservation, None]] = OrderedDict()

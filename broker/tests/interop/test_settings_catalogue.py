@@ -33,6 +33,7 @@ OWN: Final = {
     "metrics.port",
     "process.hang.timeout.ms",
     "process.supervision.enable",
+    "queued.max.request.slow.ms",
     "zookeeper.auth.digest",
 }
 """Settings that Kafka does not have."""

@@ -106,9 +106,10 @@ def test_listeners_for_brokers_only_have_no_limit_of_memory(
     listeners: list[str], others: dict[str, str], limited: set[str]
 ) -> None:
     async def main() -> None:
-        found = Bench(config_of(*listeners, queued_max_request_bytes="200000000", **others)).listeners
+        limits = {"queued_max_request_bytes": "200000000", "queued_max_request_slow_ms": "7"}
+        found = Bench(config_of(*listeners, **limits, **others)).listeners
         assert found.request_memory is not None
-        assert found.request_memory.limit_bytes == 200_000_000
+        assert (found.request_memory.limit_bytes, found.request_memory.slow_ms) == (200_000_000, 7)
         memories = {listener.name: listener._options.connection.memory for listener in found}
         assert {name for name, memory in memories.items() if memory is found.request_memory} == limited
         assert {name for name, memory in memories.items() if memory is None} == memories.keys() - limited

@@ -252,6 +252,13 @@ def test_a_memory_of_requests_that_is_too_small_is_refused() -> None:
         parse(queued_max_request_bytes="999", socket_request_max_bytes="1000")
 
 
+def test_a_slow_client_keeps_memory_for_the_timeout_of_clients_by_default() -> None:
+    assert parse().queued_max_request_slow_ms == 30_000
+    assert parse(queued_max_request_slow_ms="1").queued_max_request_slow_ms == 1
+    with pytest.raises(ConfigError, match=r"queued\.max\.request\.slow\.ms"):
+        parse(queued_max_request_slow_ms="0")
+
+
 def test_the_memory_of_requests_cannot_change_while_the_broker_runs() -> None:
     with pytest.raises(ConfigError, match=r"queued\.max\.request\.bytes cannot be changed while the broker runs"):
         parse().with_dynamic({"queued.max.request.bytes": "200000000"})

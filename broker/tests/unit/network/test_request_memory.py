@@ -12,9 +12,10 @@ import pytest
 from odradek.network.buffer import INITIAL_BYTES
 from odradek.network.connection import ConnectionOptions, Request
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.request_memory import SLOW_FRAME_MS, RequestMemory, Reservation
+from odradek.network.request_memory import RequestMemory, Reservation
 
 MEBIBYTE: Final = 1 << 20
+SLOW_MS: Final = 7_000
 
 
 def waiting_for(memory: RequestMemory, sizes: list[int]) -> tuple[list[Reservation], list[int]]:
@@ -213,7 +214,7 @@ class Sockets:
         self.kit = kit
         self.stack = stack
         self.clock = kit.ManualClock()
-        self.memory = RequestMemory(2 * MEBIBYTE, self.clock)
+        self.memory = RequestMemory(2 * MEBIBYTE, self.clock, slow_ms=SLOW_MS)
         self.most_bytes = 0
         options = ConnectionOptions(max_frame_bytes=2 * MEBIBYTE, memory=self.memory)
         self.listener = Listener(
@@ -291,13 +292,17 @@ async def test_a_slow_connection_is_closed_if_others_wait_for_its_memory(kit: An
     async with sockets(kit) as made, asyncio.TaskGroup() as tasks:
         (slow, _), (slower, _) = await made.begin(), await made.begin()
         await until(lambda: made.memory.used_bytes > 3 * MEBIBYTE)
-        made.clock.now_ms += SLOW_FRAME_MS
+        made.clock.now_ms += SLOW_MS
         made.clock.timers.pop()()
         await made.connect()
         await until(lambda: len(made.listener.connections) == 3)  # nobody waits, so nobody is closed
 
         producer = tasks.create_task(made.produce(2))
         await until(lambda: made.memory.waiting == 1)
+        made.clock.now_ms -= 1
+        made.clock.timers.pop()()
+        assert made.listener.counters.connections_expired == 0, "the time is not over"
+        made.clock.now_ms += 1
         made.clock.timers.pop()()
         assert [await is_ended(slow), await is_ended(slower)] == [True, True]
         assert await producer == [0, 1]
