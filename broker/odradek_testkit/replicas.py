@@ -43,7 +43,7 @@ from odradek.records.v2.batch import BatchBuilder
 from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState
 from odradek.replication.partition_table import HostedPartition
-from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 from odradek_testkit.inline_ports import inline_threads
@@ -113,10 +113,12 @@ class MemoryBroker:
             self.logs,
             clock,
             self.config,
-            cluster,
-            cluster=self.view,
-            topic_config=lambda _: TopicConfig.of(self.config, cluster.topic_settings),
-            connect=self._connect,
+            ReplicaPorts(
+                isr_writer=cluster,
+                cluster=self.view,
+                topic_config=lambda _: TopicConfig.of(self.config, cluster.topic_settings),
+                connect=self._connect,
+            ),
         )
         self.sessions = FetchSessions(clock, slots=10, resting=self.replicas.resting)
         self.logs.on_directory_failure = self.replicas.directory_failed

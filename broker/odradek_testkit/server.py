@@ -31,7 +31,7 @@ from odradek.network.connection import Connection
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.replication.follower.fetch_loop import LeaderChannel
-from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.admin.elections import ElectionHandlers
@@ -251,10 +251,12 @@ class MemoryServer:
             self.logs,
             clock,
             self.config,
-            nobody,
-            cluster=self.view,
-            topic_config=self.configs.topic_config,
-            connect=nobody.connect,
+            ReplicaPorts(
+                isr_writer=nobody,
+                cluster=self.view,
+                topic_config=self.configs.topic_config,
+                connect=nobody.connect,
+            ),
         )
         self.logs.on_directory_failure = self.replicas.directory_failed
         self.topics = TopicHandlers(

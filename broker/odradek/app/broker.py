@@ -45,7 +45,7 @@ from odradek.protocol.apis import ApiKey
 from odradek.protocol.release_versions import has_alter_partition
 from odradek.replication.follower.leader_channel import LeaderConnector
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
-from odradek.replication.replica_manager import ReplicaManager
+from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import IsrWriter
 from odradek.replication.sessions.fetch_session import FetchSessions
 from odradek.server.admin.elections import ElectionHandlers
@@ -277,18 +277,16 @@ class Broker:
             self._logs,
             self._clock,
             config,
-            self._isr_writer(),
-            cluster=self._view,
-            topic_config=self._configs.topic_config,
-            connect=LeaderConnector(self._view, config),
-            cleaning=self._cleaner,
-            broker_epoch=lambda: self._epoch,
-            topic_stats=self._topic_stats,
+            ReplicaPorts(
+                isr_writer=self._isr_writer(),
+                cluster=self._view,
+                topic_config=self._configs.topic_config,
+                connect=LeaderConnector(self._view, config),
+                cleaning=self._cleaner,
+                broker_epoch=lambda: self._epoch,
+                topic_stats=self._topic_stats,
+            ),
         )
-        replicas = self._replicas
-        replicas.produce_purgatory.purge_interval = config.producer_purgatory_purge_interval_requests
-        replicas.fetch_purgatory.purge_interval = config.fetch_purgatory_purge_interval_requests
-        replicas.deletion.purgatory.purge_interval = config.delete_records_purgatory_purge_interval_requests
         self._settings.subscribe(self._replicas.mover.reconfigure)
         self._settings.subscribe(self._replicas.fetchers.reconfigure)
         self._settings.subscribe(self._replicas.quotas.configure)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -60,33 +61,42 @@ ALL_ACKS: Final = -1
 logger = logging.getLogger(__name__)
 
 
+def _unregistered() -> int:
+    return NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPorts:
+    """What the replicas of a broker use of its other parts and of other brokers."""
+
+    isr_writer: IsrWriter
+    cluster: MetadataCache
+    topic_config: Callable[[str], TopicConfig]
+    """Returns a topic's settings when its log is created."""
+    connect: ConnectLeader
+    """Opens a channel to a leader."""
+    cleaning: Cleaning | None = None
+    """Compaction, which is paused for logs that move."""
+    broker_epoch: Callable[[], int] = _unregistered
+    """Returns the current epoch of this broker's registration."""
+    topic_stats: BrokerTopicStats = field(default_factory=BrokerTopicStats)
+    """Counts replicated bytes."""
+
+
 class ReplicaManager:
     """All replicas hosted by one broker. Everything runs on the event loop."""
 
-    def __init__(
-        self,
-        log_manager: LogManager,
-        clock: Clock,
-        config: BrokerConfig,
-        isr_writer: IsrWriter,
-        *,
-        cluster: MetadataCache,
-        topic_config: Callable[[str], TopicConfig],
-        connect: ConnectLeader,
-        cleaning: Cleaning | None = None,
-        broker_epoch: Callable[[], int] = lambda: NO_EPOCH,
-        topic_stats: BrokerTopicStats | None = None,
-    ) -> None:
-        """`topic_config` returns a topic's settings when its log is created; `connect` opens a channel to a leader.
-
-        `cleaning` is paused for logs that move. `broker_epoch` returns the current epoch of this broker's registration.
-        `topic_stats` counts replicated bytes. The constructor sets `log_manager.on_flushed`.
-        """
+    def __init__(self, log_manager: LogManager, clock: Clock, config: BrokerConfig, ports: ReplicaPorts) -> None:
+        """Create the manager without replicas, and set `log_manager.on_flushed`."""
         self._clock: Final = clock
         self._config: Final = config
-        self.table: Final = PartitionTable(cluster)
-        self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(clock, "Produce")
-        self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(clock, "Fetch")
+        self.table: Final = PartitionTable(ports.cluster)
+        self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(
+            clock, "Produce", purge_interval=config.producer_purgatory_purge_interval_requests
+        )
+        self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(
+            clock, "Fetch", purge_interval=config.fetch_purgatory_purge_interval_requests
+        )
         self.resting: Final = RestingEntries()
         self._awaited: Final = AwaitedFollowers()
         self.quotas: Final = ReplicationQuotas(self.table, clock, config)
@@ -94,16 +104,16 @@ class ReplicaManager:
         self._reader: Final = PartitionReader(
             self.table, self.take_offline, selector=selector, quota=self.quotas.leader
         )
-        self.isr_changes: Final = IsrChanges(clock, isr_writer, self._in_sync_set_changed)
+        self.isr_changes: Final = IsrChanges(clock, ports.isr_writer, self._in_sync_set_changed)
         self.fetchers: Final = FetcherManager(
             clock,
             config,
-            connect=connect,
+            connect=ports.connect,
             on_change=self.recheck,
             on_storage_failure=self.take_offline,
             quota=self.quotas.follower,
-            broker_epoch=broker_epoch,
-            stats=topic_stats or BrokerTopicStats(),
+            broker_epoch=ports.broker_epoch,
+            stats=ports.topic_stats,
         )
         self._marks: Final = HighWatermarks(self.table, log_manager)
         self.mover: Final = ReplicaMover(
@@ -113,14 +123,14 @@ class ReplicaManager:
             config,
             on_moved=self._replica_moved,
             on_log_start=self.recheck,
-            cleaning=cleaning,
+            cleaning=ports.cleaning,
         )
         self.roles: Final = ReplicaRoles(
             self.table,
             log_manager,
             clock,
             config,
-            topic_config=topic_config,
+            topic_config=ports.topic_config,
             fetchers=self.fetchers,
             marks=self._marks,
             on_change=self.recheck,
@@ -128,7 +138,13 @@ class ReplicaManager:
             on_applied=self.mover.start,  # Continue a move that a shutdown interrupted.
         )
         self.log_dirs: Final = LogDirChanges(self.table, log_manager, self.mover)
-        self.deletion: Final = RecordDeletion(self.table, clock, find=self.partition, future=log_manager.future)
+        self.deletion: Final = RecordDeletion(
+            self.table,
+            clock,
+            find=self.partition,
+            future=log_manager.future,
+            purge_interval=config.delete_records_purgatory_purge_interval_requests,
+        )
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
         log_manager.on_flushed = self._flushed

@@ -84,13 +84,15 @@ class Purgatory(Generic[Operation]):
         wheel_size: int = 20,
         purge_interval: int = 1000,
     ) -> None:
-        """`name` is for logs and metrics. The defaults of tick, wheel size and purge interval are Kafka's."""
+        """`name` is for logs and metrics. The defaults of tick, wheel size and purge interval are Kafka's.
+
+        `purge_interval`: number of completed operations in the lists above which they are purged.
+        """
         self.name: Final = name
         self._clock = clock
         self._wheel = TimingWheel(tick_ms, wheel_size, clock.monotonic_ms())
         self._watchers: dict[Hashable, list[Operation]] = {}
-        self.purge_interval = purge_interval
-        """Number of completed operations in the lists above which they are purged. It may be changed at any time."""
+        self.purge_interval: Final = purge_interval
         self._completed_operations = 0
         """Number of completed operations that at least one watch list contains."""
         self._timer: Timer | None = None

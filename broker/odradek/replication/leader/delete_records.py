@@ -93,12 +93,18 @@ class RecordDeletion:
         *,
         find: Callable[[TopicPartition], HostedPartition],
         future: Callable[[TopicPartition], PartitionLog | None],
+        purge_interval: int,
     ) -> None:
-        """`find` returns the hosted partition or raises; `future` returns its future log, if it moves."""
+        """`find` returns the hosted partition or raises; `future` returns its future log, if it moves.
+
+        `purge_interval`: see `Purgatory`.
+        """
         self._table: Final = table
         self._find: Final = find
         self._future: Final = future
-        self.purgatory: Final[Purgatory[DelayedDeleteRecords]] = Purgatory(clock, "DeleteRecords")
+        self.purgatory: Final[Purgatory[DelayedDeleteRecords]] = Purgatory(
+            clock, "DeleteRecords", purge_interval=purge_interval
+        )
 
     def delete(self, offsets: Mapping[TopicPartition, int], timeout_ms: float, respond: Respond) -> None:
         """Raise the log starts of leaders. Answers when the replicas have followed, or on timeout."""

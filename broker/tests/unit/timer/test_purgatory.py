@@ -136,19 +136,6 @@ def test_completed_operations_leave_other_lists_above_the_threshold(purgatory: P
     assert purgatory.size == 0
 
 
-def test_the_interval_of_purges_can_change(purgatory: Purgatory[Waiting]) -> None:
-    for number in range(10):
-        operation = Waiting()
-        purgatory.try_complete_else_watch(operation, ["hot", number])
-        operation.ready = True
-        purgatory.check("hot")
-    assert purgatory.watched == 10
-    purgatory.purge_interval = 3
-    purgatory.try_complete_else_watch(Waiting(), ["hot"])
-    purgatory.check("hot")
-    assert purgatory.watched == 1
-
-
 def test_an_operation_counts_once_however_many_keys_it_has(clock: ManualClock) -> None:
     """A fetch of a thousand partitions leaves 999 entries; only every 1001st causes a purge, as in Kafka."""
     purgatory: Purgatory[Waiting] = Purgatory(clock, "test")
