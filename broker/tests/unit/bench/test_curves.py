@@ -10,25 +10,15 @@ from comparison.results import Outcome
 from comparison.scenarios import CATALOGUE, CURVE_SCENARIOS, chosen
 from comparison.workloads.producing import ProduceBusy
 
+from .outcomes import outcome
+
 BY_NAME = {curve.name: curve for curve in CURVES}
 PARTITIONS = BY_NAME["curve-partitions"]
 
 
-def outcome(name: str, ours: dict[str, float], theirs: dict[str, float], **failures: str) -> Outcome:
-    return Outcome(
-        scenario=name,
-        day="2026-01-02",
-        scale=1.0,
-        machine="a machine",
-        versions={"Odradek": "1"},
-        runs={"odradek": (ours,) if ours else (), "apache": (theirs,) if theirs else ()},
-        failures=failures,
-    )
-
-
 def measured(curve: Curve, metric: str, ours: list[float], theirs: list[float]) -> dict[str, Outcome]:
     pairs = zip(curve.scenarios, ours, theirs, strict=True)
-    return {one.name: outcome(one.name, {metric: mine}, {metric: other}) for one, mine, other in pairs}
+    return {one.name: outcome(one.name, [{metric: mine}], [{metric: other}]) for one, mine, other in pairs}
 
 
 def test_points_of_the_curves() -> None:
@@ -121,7 +111,7 @@ def test_growth_needs_both_ends() -> None:
 
 
 def test_a_failed_point_is_shown_and_listed() -> None:
-    failed = outcome("curve-brokers-9", {"cpu_us": 9.0}, {}, apache="run 1: it broke")
+    failed = outcome("curve-brokers-9", [{"cpu_us": 9.0}], [], apache="run 1: it broke")
     text = render([failed], {})
     assert "| 9 | 9.00 / – |" in text
     assert "(`curve-brokers`): 9: apache failed (run 1: it broke)." in text

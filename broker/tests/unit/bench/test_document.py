@@ -7,20 +7,10 @@ from comparison.document import SHORT, render, shortfalls, table
 from comparison.results import Outcome
 from comparison.scenarios import CATALOGUE, THEMES
 
+from .outcomes import outcome
+
 BY_NAME = {scenario.name: scenario for scenario in CATALOGUE}
 BY_THEME = {theme.name: theme for theme in THEMES}
-
-
-def outcome(name: str, ours: list[dict[str, float]], theirs: list[dict[str, float]], **failures: str) -> Outcome:
-    return Outcome(
-        scenario=name,
-        day="2026-01-02",
-        scale=1.0,
-        machine="a machine",
-        versions={"Odradek": "1"},
-        runs={"odradek": tuple(ours), "apache": tuple(theirs)},
-        failures=failures,
-    )
 
 
 def cells(found: Outcome) -> list[str]:

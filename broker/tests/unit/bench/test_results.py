@@ -7,31 +7,27 @@ from comparison.results import Outcome, ResultsError, decode, encode, merge
 from hypothesis import given
 from hypothesis import strategies as st
 
+from .outcomes import outcome
 
-def outcome(name: str, value: float, *, failure: str | None = None) -> Outcome:
-    return Outcome(
-        scenario=name,
-        day="2026-01-02",
-        scale=1.0,
-        machine="a machine",
-        versions={"Odradek": "1"},
-        runs={"odradek": ({"cpu_s": value}, {"cpu_s": value + 1})},
-        failures={} if failure is None else {"apache": failure},
-    )
+
+def costing(name: str, cpu_s: float, *, failure: str | None = None) -> Outcome:
+    """Return the outcome of two runs that used about as much CPU time; `failure` is that of Apache Kafka."""
+    failures = {} if failure is None else {"apache": failure}
+    return outcome(name, [{"cpu_s": cpu_s}, {"cpu_s": cpu_s + 1}], [], **failures)
 
 
 def test_a_new_outcome_takes_the_place_of_the_whole_old_one() -> None:
-    merged = merge([outcome("a", 1), outcome("b", 2)], [outcome("b", 5, failure="why"), outcome("c", 6)])
-    assert merged == [outcome("a", 1), outcome("b", 5, failure="why"), outcome("c", 6)]
+    merged = merge([costing("a", 1), costing("b", 2)], [costing("b", 5, failure="why"), costing("c", 6)])
+    assert merged == [costing("a", 1), costing("b", 5, failure="why"), costing("c", 6)]
 
 
 def test_merging_nothing_changes_nothing() -> None:
-    assert merge([outcome("a", 1)], []) == [outcome("a", 1)]
+    assert merge([costing("a", 1)], []) == [costing("a", 1)]
 
 
 @given(
     st.lists(
-        st.builds(outcome, st.text(), st.floats(allow_nan=False, allow_infinity=False), failure=st.none() | st.text())
+        st.builds(costing, st.text(), st.floats(allow_nan=False, allow_infinity=False), failure=st.none() | st.text())
     )
 )
 def test_what_is_written_is_read(outcomes: list[Outcome]) -> None:
