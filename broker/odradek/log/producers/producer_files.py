@@ -43,23 +43,34 @@ def load_producers(
 
 
 def replay(producers: ProducerState, segments: Sequence[Segment], offsets: range) -> None:
-    """Replay the batches after `producers.end_offset` up to the end of `offsets`."""
+    """Replay the batches after `producers.end_offset` up to the end of `offsets`.
+
+    Segments that this opens are released, except the last one, which may be the active segment. A log without snapshots
+    may have more segments than the process may have open files.
+    """
     start_offset, end_offset = max(producers.end_offset, offsets.start), offsets.stop
     for place, segment in enumerate(segments):
         successor = segments[place + 1].base_offset if place + 1 < len(segments) else end_offset
         if successor <= start_offset:
             continue
-        begin = segment.locate(start_offset)
-        if begin is None:
-            continue
-        for position, header in segment.headers(begin.position):
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id >= 0:
-                marker = read_marker(segment.read_batch(position, header), 0, header) if header.is_control else None
-                producers.record(header, header.base_offset, marker)
+        was_open = segment.is_open
+        _replay_segment(producers, segment, start_offset, end_offset)
+        if not was_open and place + 1 < len(segments):
+            segment.release()
     producers.start_at(offsets.start)
     producers.end_offset = end_offset
+
+
+def _replay_segment(producers: ProducerState, segment: Segment, start_offset: int, end_offset: int) -> None:
+    begin = segment.locate(start_offset)
+    if begin is None:
+        return
+    for position, header in segment.headers(begin.position):
+        if header.base_offset >= end_offset:
+            return
+        if header.producer_id >= 0:
+            marker = read_marker(segment.read_batch(position, header), 0, header) if header.is_control else None
+            producers.record(header, header.base_offset, marker)
 
 
 def newest_snapshot(

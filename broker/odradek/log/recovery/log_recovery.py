@@ -131,8 +131,6 @@ def load(files: Files, request: LoadRequest) -> LoadedLog:
     producers = recovery.producers_at_end(log_start_offset) if segments is recovery.kept else None
     if producers is None:
         producers = load_producers(files, segments, range(log_start_offset, next_offset), _expiration(request))
-    for segment in segments[:-1]:
-        segment.release()
     remove_stray_snapshots(files, directory, [*(segment.base_offset for segment in segments), next_offset])
     return LoadedLog(
         topic_partition=request.topic_partition,
@@ -220,6 +218,9 @@ class _Recovery:
                 for later in reversed(following):
                     _remove_segment(self.files, later)
                 return
+            if following:
+                # Otherwise the files and indexes of all segments of a log would stay loaded until the last is checked.
+                segment.release()
 
     def _check(self, segment: Segment, successor: int | None) -> bool:
         """Set the state of a segment and `next_offset`. Returns whether `successor` may follow."""
@@ -259,6 +260,7 @@ class _Recovery:
             self._walked_from = offset
         if producers.end_offset < offset:
             replay(producers, self.kept, range(producers.end_offset, offset))
+            self.kept[-1].release()
         self._producers = producers
         return producers
 

@@ -220,6 +220,11 @@ class Segment:
             file = self._file = self.files.open(self.path())
         return file
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the `.log` file is open."""
+        return self._file is not None
+
     def holds(self, file: File) -> bool:
         """Whether `file` is the file that is currently open here."""
         return file is self._file

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -10,8 +12,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
+from odradek_testkit import disk
 from odradek_testkit.batches import control_batch, iterate
-from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.disk import MemoryFile, MemoryFiles
 from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
 from odradek_testkit.loop import ManualClock
 
@@ -42,6 +45,66 @@ def offsets(log: PartitionLog) -> list[int]:
         content = log.read(offset, max_bytes=1).load()
         found += [header.base_offset for _, header in iterate(content)]
     return found
+
+
+class OpenFiles:
+    """Counts the `.log` files that are open at the same time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        self._open = WeakSet[MemoryFile]()
+        note = self._note
+
+        class TrackedFile(MemoryFile):
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                super().__init__(*arguments, **options)
+                note(self)
+
+        monkeypatch.setattr(disk, "MemoryFile", TrackedFile)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _note(self, file: MemoryFile) -> None:
+        if file.path.endswith(".log"):
+            self._open.add(file)
+            self.most = max(self.most, len(self))
+
+
+@pytest.mark.parametrize("known", [{"recovery_point": 0}, {"recovery_point": 40}, {"clean": True}])
+def test_loading_has_few_files_open_however_many_segments_a_log_has(
+    files: MemoryFiles, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, known: dict[str, Any]
+) -> None:
+    """Also without snapshots, so that the batches of all segments are replayed."""
+    log = filled(files, clock, batches=41)
+    log.flush()
+    log.close()
+    assert len(log.segments) == 21
+    for segment in log.segments:
+        files.remove(segment.path(".snapshot"))
+    files.remove(path(41, ".snapshot"))
+    producers = log.active_producers()
+    opened = OpenFiles(monkeypatch)
+    again = reopened(files, clock, **known)
+    assert again.active_producers() == producers
+    assert opened.most <= 2
+    assert len(opened) <= 1
+
+
+def test_a_truncation_leaves_no_files_of_replayed_segments_open(
+    files: MemoryFiles, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(files, clock, batches=41).close()
+    opened = OpenFiles(monkeypatch)
+    log = reopened(files, clock, clean=True)
+    for segment in log.segments:
+        files.remove(segment.path(".snapshot"))
+    log.read(3, max_bytes=1)
+    is_read = log.segments[1]
+    log.truncate_to(35)
+    assert [producer.last_sequence for producer in log.active_producers()] == [34]
+    assert [segment for segment in log.segments[:-1] if segment.is_open] == [is_read], "the cache still has it"
+    assert len(opened) == 2
 
 
 def test_after_a_kill_nothing_that_was_written_is_lost(files: MemoryFiles, clock: ManualClock) -> None:
