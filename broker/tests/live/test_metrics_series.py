@@ -121,6 +121,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 def traffic(bootstrap: str) -> None:
     """Produce, fetch in a group, and send a request that is refused."""
+    for server in bootstrap.split(","):
+        # A client that knows several brokers may request metadata from one of them only.
+        AdminClient({"bootstrap.servers": server}).list_topics(timeout=60)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, 4, 2)])[TOPIC].result(60)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": "all"})
