@@ -54,7 +54,10 @@ LOAD: Final = Row(
         ),
         Panel(
             title="Open files",
-            description="Open file descriptors by broker: two or three per segment in use, one per connection.",
+            description=(
+                "Open file descriptors by broker: one for each partition, one for each connection, and at most a "
+                "quarter of the limit for old segments that are read."
+            ),
             queries=lines("sum by (kubernetes_pod_name) (process_open_fds{PODS})", POD),
         ),
     ),

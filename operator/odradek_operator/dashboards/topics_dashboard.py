@@ -166,7 +166,7 @@ _STORED: Final = Row(
         ),
         Panel(
             title="Segments",
-            description="Segments of all replicas; each may keep two or three files open.",
+            description="Segments of all replicas. The newest of each replica is open, the others when they are read.",
             queries=lines(f"sum by (topic) (kafka_log_log_numlogsegments{{{_IN}}})", _TOPIC),
             type=PanelType.AREAS,
             width=12,
