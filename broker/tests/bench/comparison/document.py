@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -112,18 +113,33 @@ def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
 
 
 def curve_table(curve: Curve, known: Mapping[str, Outcome]) -> str:
-    """Return the table of a curve: a row for each measured point, and the growth from the first to the last point."""
-    metrics = [METRICS[name] for name in curve.metrics]
-    lines = ["| " + " | ".join([curve.title.lower(), *(metric.label for metric in metrics)]) + " |"]
-    lines.append("|" + " --- |" * (1 + len(metrics)))
-    for scenario in curve.scenarios:
-        if scenario.name in known:
-            pairs = (_summaries(known[scenario.name], name) for name in curve.metrics)
-            cells = [_pair_cell(replace(metric, goal=None), *pair) for metric, pair in zip(metrics, pairs, strict=True)]
-            lines.append("| " + " | ".join([scenario.title, *cells]) + " |")
-    cells = [_growth_cell(name, growth_of(curve, known, name)) for name in curve.metrics]
-    lines.append("| " + " | ".join(["**growth**", *cells]) + " |")
-    return "\n".join(lines)
+    """Return the table of a curve: a row for each measured size, and the growth from the first to the last one.
+
+    The first metric has a column for each system and one for the ratio, as in the tables of themes.
+    """
+    first, *others = (METRICS[name] for name in curve.metrics)
+    head = [curve.title.lower(), f"Odradek, {first.label}", "Apache Kafka", "ratio"]
+    head += [metric.label for metric in others]
+    rows = [_curve_row(curve, scenario, known[scenario.name]) for scenario in curve.scenarios if scenario.name in known]
+    rows.append(["**growth**", *_growth_cells(curve, known, lambda factor: f"× {factor:.3g}")])
+    rows.append(["**exponent**", *_growth_cells(curve, known, lambda factor: f"{exponent_of(curve, factor):.2f}")])
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|" + " --- |" * len(head), *lines[1:]])
+
+
+def _curve_row(curve: Curve, scenario: Scenario, outcome: Outcome) -> list[str]:
+    first, *others = (replace(METRICS[name], goal=None) for name in curve.metrics)
+    ours, theirs = _summaries(outcome, curve.metrics[0])
+    return [
+        scenario.title,
+        _with_range(first, ours, outcome.failures.get(OURS)),
+        _with_range(first, theirs, outcome.failures.get(THEIRS)),
+        _ratio_cell(first, ours, theirs, strong=True),
+        *(
+            _pair_cell(metric, *_summaries(outcome, name))
+            for metric, name in zip(others, curve.metrics[1:], strict=True)
+        ),
+    ]
 
 
 Growth = tuple[float | None, float | None]
@@ -131,7 +147,7 @@ Growth = tuple[float | None, float | None]
 
 
 def growth_of(curve: Curve, known: Mapping[str, Outcome], metric: str) -> Growth:
-    """Return the median at the last point of a curve divided by that at the first; None if either is missing."""
+    """Return the median at the last size of a curve divided by that at the first; None if either is missing."""
     ends = (known.get(curve.scenarios[0].name), known.get(curve.scenarios[-1].name))
     if ends[0] is None or ends[1] is None:
         return None, None
@@ -139,15 +155,46 @@ def growth_of(curve: Curve, known: Mapping[str, Outcome], metric: str) -> Growth
     return ratio(last[0], first[0]), ratio(last[1], first[1])
 
 
-def _growth_cell(metric: str, growth: Growth) -> str:
-    pair = " / ".join(NOTHING if factor is None else f"× {factor:.3g}" for factor in growth)
-    return f"{pair} {SHORT}" if _grows_faster(metric, growth) else pair
+def exponent_of(curve: Curve, factor: float) -> float:
+    """Return the exponent of a growth factor: the metric grows as this power of the size, from the first to the last.
+
+    0: it does not depend on the size; 1: it is proportional to it. -inf for a metric that falls to 0.
+    """
+    return math.log(factor) / math.log(curve.values[-1] / curve.values[0]) if factor else -math.inf
+
+
+def _growth_cells(curve: Curve, known: Mapping[str, Outcome], form: Callable[[float], str]) -> list[str]:
+    """Return the cells of a row of growths, in the columns of the metrics. `form` returns the text of a factor."""
+    cells: list[str] = []
+    for place, metric in enumerate(curve.metrics):
+        growth = growth_of(curve, known, metric)
+        pair = [NOTHING if factor is None else form(factor) for factor in growth]
+        mark = SHORT if _grows_faster(metric, growth) else ""
+        cells += [*pair, mark] if place == 0 else [f"{' / '.join(pair)} {mark}".strip()]
+    return cells
 
 
 def _grows_faster(metric: str, growth: Growth) -> bool:
     """Whether a cost grows faster than Kafka's, or a rate falls faster. False if a factor is missing."""
     ours, theirs = growth
     return ours is not None and theirs is not None and not METRICS[metric].grows_at_most(ours, theirs)
+
+
+def curve_verdict(known: Mapping[str, Outcome]) -> str:
+    """Return whether a curve grows faster than Kafka's, in one sentence or two."""
+    compared = [curve for curve in CURVES if None not in growth_of(curve, known, curve.metrics[0])]
+    if not compared:
+        return "No curve is measured at its first and last size yet."
+    faster: list[str] = []
+    for curve in compared:
+        worse = [name for name in curve.metrics if _grows_faster(name, growth_of(curve, known, name))]
+        if worse:
+            faster.append(f"{curve.title.lower()} ({', '.join(METRICS[name].label for name in worse)})")
+    verdict = "No curve grows faster than Kafka's."
+    if faster:
+        verdict = f"Curves that grow faster than Kafka's: {'; '.join(faster)}."
+    missing = [curve.title.lower() for curve in CURVES if curve not in compared]
+    return f"**{verdict}**" + (f" Not compared yet: {', '.join(missing)}." if missing else "")
 
 
 def curve_shortfalls(curve: Curve, known: Mapping[str, Outcome]) -> list[str]:
@@ -169,9 +216,12 @@ def _cost_curves(known: Mapping[str, Outcome]) -> str:
     parts = [
         "## Cost curves\n\n"
         f"Each curve varies one size and keeps the rest (`make bench ONLY={PREFIX}`, which the full run does not "
-        "include). The client is that of the busy connections. Each cell has the medians of Odradek / Apache Kafka and "
-        "their ratio. Growth is the last point divided by the first. The goal is that no cost grows faster than "
-        f"Apache Kafka's, and no rate falls faster; {SHORT} marks growth that misses it."
+        "include). The client is that of the busy connections. Pairs are the medians of Odradek / Apache Kafka and "
+        "their ratio. Growth is the last size's figure divided by the first's. The exponent is the power of the size "
+        "that gives this growth: 0 if the figure does not depend on the size, 1 if it is proportional to it. The "
+        "goal is that no cost grows faster than Apache Kafka's, and no rate falls faster; "
+        f"{SHORT} marks growth that misses it.\n\n"
+        f"{curve_verdict(known)}"
     ]
     for curve in CURVES:
         measured = any(scenario.name in known for scenario in curve.scenarios)

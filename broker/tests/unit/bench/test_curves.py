@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from comparison.curves import CURVES, Curve
-from comparison.document import SHORT, curve_table, growth_of, render
+from comparison.document import SHORT, curve_table, curve_verdict, exponent_of, growth_of, render
 from comparison.goals import METRICS
 from comparison.results import Outcome
 from comparison.scenarios import CATALOGUE, CURVE_SCENARIOS, chosen
@@ -69,15 +71,41 @@ def test_curves_run_only_if_they_are_named() -> None:
 def test_growth_is_the_last_point_by_the_first() -> None:
     known = measured(PARTITIONS, "cpu_us", [10, 11, 12, 15, 20], [5, 6, 7, 8, 15])
     assert growth_of(PARTITIONS, known, "cpu_us") == (2.0, 3.0)
-    last = curve_table(PARTITIONS, known).splitlines()[-1]
-    assert last == "| **growth** | × 2 / × 3 | – / – | – / – | – / – |"
+    *_, growth, exponent = curve_table(PARTITIONS, known).splitlines()
+    assert growth == "| **growth** | × 2 | × 3 |  | – / – | – / – | – / – |"
+    assert exponent == "| **exponent** | 0.08 | 0.12 |  | – / – | – / – | – / – |"
+
+
+@pytest.mark.parametrize(
+    ("factor", "exponent"), [(1, 0.0), (10_000, 1.0), (100, 0.5), (1e8, 2.0), (0.01, -0.5), (0, -math.inf)]
+)
+def test_the_exponent_is_the_power_of_the_size(factor: float, exponent: float) -> None:
+    assert exponent_of(PARTITIONS, factor) == pytest.approx(exponent)
+
+
+def test_the_verdict_names_the_curves_that_grow_faster() -> None:
+    assert curve_verdict({}) == "No curve is measured at its first and last size yet."
+    partitions = measured(PARTITIONS, "cpu_us", [10, 11, 12, 15, 20], [5, 6, 7, 8, 15])
+    brokers = measured(BY_NAME["curve-brokers"], "cpu_us", [10, 11, 30], [10, 11, 12])
+    assert curve_verdict(partitions) == (
+        "**No curve grows faster than Kafka's.** Not compared yet: connections, brokers, record size."
+    )
+    assert curve_verdict(partitions | brokers) == (
+        "**Curves that grow faster than Kafka's: brokers (CPU per record, µs).** "
+        "Not compared yet: connections, record size."
+    )
+    every = {}
+    for curve in CURVES:
+        every |= measured(curve, "cpu_us", [1.0] * len(curve.values), [1.0] * len(curve.values))
+    assert curve_verdict(every) == "**No curve grows faster than Kafka's.**"
+    assert "**No curve grows faster than Kafka's.**" in render(every.values(), {})
 
 
 def test_a_row_has_both_systems_and_their_ratio() -> None:
     known = measured(PARTITIONS, "cpu_us", [10, 11, 12, 15, 20], [5, 6, 7, 8, 15])
     lines = curve_table(PARTITIONS, known).splitlines()
-    assert lines[0].startswith("| partitions | CPU per record, µs | records/s |")
-    assert lines[2] == "| 1 | 10.0 / 5.00 = 2.00 | – | – | – |"
+    assert lines[0].startswith("| partitions | Odradek, CPU per record, µs | Apache Kafka | ratio | records/s |")
+    assert lines[2] == "| 1 | 10.0 (10.0 … 10.0) | 5.00 (5.00 … 5.00) | **2.00** | – | – | – |"
     assert len({line.count("|") for line in lines}) == 1
 
 
@@ -95,7 +123,7 @@ def test_growth_that_is_worse_than_the_other_is_marked_and_listed(
     metric: str, ours: float, theirs: float, missed: bool
 ) -> None:
     known = measured(PARTITIONS, metric, [10, 10, 10, 10, ours], [10, 10, 10, 10, theirs])
-    assert (SHORT in curve_table(PARTITIONS, known).splitlines()[-1]) is missed
+    assert [SHORT in line for line in curve_table(PARTITIONS, known).splitlines()[-2:]] == [missed, missed]
     text = render(known.values(), {"curve-partitions": "Each partition has a file."})
     assert ("**Growth by partitions** (`curve-partitions`): " in text) is missed
     assert ("Each partition has a file." in text) is missed
@@ -113,7 +141,7 @@ def test_growth_needs_both_ends() -> None:
 def test_a_failed_point_is_shown_and_listed() -> None:
     failed = outcome("curve-brokers-9", [{"cpu_us": 9.0}], [], apache="run 1: it broke")
     text = render([failed], {})
-    assert "| 9 | 9.00 / – |" in text
+    assert "| 9 | 9.00 (9.00 … 9.00) | failed | – |" in text
     assert "(`curve-brokers`): 9: apache failed (run 1: it broke)." in text
 
 
