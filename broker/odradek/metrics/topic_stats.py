@@ -15,25 +15,29 @@ if TYPE_CHECKING:
     from odradek.metrics.series import Reading
 
 
+COUNTS: Final = (
+    "bytes_in",
+    "bytes_out",
+    "bytes_rejected",
+    "failed_fetch",
+    "failed_produce",
+    "fetch_conversions",
+    "invalid_crc",
+    "invalid_magic",
+    "invalid_offset_or_sequence",
+    "messages_in",
+    "no_key",
+    "produce_conversions",
+    "total_fetch",
+    "total_produce",
+)
+"""Names of the counters of a topic."""
+
+
 class TopicStats:
     """Counters of one topic."""
 
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "bytes_rejected",
-        "failed_fetch",
-        "failed_produce",
-        "fetch_conversions",
-        "invalid_crc",
-        "invalid_magic",
-        "invalid_offset_or_sequence",
-        "messages_in",
-        "no_key",
-        "produce_conversions",
-        "total_fetch",
-        "total_produce",
-    )
+    __slots__ = COUNTS
 
     def __init__(self) -> None:
         """All zero."""
@@ -54,7 +58,7 @@ class TopicStats:
 
     def add(self, other: TopicStats) -> None:
         """Add another topic's counts to these."""
-        for name in self.__slots__:
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def count_fault(self, fault: tuple[RecordFault, int] | None) -> None:

@@ -34,8 +34,8 @@ from odradek.network.outflow import Outflow, OutflowEvents, loaded, sendable_des
 from odradek.network.pages import FileAccess
 from odradek.network.read_ahead import ReadAhead
 from odradek.network.request_memory import RequestMemory
-from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import RequestHeader, decode_header
+from odradek.protocol.apis import API_TABLE
+from odradek.protocol.codec import RequestHeader, decode_header_fields
 
 logger = logging.getLogger(__name__)
 
@@ -89,16 +89,26 @@ class Request:
     `frame` is valid until the handler returns. The body starts at `position`.
     """
 
-    __slots__ = ("_answer", "_size", "connection", "frame", "header", "position", "received_ms", "sample")
+    __slots__ = (
+        "_answer",
+        "_size",
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "frame",
+        "position",
+        "received_ms",
+        "sample",
+    )
 
-    def __init__(
-        self, connection: Connection, header: RequestHeader, frame: memoryview, position: int, received_ms: float
-    ) -> None:
-        """Created by the connection only."""
+    def __init__(self, connection: Connection, frame: memoryview, received_ms: float) -> None:
+        """Created by the connection only. Raises as `codec.decode_header`."""
+        self.api_key, self.api_version, self.correlation_id, self.client_id, self.position = decode_header_fields(frame)
+        """The header (see `RequestHeader`). The broker supports the version, except for ApiVersions."""
         self.connection: Final = connection
-        self.header: Final = header
         self.frame = frame
-        self.position: Final = position
         self.received_ms: Final = received_ms
         self._size: Final = len(frame)
         self._answer: Sequence[Part] | None = None
@@ -106,24 +116,9 @@ class Request:
         """Its timestamps, if its handler has enabled them."""
 
     @property
-    def api_key(self) -> ApiKey:
-        """API key of the request."""
-        return self.header.api_key
-
-    @property
-    def api_version(self) -> int:
-        """API version; supported by this broker, except for ApiVersions (see `codec.decode_header`)."""
-        return self.header.api_version
-
-    @property
-    def correlation_id(self) -> int:
-        """Correlation id, repeated in the response."""
-        return self.header.correlation_id
-
-    @property
-    def client_id(self) -> str | None:
-        """Client id in the request header."""
-        return self.header.client_id
+    def header(self) -> RequestHeader:
+        """The header, for `codec.decode_request`."""
+        return RequestHeader(self.api_key, self.api_version, self.correlation_id, self.client_id)
 
     @property
     def peer_host(self) -> str:
@@ -163,8 +158,7 @@ class Request:
 
     def __str__(self) -> str:
         """Connection, API, version and correlation id, for logs."""
-        header = self.header
-        return f"{self.connection} {API_TABLE[header.api_key].name} v{header.api_version} #{header.correlation_id}"
+        return f"{self.connection} {API_TABLE[self.api_key].name} v{self.api_version} #{self.correlation_id}"
 
 
 Handler = Callable[[Request], None]
@@ -308,9 +302,8 @@ class Connection(asyncio.BufferedProtocol):
         """Pass on the frames that have arrived and may run, then pause or resume reading."""
         self._handing_over = True
         try:
-            next_frame = self._buffer.next_frame
             while not self._closing and not self._is_full():
-                frame = next_frame()
+                frame = self._buffer.next_frame()
                 if frame is None or not self._hand_over_one(frame):
                     break
         except (MalformedFrameError, UnsupportedVersionError) as error:
@@ -329,12 +322,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hand_over_one(self, frame: memoryview) -> bool:
         """Pass on a frame. Returns False if it must wait until earlier requests are answered."""
-        header, position = decode_header(frame)
-        is_alone = header.api_key not in _PIPELINED
+        request = Request(self, frame, self._active_ms)
+        is_alone = request.api_key not in _PIPELINED
         if is_alone and self._pending:
             return False
         self._buffer.consume()
-        request = Request(self, header, frame, position, self._active_ms)
         self._counters.requests += 1
         self._exclusive = is_alone
         self._pending.append(request)

@@ -26,6 +26,7 @@ __all__ = [
     "Message",
     "RequestHeader",
     "decode_header",
+    "decode_header_fields",
     "decode_request",
     "decode_response",
     "decode_response_header",
@@ -38,7 +39,11 @@ __all__ = [
     "encode_struct",
 ]
 
-_REQUEST_START: Final = Struct(">hhih")
+_REQUEST_START: Final = Struct(">Iih")
+"""API key and version as one number, the correlation id, and the length of the client id."""
+_REQUEST_START_BYTES: Final = _REQUEST_START.size
+_KEY_AND_VERSION: Final = Struct(">hh")
+_UINT32: Final = Struct(">I")
 _FRAME_START: Final = Struct(">ihhi")
 _RESPONSE_START: Final = Struct(">ii")
 _SHORT_HEADER_BYTES: Final = 8
@@ -70,6 +75,24 @@ _CONTROLLED_SHUTDOWN: Final = ApiKey.CONTROLLED_SHUTDOWN
 _API_VERSIONS: Final = ApiKey.API_VERSIONS
 
 
+class _Usual(NamedTuple):
+    """A supported version of an API, and whether it is flexible."""
+
+    api_key: ApiKey
+    version: int
+    is_flexible: bool
+
+
+_VERSION_BITS: Final = 16
+_USUAL: Final[dict[int, _Usual]] = {
+    key << _VERSION_BITS | version: _Usual(row.key, version, row.is_flexible(version))
+    for key, row in _ROWS.items()
+    for version in range(row.min_version, row.max_version + 1)
+    if row.request_header_version(version)
+}
+"""Every supported version whose header has a client id, by the first four bytes of the request."""
+
+
 def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
     """Return the header of a request and the position of its body.
 
@@ -78,36 +101,54 @@ def decode_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
     version 0 and `UNSUPPORTED_VERSION` (KIP-511); compare `api_version` with the table. Raises `MalformedFrameError` if
     the frame is truncated.
     """
+    key, version, correlation_id, client_id, position = decode_header_fields(frame)
+    return RequestHeader(key, version, correlation_id, client_id), position
+
+
+def decode_header_fields(frame: bytes | memoryview) -> tuple[ApiKey, int, int, str | None, int]:
+    """Return the fields of `RequestHeader` and the position of the body, without an object for the header.
+
+    The network decodes every request with it. Raises as `decode_header`.
+    """
     try:
-        key, version, correlation_id, length = _REQUEST_START.unpack_from(frame)
+        start, correlation_id, length = _REQUEST_START.unpack_from(frame)
     except struct_error:
         return _decode_short_header(frame)
-    row = _ROWS.get(key)
-    if row is None:
-        raise UnsupportedVersionError(f"API key {key} is not supported")
-    known = row.key
-    if not row.min_version <= version <= row.max_version and known is not _API_VERSIONS:
-        raise UnsupportedVersionError(f"{row.name} version {version} is not supported")
-    if version == 0 and known is _CONTROLLED_SHUTDOWN:
-        return RequestHeader(known, version, correlation_id, None), _SHORT_HEADER_BYTES
-    position = _REQUEST_START.size
+    usual = _USUAL.get(start)
+    if usual is None:
+        usual = _unusual(start)
+        if usual.api_key is _CONTROLLED_SHUTDOWN:
+            return _CONTROLLED_SHUTDOWN, 0, correlation_id, None, _SHORT_HEADER_BYTES
+    key, version, is_flexible = usual
+    position = _REQUEST_START_BYTES
     client_id: str | None
     if length > 0:
+        begin = position
         position += length
         if position > len(frame):
             raise MalformedFrameError(f"client id of {length} bytes exceeds the frame of {len(frame)} bytes")
         try:
-            client_id = str(frame[position - length : position], "utf-8")
+            client_id = str(frame[begin:position], "utf-8")
         except UnicodeDecodeError as error:
             raise MalformedFrameError("client id is not UTF-8") from error
     elif length >= -1:
         client_id = "" if length == 0 else None
     else:
         raise MalformedFrameError(f"invalid client id length {length}")
-    if version >= row.flexible_since:
+    if is_flexible:
         position = _after_tagged_fields(frame, position)
-    # Called for every request; this takes half the time of the constructor.
-    return tuple.__new__(RequestHeader, (known, version, correlation_id, client_id)), position
+    return key, version, correlation_id, client_id, position
+
+
+def _unusual(start: int) -> _Usual:
+    """Return the version of a request that is not in `_USUAL`: ControlledShutdown 0, or any version of ApiVersions."""
+    key, version = _KEY_AND_VERSION.unpack(_UINT32.pack(start))
+    row = _ROWS.get(key)
+    if row is None:
+        raise UnsupportedVersionError(f"API key {key} is not supported")
+    if not row.serves(version) and row.key is not _API_VERSIONS:
+        raise UnsupportedVersionError(f"{row.name} version {version} is not supported")
+    return _Usual(row.key, version, row.is_flexible(version))
 
 
 def _after_tagged_fields(frame: bytes | memoryview, position: int) -> int:
@@ -118,12 +159,12 @@ def _after_tagged_fields(frame: bytes | memoryview, position: int) -> int:
     return reader.position
 
 
-def _decode_short_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
+def _decode_short_header(frame: bytes | memoryview) -> tuple[ApiKey, int, int, str | None, int]:
     """Decode the header of ControlledShutdown 0, which has no client id and may be followed by less than two bytes."""
     reader = Reader(frame)
     key, version, correlation_id = reader.int16(), reader.int16(), reader.int32()
     if key == _CONTROLLED_SHUTDOWN and version == 0:
-        return RequestHeader(_CONTROLLED_SHUTDOWN, version, correlation_id, None), _SHORT_HEADER_BYTES
+        return _CONTROLLED_SHUTDOWN, version, correlation_id, None, _SHORT_HEADER_BYTES
     raise MalformedFrameError(f"frame of {len(frame)} bytes is shorter than a request header")
 
 

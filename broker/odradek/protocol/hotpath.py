@@ -18,6 +18,7 @@ from odradek.protocol.hotpath_produce import (
     RecordError,
     decode_produce,
     decode_produce_response,
+    encode_only_result,
     encode_produce_request,
     encode_produce_response,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "decode_produce_response",
     "encode_fetch_request",
     "encode_fetch_response",
+    "encode_only_result",
     "encode_produce_request",
     "encode_produce_response",
 ]

@@ -216,12 +216,12 @@ class ReplicaManager:
         if not ALL_ACKS <= acks <= LEADER_ACKS:
             respond([AppendResult(tp, InvalidRequiredAcksError.code) for tp, _ in request.entries])
             return
-        find = self.table.online.get
+        online = self.table.online
         results: list[AppendResult] = []
         appended: list[HostedPartition] = []
         is_durable = True
         for topic_partition, records in request.entries:
-            partition = find(topic_partition)
+            partition = online.get(topic_partition)
             if partition is None:
                 result = AppendResult(topic_partition, self.table.missing(topic_partition).code)
             else:
@@ -359,21 +359,25 @@ class ReplicaManager:
                 size_bytes=len(records),
                 fault=error.fault if isinstance(error, RefusedRecordsError) else None,
             )
-        return AppendResult(
+        first_offset, last_offset, count, _, _, append_time_ms, start_offset, _, is_duplicate, converted = info
+        # `tuple.__new__`, because the constructor of a NamedTuple is interpreted in the compiled form as well.
+        fields = (
             topic_partition,
             0,
-            info.first_offset,
-            info.last_offset,
-            info.log_append_time,
-            info.log_start_offset,
+            first_offset,
+            last_offset,
+            append_time_ms,
+            start_offset,
             None,
-            0 if info.duplicate else info.record_count,
+            0 if is_duplicate else count,
             NO_BROKER,
             NO_EPOCH,
             (),
             len(records),
-            info.converted,
+            converted,
+            None,
         )
+        return tuple.__new__(AppendResult, fields)
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:
         """Whether each append has failed or is already replicated to the ISR, whose minimum size was checked before."""

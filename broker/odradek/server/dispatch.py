@@ -89,7 +89,7 @@ class Dispatcher:
 
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
-        direct = self._direct.get(request.header.api_key)
+        direct = self._direct.get(request.api_key)
         if direct is not None:
             direct(request)
             return

@@ -6,7 +6,6 @@ leaders, or until the timeout of the request.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
@@ -18,8 +17,9 @@ from odradek.controller.elections.candidates import ElectionKind
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.replicas import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
+from odradek.server.admin.image_waits import LeadersWait
 from odradek.server.dispatch import Handler, RequestContext, route
-from odradek.timer.purgatory import DelayedOperation, Purgatory
+from odradek.timer.purgatory import Purgatory
 
 ElectionResult = int | ProtocolError
 """The elected leader, or the error if none was elected."""
@@ -38,33 +38,6 @@ class Elector(Protocol):
         """Elect leaders of these partitions, or of all partitions for None. Raises `NotControllerError` if another
         broker is the controller."""
         ...
-
-
-class LeadersWait(DelayedOperation):
-    """Waits until the image has these leaders, or until the timeout."""
-
-    __slots__ = ("_leaders", "_view", "missing")
-
-    def __init__(self, view: MetadataCache, leaders: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-        """`missing` is set at the end of the wait to the partitions whose leaders the image does not have."""
-        super().__init__(timeout_ms)
-        self._view = view
-        self._leaders = leaders
-        self.missing: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
-
-    def try_complete(self) -> bool:
-        """Return whether the image has all leaders."""
-        return not self._missing()
-
-    def on_complete(self) -> None:
-        """Resume the waiting handler, unless it was cancelled."""
-        if not self.missing.done():
-            self.missing.set_result(self._missing())
-
-    def _missing(self) -> set[TopicPartition]:
-        image = self._view.image
-        states = ((partition, image.partition(partition)) for partition in self._leaders)
-        return {part for part, state in states if state is None or state.leader != self._leaders[part]}
 
 
 class ElectionHandlers:

@@ -54,11 +54,12 @@ from odradek.protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from odradek.protocol.release_versions import has_topic_ids
+from odradek.server.admin.image_waits import ImageWait
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_entries import Entry, topic_entries
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
-from odradek.timer.purgatory import DelayedOperation, Purgatory
+from odradek.timer.purgatory import Purgatory
 from odradek.zk import registration
 from odradek.zk.port import ZkClient
 
@@ -77,28 +78,6 @@ DELETION_DISABLED_SINCE: Final = 3
 Assignment = Mapping[int, Sequence[int]]
 Machines = Mapping[int, str]
 """The machines of brokers, by broker id. See `assign_replicas`."""
-
-
-class ImageWait(DelayedOperation):
-    """Waits until the metadata image satisfies a condition, or until the timeout."""
-
-    __slots__ = ("_condition", "_view", "outcome")
-
-    def __init__(self, view: MetadataCache, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> None:
-        """`outcome` is set at the end of the wait to whether the image satisfies the condition."""
-        super().__init__(timeout_ms)
-        self._view = view
-        self._condition = condition
-        self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    def try_complete(self) -> bool:
-        """Return whether the image satisfies the condition."""
-        return self._condition(self._view.image)
-
-    def on_complete(self) -> None:
-        """Resume the waiting handler, unless it was cancelled."""
-        if not self.outcome.done():
-            self.outcome.set_result(self._condition(self._view.image))
 
 
 class TopicHandlers:

@@ -56,10 +56,10 @@ from odradek.protocol.hotpath import (
     decode_fetch,
     decode_produce,
     encode_fetch_response,
+    encode_only_result,
     encode_produce_response,
 )
 from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition, OffsetForLeaderEpochRequest
-from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import MAGIC_AT
 from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.replication.replica_manager import ReplicaManager
@@ -73,6 +73,8 @@ from odradek.server.failures import wire_error
 READ_COMMITTED: Final = 1
 FORMAT_2_ONLY_SINCE: Final = 3
 """First Produce version that only allows batches. Earlier versions may have message sets (KIP-98)."""
+LOG_START_SINCE: Final = 5
+"""First Produce version whose response has the log start offset."""
 ZSTD_SINCE: Final = 7
 """First Produce version in which batches may be compressed with zstd (KIP-110)."""
 SOFT_MAX_BYTES_SINCE: Final = 3
@@ -95,9 +97,6 @@ EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 """Timestamps of tiered storage (KIP-405). Without it, the local log starts at the log start, and no record is
 tiered."""
-
-_CLIENT: Final = AppendOrigin.CLIENT
-"""Module-level names are faster to look up; see `checks/validate`."""
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ class DataHandlers:
         times.countdown -= 1
         if not times.countdown:
             request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
-        version = request.header.api_version
+        version = request.api_version
         decoded = decode_produce(version, request.frame, request.position)
         acks, entries = decoded.acks, decoded.entries
         if decoded.transactional_id is not None:
@@ -173,11 +172,18 @@ class DataHandlers:
                 return
             else:
                 whole.append((entry[0], records))
-        zstd_allowed, any_format = version >= ZSTD_SINCE, version < FORMAT_2_ONLY_SINCE
-        asked = (acks, decoded.timeout_ms, whole, _CLIENT, zstd_allowed, any_format)
-        # `__new__` for each request, and below for each result: this takes half the time of the constructor.
-        respond = partial(self._answer_produce, request, acks, refused)
-        self._replicas.append(tuple.__new__(AppendRequest, asked), respond)
+
+        def respond(results: Sequence[AppendResult]) -> None:
+            self._answer_produce(request, acks, refused, results)
+
+        asked = AppendRequest(
+            acks,
+            decoded.timeout_ms,
+            whole,
+            zstd_allowed=version >= ZSTD_SINCE,
+            any_format=version < FORMAT_2_ONLY_SINCE,
+        )
+        self._replicas.append(asked, respond)
 
     def _answer_produce(
         self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
@@ -186,11 +192,10 @@ class DataHandlers:
         if refused:
             results = [*results, *refused]
         failed = self._count_produced(results)
-        version = request.header.api_version
+        version = request.api_version
         self._request_stats.answered("Produce", version)
         if acks != NO_ACKS:
-            rows = [_produced(result) for result in results]
-            request.respond((encode_produce_response(version, request.header.correlation_id, rows),))
+            request.respond((_encode_produced(version, request.correlation_id, results),))
         elif failed is None:
             request.respond_nothing()
         else:
@@ -493,6 +498,16 @@ def _is_transactional(records: memoryview) -> bool:
         and records[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
         and records[MAGIC_AT] == MAGIC
     )
+
+
+def _encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult]) -> bytes:
+    if len(results) == 1 and version >= LOG_START_SINCE:
+        # One append without an error, the frequent case: without an object for its row of the response.
+        topic_partition, error_code, first_offset, _, append_time_ms, start_offset = results[0][:6]
+        if not error_code:
+            only = (topic_partition, error_code, first_offset, append_time_ms, start_offset)
+            return encode_only_result(version, correlation_id, only)
+    return encode_produce_response(version, correlation_id, [_produced(result) for result in results])
 
 
 def _produced(result: AppendResult) -> ProducedPartition:

@@ -19,6 +19,7 @@ from odradek.protocol.hotpath import (
     decode_fetch,
     decode_fetch_response,
     decode_produce,
+    decode_produce_response,
     encode_fetch_request,
     encode_fetch_response,
     encode_produce_request,
@@ -135,3 +136,39 @@ def test_bytes_after_the_last_field_of_a_produce_request_are_ignored(version: in
     (entry,) = decode_produce(version, memoryview(frame + b"\x00\x00"), position).entries
     assert entry[1] is not None
     assert bytes(entry[1]) == b"records"
+
+
+@pytest.mark.parametrize("version", [2, 3, 8, 9, 11])
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384])
+def test_a_request_for_one_partition_is_decoded_like_one_for_two(version: int, size: int) -> None:
+    """One partition has its own decoder, for some sizes of the records."""
+    records = memoryview(bytes(size))
+    frame, position = produce_frame(version, records)
+    longer, _ = produce_frame(version, records, records)
+    one = decode_produce(version, memoryview(frame), position)
+    two = decode_produce(version, memoryview(longer), position)
+
+    assert (one.transactional_id, one.acks, one.timeout_ms) == (None, -1, 5)
+    assert (two.transactional_id, two.acks, two.timeout_ms) == (None, -1, 5)
+    assert one.entries == two.entries[:1] == [(TopicPartition("t", 0), records)]
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_every_cut_of_a_request_for_one_partition_is_refused(version: int) -> None:
+    frame, position = produce_frame(version, memoryview(bytes(200)))
+    for end in range(position, len(frame)):
+        with pytest.raises(MalformedFrameError):
+            decode_produce(version, memoryview(frame[:end]), position)
+
+
+@pytest.mark.parametrize("version", [5, 7, 8, 9, 11])
+def test_the_only_result_is_encoded_like_one_of_two(version: int) -> None:
+    """The second row differs by its topic, so that the first one has the same bytes as alone."""
+    row = ProducedPartition(TopicPartition("t", 3), 0, 7, 8, 9)
+    only = encode_produce_response(version, 4, [row])
+    both = encode_produce_response(version, 4, [row, row._replace(topic_partition=TopicPartition("u", 3))])
+    decoded = decode_produce_response(version, only[4:])
+
+    assert decoded.partitions == [row] == decode_produce_response(version, both[4:]).partitions[:1]
+    assert int.from_bytes(only[:4]) == len(only) - 4
+    assert int.from_bytes(only[4:8]) == 4
