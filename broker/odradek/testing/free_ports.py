@@ -16,10 +16,11 @@ DEFAULT_RANGE: Final = "20000-32000"
 _TRIES: Final = 2_000
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, *, slots: int = 1, stride: int = 1_000) -> list[int]:
     """Return different ports that are free now. Nothing reserves them, but the operating system does not assign them.
 
-    Raises `OSError` if there are not enough.
+    With `slots`, for each port p also p + stride, p + 2 * stride and so on are free, and no two ports share one of
+    them. Raises `OSError` if there are not enough.
     """
     from odradek_operator.embedded.ports import is_free
 
@@ -28,7 +29,8 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     for _ in range(_TRIES):
         port = generator.randrange(int(first), int(last))
-        if port not in found and is_free(port):
+        differs = all((port - other) % stride for other in found) if slots > 1 else port not in found
+        if differs and all(is_free(port + stride * slot) for slot in range(slots)):
             found.append(port)
         if len(found) == count:
             return found

@@ -34,6 +34,8 @@ class ClusterFactory(Protocol):
         volumes: int = 1,
         racks: Sequence[str] = (),
         monitoring: bool = False,
+        per_pod: int = 1,
+        slots: int = 1,
     ) -> RunningCluster:
         """Start a cluster; see `RunningCluster` for the arguments."""
         ...

@@ -28,6 +28,8 @@ _T = TypeVar("_T")
 CLUSTER_NAME: Final = "test"
 _CALL_SECONDS: Final = 180.0
 _LOG_TAIL_BYTES: Final = 20_000
+_SLOT_IDS: Final = 1_000
+"""Distance between the ids of two brokers of a group."""
 
 
 class ClusterError(OdradekError):
@@ -42,9 +44,12 @@ def manifests(
     zookeeper: str | None,
     volumes: int = 1,
     racks: Sequence[str] = (),
+    per_pod: int = 1,
 ) -> str:
     """Return the YAML of a cluster and its topics. The value of a topic is its spec without the name of the cluster."""
     spec: dict[str, Any] = {"brokers": {"replicas": brokers, "config": dict(config)}}
+    if per_pod > 1:
+        spec["brokers"]["perPod"] = per_pod
     if volumes > 1:
         spec["brokers"]["storage"] = {"volumes": [{"id": number, "size": "1Gi"} for number in range(volumes)]}
     if racks:
@@ -78,13 +83,17 @@ class RunningCluster:
         volumes: int = 1,
         racks: Sequence[str] = (),
         monitoring: bool = False,
+        per_pod: int = 1,
+        slots: int = 1,
     ) -> None:
         """`topics` maps names to specs, such as `{"t": {"partitions": 3, "replicas": 2}}`. `config` has broker
         properties.
 
         `volumes` is the number of log directories of each broker. The brokers are in `racks` in turn. With `zookeeper`,
         the cluster uses that ensemble instead of starting one. With `restart`, brokers that exit are restarted. With
-        `monitoring`, the operator, ZooKeeper and the exporter serve metrics. `start` starts the processes.
+        `monitoring`, the operator, ZooKeeper and the exporter serve metrics. `start` starts the processes. Each of the
+        `brokers` is a group of `per_pod` brokers, which have the ids N, N + 1000 and so on.
+        `slots`: for how many brokers in each group ports are free, if the test adds brokers later.
         """
         self.directory: Final = directory
         self._manifest = directory / "manifests" / "cluster.yaml"
@@ -95,6 +104,8 @@ class RunningCluster:
         self._volumes = volumes
         self._racks = tuple(racks)
         self._monitoring = monitoring
+        self._per_pod = per_pod
+        self._slots = max(per_pod, slots)
         self.events: list[Event] = []
         """All events of the cluster, in order."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -111,6 +122,7 @@ class RunningCluster:
             zookeeper=self._external_zookeeper,
             volumes=self._volumes,
             racks=self._racks,
+            per_pod=self._per_pod,
         )
         self._manifest.parent.mkdir(parents=True, exist_ok=True)
         self._manifest.write_text(text, encoding="utf-8")
@@ -122,7 +134,7 @@ class RunningCluster:
         from odradek_operator.embedded.layout import MonitoringPorts, Ports
         from odradek_operator.embedded.manifests import Manifests
 
-        zookeeper, *free = free_ports(4 + 2 * self._brokers)
+        zookeeper, *free = free_ports(4 + 2 * self._brokers, slots=self._slots)
         monitoring = MonitoringPorts(*free[:3]) if self._monitoring else None
         brokers, metrics = free[3 : 3 + self._brokers], free[3 + self._brokers :]
         ports = Ports(zookeeper=zookeeper, brokers=tuple(brokers), metrics=tuple(metrics), monitoring=monitoring)
@@ -206,7 +218,7 @@ class RunningCluster:
     @property
     def broker_ids(self) -> list[int]:
         """Ids of all brokers, running or not."""
-        return list(range(self._brokers))
+        return [number + _SLOT_IDS * slot for slot in range(self._per_pod) for number in range(self._brokers)]
 
     @property
     def pids(self) -> dict[int, int]:
@@ -220,7 +232,8 @@ class RunningCluster:
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port of one broker."""
-        host, _, port = self.bootstrap.split(",")[broker_id].rpartition(":")
+        index = self._running.brokers.ids.index(broker_id)
+        host, _, port = self.bootstrap.split(",")[index].rpartition(":")
         return host, int(port)
 
     def kill(self, broker_id: int) -> None:

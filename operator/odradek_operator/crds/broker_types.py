@@ -34,9 +34,11 @@ from odradek_operator.crds.pod_types import (
 )
 from odradek_operator.crds.problems import nearest
 from odradek_operator.crds.topic_types import DEFAULT_REPLICAS, MAX_BROKERS
+from odradek_operator.objects.slots import ID_STRIDE, MAX_PER_POD
 
-MAX_FIRST_BROKER_ID: Final = 999_999_999 - MAX_BROKERS
+MAX_BROKER_ID: Final = 999_999_999
 """Ids have at most nine digits, so that the names of Services have at most 63 characters."""
+MAX_FIRST_BROKER_ID: Final = MAX_BROKER_ID - ID_STRIDE
 MAX_VOLUME_ID: Final = 999
 MAX_VOLUMES: Final = 16
 MAX_RACKS: Final = 64
@@ -142,6 +144,22 @@ def _shared_ensemble_only(brokers: Mapping[str, Any], reading: Reading) -> Itera
         yield must(("firstBrokerId",), allowed, first)
 
 
+def _ids_are_short(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The CEL rule of `Brokers` is the same."""
+    first, per_pod = brokers.get("firstBrokerId", 0), brokers.get("perPod", 1)
+    if isinstance(first, int) and isinstance(per_pod, int) and first <= MAX_FIRST_BROKER_ID and per_pod <= MAX_PER_POD:
+        most = MAX_BROKER_ID - ID_STRIDE * per_pod
+        if first > most:
+            yield must(("firstBrokerId",), f"at most {most} with perPod {per_pod}", first)
+
+
+def _per_pod_is_implemented(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """On Kubernetes, several brokers in a pod are not implemented yet (docs/design/0023)."""
+    per_pod = brokers.get("perPod", 1)
+    if not reading.embedded and isinstance(per_pod, int) and 1 < per_pod <= MAX_PER_POD:
+        yield must(("perPod",), "1, because this version runs one broker in each pod on Kubernetes", per_pod)
+
+
 def _rack_is_named(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
     """The CEL rule of the group `rack` is the same."""
     if "rack" in brokers and not {"rack.topologyKey", "rack.names"} & brokers.keys():
@@ -155,8 +173,15 @@ def _volumes_differ(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brokers(Model):
-    """The brokers of a cluster. The id of a broker is the ordinal of its pod."""
+    """The brokers of a cluster. The id of a broker is the ordinal of its pod plus 1000 times its slot in the pod."""
 
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.firstBrokerId + {ID_STRIDE} * self.perPod <= {MAX_BROKER_ID}",
+            f"firstBrokerId and {ID_STRIDE} * perPod must be at most {MAX_BROKER_ID} together: ids have at most nine "
+            "digits.",
+        ),
+    )
     field_groups: ClassVar[Mapping[str, Group]] = {
         "storage": Group(description="Storage of the records.", default={}),
         "rack": Group(
@@ -164,15 +189,26 @@ class Brokers(Model):
             rules=(Rule("has(self.topologyKey) || has(self.names)", "rack needs topologyKey: the label of the rack."),),
         ),
     }
-    checks: ClassVar[tuple[Check, ...]] = (_shared_ensemble_only, _rack_is_named, _volumes_differ)
+    checks: ClassVar[tuple[Check, ...]] = (
+        _shared_ensemble_only,
+        _ids_are_short,
+        _per_pod_is_implemented,
+        _rack_is_named,
+        _volumes_differ,
+    )
 
     replicas: Annotated[Whole, Field(ge=1, le=MAX_BROKERS)] = DEFAULT_REPLICAS
-    """Number of brokers. When it grows, replicas move to the new brokers. When it shrinks, the brokers with the highest
-    ids are drained first. spec.brokers.rebalance limits both."""
+    """Number of broker pods, each with perPod brokers. When it grows, replicas move to the new brokers. When it
+    shrinks, the brokers of the pods with the highest ordinals are drained first. spec.brokers.rebalance limits both."""
+    per_pod: Annotated[Whole, Field(ge=1, le=MAX_PER_POD)] = 1
+    """Number of brokers in each pod. A broker uses about one core, so set it to the number of cores of a machine that
+    the cluster may use. Two replicas of a partition are in one pod only if it has a replica in every pod. A change
+    restarts the pods one after the other. When it shrinks, the brokers of the highest slots are drained first. The
+    broker of slot k listens on each port + 1000 * k."""
     first_id: Annotated[Whole, Field(alias="firstBrokerId", ge=0, le=MAX_FIRST_BROKER_ID)] = 0
-    """The lowest broker id; the other ids follow without a gap. Set it for a cluster that joins an ensemble
-    (zookeeper.connect) in which other brokers have the ids from 0. It can change only while the cluster has no
-    broker."""
+    """The lowest broker id. The first brokers of the pods have the ids from it on without a gap, the brokers of slot k
+    the same ids + 1000 * k. Set it for a cluster that joins an ensemble (zookeeper.connect) in which other brokers have
+    the ids from 0. It can change only while the cluster has no broker."""
     volumes: Annotated[
         tuple[Volume, ...],
         Field(alias="storage.volumes", max_length=MAX_VOLUMES),
@@ -211,7 +247,7 @@ class Brokers(Model):
     """Image of the brokers, with its tag or digest. If not set, it follows from the image prefix of the operator and
     spec.version. It must contain the same program: pods with another image do not start."""
     resources: ComputeResources = ComputeResources()
-    """Requests and limits of each broker, as in any container of Kubernetes."""
+    """Requests and limits of each broker, as in any container of Kubernetes. A pod needs perPod times as much."""
     template: PodTemplate = PodTemplate()
     """Additions to the pods of the brokers. Names and meanings are those of Kubernetes pods. Every change restarts the
     pods, one after the other."""
@@ -232,6 +268,28 @@ class Brokers(Model):
     zookeeper.ssl.keystore.password. They take precedence over config. The brokers read them when they start: restart
     the brokers after a change."""
 
-    def ids(self, count: int | None = None) -> range:
-        """Return the ids of the first `count` brokers; without `count`, of all that are specified."""
-        return range(self.first_id, self.first_id + (self.replicas if count is None else count))
+    def ordinals(self, pods: int | None = None) -> range:
+        """Return the ordinals of the first `pods` pods; without `pods`, of all that are specified."""
+        return range(self.first_id, self.first_id + (self.replicas if pods is None else pods))
+
+    def ids(self, pods: int | None = None, per_pod: int | None = None) -> frozenset[int]:
+        """Return the ids of the brokers in the first `pods` pods with `per_pod` brokers each.
+
+        Without `pods` or `per_pod`, the number in the specification counts.
+        """
+        return frozenset(
+            broker for ordinal in self.ordinals(pods) for broker in self.ids_of_pod(ordinal, per_pod=per_pod)
+        )
+
+    def ids_of_pod(self, ordinal: int, per_pod: int | None = None) -> tuple[int, ...]:
+        """Return the ids of the brokers of a pod, in the order of their slots."""
+        count = self.per_pod if per_pod is None else per_pod
+        return tuple(ordinal + ID_STRIDE * slot for slot in range(count))
+
+    def pod_of(self, broker: int) -> int:
+        """Return the ordinal of the pod of a broker. The broker must belong to this cluster."""
+        return self.first_id + (broker - self.first_id) % ID_STRIDE
+
+    def slot_of(self, broker: int) -> int:
+        """Return the slot of a broker in its pod. The broker must belong to this cluster."""
+        return (broker - self.first_id) // ID_STRIDE

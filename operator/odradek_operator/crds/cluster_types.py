@@ -22,7 +22,7 @@ from odradek_operator.crds.fields import (
     matching,
     without_keys,
 )
-from odradek_operator.crds.listener_types import Listener, ListenerType
+from odradek_operator.crds.listener_types import RESERVED_PORTS, Listener, ListenerType
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published, repeated
 from odradek_operator.crds.pod_types import (
@@ -33,6 +33,7 @@ from odradek_operator.crds.pod_types import (
     VolumeSize,
     volume_rules,
 )
+from odradek_operator.objects.slots import MAX_PER_POD, MAX_PORT, PORT_STRIDE, collide
 
 DEFAULT_VERSION: Final = "0.1.0"
 DEFAULT_ZOOKEEPERS: Final = 3
@@ -222,6 +223,56 @@ def _listeners(cluster: Mapping[str, Any], reading: Reading) -> Iterator[Complai
                 yield must(("spec.listeners", index, "name"), allowed, listener_name)
 
 
+def _ports_of_slots(cluster: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The CEL rules of `spec` are the same. An embedded cluster checks the ports that it really uses."""
+    brokers, listeners = cluster.get("spec.brokers"), cluster.get("spec.listeners")
+    per_pod = brokers.get("perPod", 1) if isinstance(brokers, Mapping) else 1
+    if (
+        reading.embedded
+        or type(per_pod) is not int
+        or not 1 < per_pod <= MAX_PER_POD
+        or not isinstance(listeners, list)
+    ):
+        return
+    used = list(RESERVED_PORTS)
+    for index, listener in enumerate(listeners):
+        number = listener.get("port") if isinstance(listener, Mapping) else None
+        if type(number) is not int or number in used:
+            continue
+        if number > MAX_PORT - PORT_STRIDE * (per_pod - 1):
+            allowed = f"at most {MAX_PORT - PORT_STRIDE * (per_pod - 1)} with perPod {per_pod}"
+            yield must(("spec.listeners", index, "port"), allowed, number)
+        elif other := next((one for one in used if collide(one, number, per_pod)), None):
+            allowed = f"another port with perPod {per_pod}: slots of it and of {other} have the same port"
+            yield must(("spec.listeners", index, "port"), allowed, number)
+        used.append(number)
+
+
+_LISTENED: Final = "has(self.listeners) && has(self.brokers) && has(self.brokers.perPod)"
+_SLOT_RULES: Final = (
+    Rule(
+        f"!({_LISTENED}) || self.listeners.all(one, one.port + {PORT_STRIDE} * (self.brokers.perPod - 1) "
+        f"<= {MAX_PORT})",
+        f"The port of a listener is too high for perPod: slot k listens on the port + {PORT_STRIDE} * k, at most "
+        f"{MAX_PORT}.",
+    ),
+    Rule(
+        f"!({_LISTENED}) || self.listeners.all(one, {list(RESERVED_PORTS)}.all(kept, (one.port - kept) % {PORT_STRIDE} "
+        f"!= 0 || one.port - kept >= {PORT_STRIDE} * self.brokers.perPod || kept - one.port >= {PORT_STRIDE} * "
+        "self.brokers.perPod))",
+        f"The port of a listener and {' or '.join(map(str, RESERVED_PORTS))}, which the broker pods use, differ by a "
+        f"multiple of {PORT_STRIDE} that perPod also needs: choose another port.",
+    ),
+    Rule(
+        f"!({_LISTENED}) || self.listeners.all(one, self.listeners.all(other, one.port == other.port || "
+        f"(one.port - other.port) % {PORT_STRIDE} != 0 || one.port - other.port >= {PORT_STRIDE} * "
+        f"self.brokers.perPod || other.port - one.port >= {PORT_STRIDE} * self.brokers.perPod))",
+        f"The ports of two listeners differ by a multiple of {PORT_STRIDE} that perPod also needs: choose other ports.",
+    ),
+)
+"""Ports of the brokers of a pod. `_ports_of_slots` is the same in the reader."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster(Metadata):
     """A cluster of Kafka-compatible brokers with its ZooKeeper ensemble."""
@@ -233,6 +284,7 @@ class Cluster(Metadata):
             description="The desired state of the cluster. The operator reconciles the cluster with it; the status "
             "reports the progress.",
             required=True,
+            rules=_SLOT_RULES,
         ),
     }
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -247,7 +299,7 @@ class Cluster(Metadata):
             f"{MAX_EXTERNAL_NAMES_LENGTH} characters together, because Services are named after both.",
         ),
     )
-    checks: ClassVar[tuple[Check, ...]] = (_listeners,)
+    checks: ClassVar[tuple[Check, ...]] = (_listeners, _ports_of_slots)
 
     name: Annotated[
         Text,
@@ -263,7 +315,8 @@ class Cluster(Metadata):
     """Version of the brokers: the tag of their image. If not set, it is the version of the operator, so that an upgrade
     of the operator restarts the brokers with its version, one after the other."""
     brokers: Annotated[Brokers, published(default={})] = Brokers()
-    """The brokers. All have the same specification. Their ids are 0, 1, 2 and so on, or start at firstBrokerId."""
+    """The brokers. All have the same specification. Their ids are 0, 1, 2 and so on, or start at firstBrokerId. With
+    perPod, the ids of slot k are these + 1000 * k."""
     listeners: Annotated[
         tuple[Listener, ...],
         Field(min_length=1, max_length=MAX_LISTENERS),

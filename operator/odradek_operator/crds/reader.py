@@ -283,7 +283,7 @@ class _Manifests:
 def _check_replicas(topic: _Read, cluster: Cluster | Topic | None) -> None:
     replicas = _specification(topic.content).get("replicas")
     if isinstance(cluster, Cluster) and isinstance(replicas, int) and not topic.has_problem_at("spec.replicas"):
-        brokers = cluster.brokers.replicas
+        brokers = len(cluster.brokers.ids())
         if replicas > brokers:
             allowed = f"at most {brokers}, the number of brokers of Cluster {cluster.name}"
             topic.complain(("spec", "replicas"), f"must be {allowed}, found {replicas}.")

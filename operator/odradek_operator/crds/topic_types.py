@@ -124,7 +124,7 @@ class Topic(Metadata):
             ge=1,
             le=MAX_BROKERS,
             description=f"Number of copies of each record, each on another broker. If not set, {DEFAULT_REPLICAS}, or "
-            "the number of brokers if there are fewer. A change moves replicas in portions, which "
+            "the number of broker pods if there are fewer. A change moves replicas in portions, which "
             "spec.brokers.rebalance of the Cluster limits.",
         ),
     ] = None
@@ -146,6 +146,6 @@ class Topic(Metadata):
     that are not listed here and partitions that were added are kept, and the status lists them. Keys that a topic had
     before this resource adopted it are kept in both cases."""
 
-    def replicas_on(self, brokers: int) -> int:
-        """Return the replication factor in a cluster with this number of brokers."""
-        return min(DEFAULT_REPLICAS, brokers) if self.replicas is None else self.replicas
+    def replicas_on(self, pods: int) -> int:
+        """Return the replication factor in a cluster with this number of broker pods."""
+        return min(DEFAULT_REPLICAS, pods) if self.replicas is None else self.replicas

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -22,11 +23,10 @@ from odradek_operator.embedded.observed_processes import CURRENT, ObservedBroker
 from odradek_operator.embedded.ports import LOOPBACK, is_free
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
 from odradek_operator.embedded.size_record import SizeRecord
-from odradek_operator.lifecycle import dynamic_listeners
+from odradek_operator.lifecycle import dynamic_listeners, resize
 from odradek_operator.lifecycle.cluster_plan import decide
 from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.lifecycle.replicas import listed
-from odradek_operator.lifecycle.resize import present_size
 from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     LiftThrottle,
@@ -83,11 +83,15 @@ class _Seen:
     """What one round has read and decided."""
 
     zk: ZkClient
-    subject: str
-    """The cluster, in events."""
+    cluster: Cluster
     snapshot: Snapshot
     observed: list[ObservedBroker]
     decision: ClusterDecision
+
+    @property
+    def subject(self) -> str:
+        """The cluster, in events."""
+        return f"cluster {self.cluster.name}"
 
 
 class ClusterReconciler:
@@ -122,19 +126,14 @@ class ClusterReconciler:
         """Whether a rolling restart is in progress."""
         return self._rolling
 
-    @property
-    def count(self) -> int:
-        """The number of brokers, running or not."""
-        return len(self._brokers.ids)
-
-    def listeners(self, cluster: Cluster, *, count: int = 0) -> ServedListeners:
-        """Return the listeners that this cluster, with at least `count` brokers, would serve.
+    def listeners(self, cluster: Cluster, *, brokers: Iterable[int] = ()) -> ServedListeners:
+        """Return the listeners that this cluster, with these brokers in addition, would serve.
 
         Raises `EmbeddedError` if there is none.
         """
-        count = max(self.count, cluster.brokers.replicas, count)
-        taken = self._ports.uses(count, own_zookeeper=cluster.zookeeper.connect is None)
-        return served_listeners(cluster, taken, count=count)
+        ids = cluster.brokers.ids().union(self._brokers.ids, brokers)
+        taken = self._ports.uses(ids, own_zookeeper=cluster.zookeeper.connect is None)
+        return served_listeners(cluster, taken, brokers=ids)
 
     # Start
 
@@ -145,10 +144,12 @@ class ClusterReconciler:
         """
         local = local_cluster(cluster)
         state = kubernetes_state(local, (), count=None, stored=self._brokers.stored(), record=self._record.record)
-        count = max(cluster.brokers.replicas, present_size(local, state, snapshot))
-        self._brokers.follow(cluster, self.listeners(cluster, count=count))
-        self._record.set_brokers(max(count, self._record.record.brokers or 0))
-        for broker in cluster.brokers.ids(count):
+        count = max(cluster.brokers.replicas, resize.present_size(local, state, snapshot))
+        per_pod = resize.per_pod(local, state, snapshot)
+        ids = sorted(cluster.brokers.ids(count, per_pod))
+        self._brokers.follow(cluster, self.listeners(cluster, brokers=ids))
+        self._record.set_brokers(max(count, self._record.record.brokers or 0), per_pod)
+        for broker in ids:
             self._brokers.add(broker)
             await self._remove_listeners(zk, broker)
 
@@ -181,8 +182,14 @@ class ClusterReconciler:
         cluster = local_cluster(wanted.cluster)
         self._brokers.follow(cluster, self.listeners(cluster))
         observed = await self._brokers.observe(snapshot)
+        count, per_pod = _size(cluster, self._brokers.ids)
         state = kubernetes_state(
-            cluster, observed, count=self.count, stored=self._brokers.stored(), record=self._record.record
+            cluster,
+            observed,
+            count=count,
+            per_pod=per_pod,
+            stored=self._brokers.stored(),
+            record=self._record.record,
         )
         decision = decide(
             cluster,
@@ -195,10 +202,10 @@ class ClusterReconciler:
             now=time.time(),
             keep_others=True,
         )
-        seen = _Seen(zk=zk, subject=f"cluster {cluster.name}", snapshot=snapshot, observed=observed, decision=decision)
+        seen = _Seen(zk=zk, cluster=cluster, snapshot=snapshot, observed=observed, decision=decision)
         self._tell_notices(cluster)
         busy_ports = () if cluster.paused else await self._change_listeners(seen)
-        await self._resize(seen, cluster.brokers.ids(decision.broker_count))
+        await self._resize(seen)
         for step in decision.steps:
             await self._carry_out(seen, step)
         self._tell_waiting(seen, busy_ports)
@@ -225,12 +232,14 @@ class ClusterReconciler:
                 await self._in_zookeeper(seen, f"broker {one.broker}", step, {"broker": one.broker})
         return tuple(waiting)
 
-    async def _resize(self, seen: _Seen, wanted: range) -> None:
+    async def _resize(self, seen: _Seen) -> None:
         """Add and remove brokers."""
-        present = self._brokers.ids
-        if present == list(wanted):
+        present, decision = self._brokers.ids, seen.decision
+        wanted = sorted(seen.cluster.brokers.ids(decision.broker_count, decision.per_pod))
+        if present == wanted:
             return
-        self._record.set_brokers(max(len(present), len(wanted)))
+        count, per_pod = _size(seen.cluster, present)
+        self._record.set_brokers(max(count, decision.broker_count), max(per_pod, decision.per_pod))
         for broker in wanted:
             if broker not in present:
                 await self._remove_listeners(seen.zk, broker)
@@ -242,8 +251,8 @@ class ClusterReconciler:
                 why = "removed, because it holds no replicas any more"
                 self._act(f"broker {broker}", "RemoveBroker", why, broker=broker)
                 await self._brokers.remove(broker)
-        self._record.set_brokers(len(wanted))
-        bootstrap = self._ports.bootstrap(len(wanted))
+        self._record.set_brokers(decision.broker_count, decision.per_pod)
+        bootstrap = self._ports.bootstrap(wanted)
         details = {"status": "True", "reason": BROKERS_CHANGED, "bootstrap": bootstrap, "count": len(wanted)}
         noun = "broker" if len(wanted) == 1 else "brokers"
         message = f"it has {len(wanted)} {noun} now: bootstrap {bootstrap}"
@@ -263,12 +272,18 @@ class ClusterReconciler:
             case _:
                 await self._in_zookeeper(seen, seen.subject, step, {})
 
-    async def _restart(self, seen: _Seen, broker: int) -> None:
-        changed = next(one.changed for one in seen.observed if one.broker == broker)
-        message = f"restarts, because these properties changed: {', '.join(changed)}"
-        self._act(f"broker {broker}", "RestartBroker", message, broker=broker, properties=list(changed))
+    async def _restart(self, seen: _Seen, ordinal: int) -> None:
+        """Restart the brokers of a group that need it, all at once, as Kubernetes restarts the containers of a pod."""
+        group = [one for one in seen.observed if seen.cluster.brokers.pod_of(one.broker) == ordinal and one.changed]
+        for one in group:
+            message = f"restarts, because these properties changed: {', '.join(one.changed)}"
+            details = {"broker": one.broker, "properties": list(one.changed)}
+            self._act(f"broker {one.broker}", "RestartBroker", message, **details)
         self._rolling = True
-        await self._brokers.restart(broker, partial(self._remove_listeners, seen.zk, broker))
+        async with asyncio.TaskGroup() as restarts:
+            for one in group:
+                before_start = partial(self._remove_listeners, seen.zk, one.broker)
+                restarts.create_task(self._brokers.restart(one.broker, before_start))
 
     async def _in_zookeeper(self, seen: _Seen, subject: str, step: ZooKeeperStep, details: dict[str, object]) -> None:
         version = seen.snapshot.controller_epoch_version
@@ -310,6 +325,12 @@ class ClusterReconciler:
             if notice not in self._notices:
                 self._report(Event(ProgressKind.NOTICE, f"cluster {cluster.name}", notice, good=False))
         self._notices = notices
+
+
+def _size(cluster: Cluster, brokers: Iterable[int]) -> tuple[int, int]:
+    """Return the number of groups, and of the brokers in each."""
+    ids = list(brokers)
+    return len({cluster.brokers.pod_of(broker) for broker in ids}), 1 + max(map(cluster.brokers.slot_of, ids))
 
 
 def _kept(volume: int, brokers: list[int]) -> str:

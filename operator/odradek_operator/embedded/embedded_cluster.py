@@ -97,7 +97,7 @@ class EmbeddedCluster:
         if ports.monitoring is None:
             return None
         sources = Sources(
-            bootstrap=ports.bootstrap(self._cluster.brokers.replicas),
+            bootstrap=ports.bootstrap(self._cluster.brokers.ids()),
             zookeeper=self.zookeeper,
             zookeeper_process=lambda: None if server is None else server.child.pid,
         )
@@ -106,17 +106,17 @@ class EmbeddedCluster:
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers for clients, `host:port,...`."""
-        return self.options.ports.bootstrap(self._count)
+        return self.options.ports.bootstrap(self._ids)
 
     @property
-    def _count(self) -> int:
-        return len(self.brokers.ids) or self._cluster.brokers.replicas
+    def _ids(self) -> list[int]:
+        return self.brokers.ids or sorted(self._cluster.brokers.ids())
 
     @property
     def metrics_urls(self) -> list[str]:
         """URLs of `/metrics` of each broker."""
         ports = self.options.ports
-        return [f"http://{LOOPBACK}:{ports.broker_metrics(broker)}/metrics" for broker in range(self._count)]
+        return [f"http://{LOOPBACK}:{ports.broker_metrics(broker)}/metrics" for broker in self._ids]
 
     @property
     def monitoring_urls(self) -> dict[str, str]:
@@ -243,10 +243,10 @@ class EmbeddedCluster:
                 f"{MINIMUM_FREE_BYTES >> 20} MiB are needed; free space, or choose another place with --data-dir."
             )
         self._take_lock()
-        count = self._cluster.brokers.replicas
-        uses = self.options.ports.uses(count, own_zookeeper=self._server is not None)
-        listeners = served_listeners(self._cluster, uses, count=count)
-        check_ports([*uses, *(use for broker in range(count) for use in listeners.uses_of_broker(broker))])
+        ids = sorted(self._cluster.brokers.ids())
+        uses = self.options.ports.uses(ids, own_zookeeper=self._server is not None)
+        listeners = served_listeners(self._cluster, uses, brokers=ids)
+        check_ports([*uses, *(use for broker in ids for use in listeners.uses_of_broker(broker))])
 
     def _take_lock(self) -> None:
         path = self._data / "lock"

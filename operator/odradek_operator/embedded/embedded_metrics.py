@@ -30,7 +30,7 @@ from odradek_operator.exporter.exporter_command import client_settings
 from odradek_operator.exporter.exporter_settings import ExporterSettings
 from odradek_operator.exporter.service import Exporter, Place
 from odradek_operator.kube.operator_metrics import Reconciliations
-from odradek_operator.objects import names
+from odradek_operator.objects import names, slots
 from odradek_operator.objects.names import Component
 
 logger = logging.getLogger(__name__)
@@ -144,10 +144,13 @@ class EmbeddedMetrics:
 
     def _targets(self, brokers: Iterable[int]) -> Iterator[dict[str, Any]]:
         """Yield the targets as Prometheus reads them. The label `job` is the pod, as with a PodMonitor."""
-        name = self._cluster.name
-        pods = [
-            (self._ports.broker_metrics(broker), names.broker_pod(name, broker), Component.KAFKA) for broker in brokers
-        ]
+        name, brokers_of = self._cluster.name, self._cluster.brokers
+        for broker in brokers:
+            pod = names.broker_pod(name, brokers_of.pod_of(broker))
+            container = slots.container(brokers_of.slot_of(broker))
+            labels = {"job": pod, **_labels(self._cluster, pod, Component.KAFKA), "container": container}
+            yield {"targets": [f"{LOOPBACK}:{self._ports.broker_metrics(broker)}"], "labels": labels}
+        pods = []
         of_others = {Component.ZOOKEEPER: names.zookeeper_pod(name, 0), Component.EXPORTER: names.exporter(name)}
         for _, port, component in self._endpoints():
             if component is None:

@@ -6,7 +6,7 @@ dynamic properties, which are in ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, NamedTuple
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from odradek_operator.crds import Cluster, Listener
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
 from odradek_operator.errors import EmbeddedError
+from odradek_operator.objects import slots
 from odradek_operator.objects.cluster_properties import properties_of
 from odradek_operator.objects.properties_file import render
 
@@ -22,7 +23,6 @@ FIRST_LISTENER: Final = "PLAINTEXT"
 also while listeners change."""
 
 _SIZED: Final = ("default.replication.factor", "offsets.topic.replication.factor")
-_MAX_PORT: Final = 65_535
 
 
 class MonitoringPorts(NamedTuple):
@@ -40,13 +40,16 @@ class MonitoringPorts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Ports of the loopback address. Brokers beyond the rows have the ports that follow the last one."""
+    """Ports of the loopback address. Brokers beyond the rows have the ports that follow the last one.
+
+    The rows are those of slot 0. A broker of slot k has the port of slot 0 of its group + 1000 * k.
+    """
 
     zookeeper: int
     brokers: tuple[int, ...]
-    """Port of the first listener, by broker id."""
+    """Port of the first listener, by the ordinal of the group."""
     metrics: tuple[int, ...]
-    """Port of `/metrics`, by broker id."""
+    """Port of `/metrics`, by the ordinal of the group."""
     monitoring: MonitoringPorts | None = None
     """None: operator, ZooKeeper and exporter serve no metrics."""
 
@@ -77,10 +80,10 @@ class Ports:
             PortUse(self.broker_metrics(broker_id), f"the metrics of broker {broker_id}", "--metrics-base-port"),
         ]
 
-    def uses(self, count: int, *, own_zookeeper: bool) -> list[PortUse]:
-        """Return all ports of a cluster with `count` brokers, without those of further listeners."""
+    def uses(self, brokers: Iterable[int], *, own_zookeeper: bool) -> list[PortUse]:
+        """Return all ports of a cluster with these brokers, without those of further listeners."""
         uses = [PortUse(self.zookeeper, "ZooKeeper", "--zookeeper-port")] if own_zookeeper else []
-        for broker_id in range(count):
+        for broker_id in sorted(brokers):
             uses += self.uses_of_broker(broker_id)
         if self.monitoring is None:
             return uses
@@ -89,13 +92,15 @@ class Ports:
             del served["zookeeper"]
         return uses + [PortUse(port, f"the metrics of the {of}", "--monitoring-port") for of, port in served.items()]
 
-    def bootstrap(self, count: int) -> str:
-        """Return the addresses of `count` brokers for clients, `host:port,...`."""
-        return ",".join(f"{LOOPBACK}:{self.broker(broker_id)}" for broker_id in range(count))
+    def bootstrap(self, brokers: Iterable[int]) -> str:
+        """Return the addresses of these brokers for clients, `host:port,...`."""
+        return ",".join(f"{LOOPBACK}:{self.broker(broker_id)}" for broker_id in sorted(brokers))
 
 
-def _in_row(row: Sequence[int], index: int) -> int:
-    return row[index] if index < len(row) else row[-1] + index - len(row) + 1
+def _in_row(row: Sequence[int], broker_id: int) -> int:
+    slot, index = divmod(broker_id, slots.ID_STRIDE)
+    first = row[index] if index < len(row) else row[-1] + index - len(row) + 1
+    return slots.port(first, slot)
 
 
 # Listeners
@@ -108,7 +113,7 @@ class ServedListeners:
     first: Listener
     """Its port is `--base-port`. The port in the resource is ignored."""
     further: tuple[Listener, ...] = ()
-    """Broker N serves them on their port + N."""
+    """Broker N serves them on their port + N. The id N contains the offset of its slot."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Why each other listener is not served, by its name."""
 
@@ -129,8 +134,8 @@ class ServedListeners:
         ]
 
 
-def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, count: int) -> ServedListeners:
-    """Return the listeners that `count` brokers serve.
+def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, brokers: Collection[int]) -> ServedListeners:
+    """Return the listeners that these brokers serve.
 
     `taken`: all other ports of the cluster. A listener that needs one of them is not served. Raises `EmbeddedError` if
     there is no listener without TLS and authentication.
@@ -147,26 +152,26 @@ def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, count: int
     for listener in cluster.listeners:
         if listener is plain[0]:
             continue
-        if why := _why_left_out(listener, users, count):
+        if why := _why_left_out(listener, users, sorted(brokers)):
             left_out[listener.name] = f"Listener {listener.name} of Cluster {cluster.name} is not served: {why}"
             continue
         further.append(listener)
-        users |= {listener.port + number: f"listener {listener.name} of broker {number}" for number in range(count)}
+        users |= {listener.port + broker: f"listener {listener.name} of broker {broker}" for broker in brokers}
     return ServedListeners(first=plain[0], further=tuple(further), left_out=left_out)
 
 
-def _why_left_out(listener: Listener, users: Mapping[int, str], count: int) -> str:
+def _why_left_out(listener: Listener, users: Mapping[int, str], brokers: Sequence[int]) -> str:
     if not listener.plain:
         return "an embedded cluster serves only listeners without tls and authentication."
     if listener.name.upper() == FIRST_LISTENER:
         return f"the brokers use the name {FIRST_LISTENER} among themselves. Rename the listener."
-    last = listener.port + count - 1
-    if last > _MAX_PORT:
-        return f"broker {count - 1} would need port {last}, which does not exist. Change its port in spec.listeners."
-    taken = next((port for port in range(listener.port, last + 1) if port in users), None)
+    last = listener.port + brokers[-1]
+    if last > slots.MAX_PORT:
+        return f"broker {brokers[-1]} would need port {last}, which does not exist. Change its port in spec.listeners."
+    taken = next((port for broker in brokers if (port := listener.port + broker) in users), None)
     if taken is None:
         return ""
-    needed = f"port {last}" if count == 1 else f"the ports {listener.port} to {last}, one for each broker"
+    needed = f"port {last}" if len(brokers) == 1 else f"the ports {listener.port} to {last}, one for each broker"
     return f"it needs {needed}, but {taken} is the port of {users[taken]}. Change its port in spec.listeners."
 
 
@@ -180,7 +185,7 @@ class BrokerProperties:
     static: Mapping[str, str]
     """A change takes a restart."""
     sized: Mapping[str, str]
-    """Defaults that depend on the number of brokers. New values take effect at the next restart, but cause none."""
+    """Defaults that depend on the number of groups. New values take effect at the next restart, but cause none."""
     listeners: Mapping[str, str]
     """See `lifecycle/dynamic_listeners`."""
 
@@ -201,9 +206,9 @@ class Site:
     """Connect string."""
 
 
-def sized_defaults(brokers: int) -> dict[str, str]:
-    """Return the defaults that depend on the number of brokers."""
-    return dict.fromkeys(_SIZED, str(min(3, brokers)))
+def sized_defaults(groups: int) -> dict[str, str]:
+    """Return the defaults that depend on the number of groups of processes: each has the place of a machine."""
+    return dict.fromkeys(_SIZED, str(min(3, groups)))
 
 
 def small_defaults() -> dict[str, str]:
@@ -243,15 +248,17 @@ def broker_properties(
     `further`: served listeners other than the first. `kept_volumes`: ids of volumes that are no longer in the resource,
     but hold replicas of the broker.
     """
-    racks = cluster.brokers.rack_names
+    racks, ordinal = cluster.brokers.rack_names, cluster.brokers.pod_of(broker_id)
     given, _ = properties_of(cluster)
     volumes = [*volume_ids(cluster), *kept_volumes]
     return BrokerProperties(
         static={
             **small_defaults(),
             **given,
-            **({"broker.rack": racks[broker_id % len(racks)]} if racks else {}),
+            **({"broker.rack": racks[ordinal % len(racks)]} if racks else {}),
             "broker.id": str(broker_id),
+            # The brokers of a group fail together in tests, and as a pod they would be on one machine.
+            "broker.machine": f"machine-{ordinal}",
             "log.dirs": ",".join(str(volume_directory(site.data, broker_id, volume)) for volume in volumes),
             "zookeeper.connect": site.zookeeper,
             "metrics.host": LOOPBACK,

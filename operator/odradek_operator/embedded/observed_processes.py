@@ -6,7 +6,7 @@ table in docs/design/0014 lists the Kubernetes object for each part of an embedd
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -55,26 +55,30 @@ def kubernetes_state(
     brokers: Iterable[ObservedBroker],
     *,
     count: int | None,
+    per_pod: int = 1,
     stored: Collection[int],
     record: Record,
 ) -> KubernetesState:
-    """Return the state of a `local_cluster`.
+    """Return the state of a `local_cluster`. A group of brokers has the place of a pod.
 
-    `count`: the number of brokers that `odradek up` runs; None before it has started any. `stored`: the ids of the
-    brokers that have volumes in the data folder.
+    `count`: the number of groups that `odradek up` runs; None before it has started any. `per_pod`: the number of
+    brokers in each. `stored`: the ids of the brokers that have volumes in the data folder.
     """
     kafka, zookeeper = names.kafka(cluster.name), names.zookeeper(cluster.name)
     sets = {zookeeper: _set(zookeeper, 1)}
     if count is not None:
-        sets[kafka] = _set(kafka, count)
+        sets[kafka] = replace(_set(kafka, count), slots=per_pod)
     volumes = cluster.brokers.volumes
     claims = [
-        f"{names.volume_claim_template(volume.id, volumes=len(volumes))}-{names.broker_pod(cluster.name, broker)}"
-        for broker in stored
+        f"{names.volume_claim_template(volume.id, volumes=len(volumes))}-{names.broker_pod(cluster.name, ordinal)}"
+        for ordinal in sorted({cluster.brokers.pod_of(broker) for broker in stored})
         for volume in volumes
     ]
+    groups: dict[int, list[ObservedBroker]] = {}
+    for one in brokers:
+        groups.setdefault(cluster.brokers.pod_of(one.broker), []).append(one)
     return KubernetesState(
-        brokers={one.broker: _pod(names.broker_pod(cluster.name, one.broker), one) for one in brokers},
+        brokers={ordinal: _pod(cluster, ordinal, group) for ordinal, group in groups.items()},
         ensemble={0: _member(names.zookeeper_pod(cluster.name, 0))},
         claims={name: _claim(name) for name in claims},
         nodes={_HOST: Node(name=_HOST, ready=True, changed_at=0.0)},
@@ -91,19 +95,21 @@ def _claim(name: str) -> Claim:
     return Claim(name=name, uid=name, volume=name, nodes=(), lost=False, terminating=False)
 
 
-def _pod(name: str, one: ObservedBroker) -> Pod:
+def _pod(cluster: Cluster, ordinal: int, group: Sequence[ObservedBroker]) -> Pod:
+    # A broker that does not run has the current properties as soon as it starts.
+    is_older = any(one.changed and one.process is not None for one in group)
     return Pod(
-        name=name,
-        uid=str(one.process),
-        ordinal=one.broker,
+        name=names.broker_pod(cluster.name, ordinal),
+        uid=",".join(str(one.process) for one in group),
+        ordinal=ordinal,
         node=_HOST,
-        ready=one.ready,
+        ready=all(one.ready for one in group),
         terminating=False,
-        # A broker that does not run has the current properties as soon as it starts.
-        restart_hash=OLDER if one.changed and one.process is not None else CURRENT,
-        phase="Failed" if one.process is None else "Running",
-        trouble=one.trouble,
+        restart_hash=OLDER if is_older else CURRENT,
+        phase="Failed" if all(one.process is None for one in group) else "Running",
+        trouble=next((one.trouble for one in group if one.trouble), ""),
         unscheduled_since=None,
+        slots=1 + max(cluster.brokers.slot_of(one.broker) for one in group),
     )
 
 

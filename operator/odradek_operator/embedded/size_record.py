@@ -1,4 +1,4 @@
-"""The file in the data folder that records how many brokers the cluster has.
+"""The file in the data folder that records how many brokers the cluster has, and how many in each group.
 
 On Kubernetes, the ConfigMap `CLUSTER-members` has the same entries. The file is written before brokers are added and
 after they were removed, so a crash in between leaves a number that is too large: those brokers are empty, and they are
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from odradek_operator.embedded.child import system_error
 from odradek_operator.errors import EmbeddedError
-from odradek_operator.lifecycle.cluster_record import read_record, record_data
+from odradek_operator.lifecycle.cluster_record import read_record, record_data, recorded_per_pod
 from odradek_operator.lifecycle.observed_cluster import Record
 
 FILE_NAME: Final = "members.json"
@@ -29,11 +29,11 @@ class SizeRecord:
         self._path = folder / FILE_NAME
         self.record = _load(self._path)
 
-    def set_brokers(self, count: int) -> None:
-        """Record the number of brokers. Raises `EmbeddedError` if the file cannot be written."""
-        if count == self.record.brokers:
+    def set_brokers(self, groups: int, per_pod: int = 1) -> None:
+        """Record the number of groups, and of brokers in each. Raises `EmbeddedError` if the file cannot be written."""
+        record = replace(self.record, brokers=groups, per_pod=recorded_per_pod(per_pod), first_id=0)
+        if (record.brokers, record.per_pod) == (self.record.brokers, self.record.per_pod):
             return
-        record = replace(self.record, brokers=count, first_id=0)
         data = {key: value for key, value in record_data(record).items() if value is not None}
         temporary = self._path.with_suffix(".new")
         try:

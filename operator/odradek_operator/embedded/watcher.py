@@ -103,7 +103,7 @@ class Watcher:
         """Whether something is in progress that causes no event, such as a growing ISR."""
         self._counted: Reconciliations | None = None
         self._registered = 0
-        """Registered brokers in the last successful round."""
+        """Groups whose brokers were all registered in the last successful round."""
         self._take(resources, self._cluster)
 
     def count_in(self, reconciliations: Reconciliations) -> None:
@@ -189,7 +189,7 @@ class Watcher:
             unready = await self._round()
             outcome.failed = any(subject in self._conditions for subject in _FAILURES)
         wanted = self._cluster.brokers.replicas
-        self._counted.pods(namespace, name, Component.KAFKA, wanted=wanted, ready=min(self._registered, wanted))
+        self._counted.pods(namespace, name, Component.KAFKA, wanted=wanted, ready=self._registered)
         return unready
 
     async def _round(self) -> str | None:
@@ -207,7 +207,10 @@ class Watcher:
             return str(error)
         for subject in _FAILURES:
             self._conditions.pop(subject, None)
-        self._registered = len(outcome.snapshot.brokers)
+        brokers = self._cluster.brokers
+        self._registered = sum(
+            outcome.snapshot.brokers.keys() >= set(brokers.ids_of_pod(ordinal)) for ordinal in brokers.ordinals()
+        )
         self._busy = bool(decision.steps or decision.waiting or decision.progress or self._reconciler.starting)
         self._settle_removed(wanted, outcome)
         return self._tell_conditions(outcome, decision)

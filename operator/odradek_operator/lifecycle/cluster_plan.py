@@ -1,4 +1,4 @@
-"""Combines all lifecycle decisions about one cluster: the steps to take now, what waits, and the broker count. Pure.
+"""Combines all lifecycle decisions about one cluster: the steps to take now, what waits, and the sizes. Pure.
 
 The loop of the cluster calls `decide` in each round with the Cluster and the state in Kubernetes and ZooKeeper, carries
 out the steps of the `ClusterDecision`, and observes again.
@@ -12,7 +12,8 @@ because they may need its new template. The operator never restarts brokers and 
 4. Dynamic broker properties are written at any time.
 5. Replicas start to move, and the StatefulSet shrinks, only in rounds without a step of rule 3.
 6. In a shared ensemble, no broker starts for the first time with an id that others may use (`ids`). Until then the
-cluster is treated as if no more brokers were specified than it has.
+cluster is treated as if no more brokers were specified than it has. The pod template loses brokers only when these have
+no replicas on any pod (`resize`).
 7. A pod that is unschedulable because of a spread constraint that no longer applies is replaced at any time.
 
 An operator that stops between two steps loses nothing: the next round derives each step again from the observed state.
@@ -59,10 +60,10 @@ def decide(
 ) -> ClusterDecision:
     """Decide what to do now. Raises `ValueError` if the snapshot does not contain all topics completely.
 
-    `wanted_hashes`: restart hashes of the current templates, by StatefulSet. `wanted_dynamic`: properties that need no
-    restart. `wanted_factors`: replication factors by topic; other topics keep theirs. `quorum`: what the members of
-    the ensemble report. `now`: seconds since the epoch. `keep_others`: whether dynamic properties that others set in
-    the cluster's own ensemble stay.
+    `wanted_hashes`: restart hashes of the current templates, by StatefulSet; that of brokers with `per_pod_now`.
+    `wanted_dynamic`: properties that need no restart. `wanted_factors`: replication factors by topic; other topics keep
+    theirs. `quorum`: what the members of the ensemble report. `now`: seconds since the epoch. `keep_others`: whether
+    dynamic properties that others set in the cluster's own ensemble stay.
     """
     wanted = _Wanted(
         brokers_hash=wanted_hashes.get(names.kafka(cluster.name), ""),
@@ -79,9 +80,29 @@ def decide(
         decision = replace(decision, steps=(*decision.steps, stuck))
     return replace(
         decision,
+        per_pod=per_pod_now(cluster, state, snapshot),
         spread=spreading.demanded(cluster, state, broker_count=count),
         notices=spreading.notices(cluster, state, broker_count=count),
     )
+
+
+def per_pod_now(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
+    """Return the number of brokers that the pod template has now."""
+    if cluster.paused:
+        found = state.sets.get(names.kafka(cluster.name))
+        present = resize.known_per_pod(cluster, state) if found is None else found.slots
+        return present if resize.known_size(cluster, state) else cluster.brokers.per_pod
+    if ids.refused(cluster, state, snapshot) is not None:
+        cluster = _as_it_is(cluster, state)
+    return resize.per_pod(cluster, state, snapshot)
+
+
+def _as_it_is(cluster: Cluster, state: KubernetesState) -> Cluster:
+    """Return the cluster without pods and brokers that it does not have yet."""
+    brokers = cluster.brokers
+    pods = min(brokers.replicas, resize.known_size(cluster, state))
+    per_pod = min(brokers.per_pod, resize.known_per_pod(cluster, state))
+    return replace(cluster, brokers=replace(brokers, replicas=pods, per_pod=per_pod))
 
 
 def _decide(
@@ -95,11 +116,9 @@ def _decide(
     refusal = ids.refused(cluster, state, snapshot)
     if refusal is None:
         return _sized(cluster, state, snapshot, wanted, now=now)
-    held = resize.known_size(cluster, state)
-    if not held:
+    if not resize.known_size(cluster, state):
         return ClusterDecision(broker_count=0, waiting=(refusal,))
-    cluster = replace(cluster, brokers=replace(cluster.brokers, replicas=held))
-    decision = _sized(cluster, state, snapshot, wanted, now=now)
+    decision = _sized(_as_it_is(cluster, state), state, snapshot, wanted, now=now)
     return replace(decision, waiting=(refusal, *decision.waiting))
 
 
@@ -128,7 +147,8 @@ def _sized(
             keep_others=wanted.keep_others,
         )
         steps += [] if changed is None else [changed]
-    moved = moves.decide(cluster, snapshot, present=present, factors=wanted.factors)
+    slots = resize.present_per_pod(cluster, state, snapshot)
+    moved = moves.decide(cluster, snapshot, present=present, per_pod=slots, factors=wanted.factors)
     if verdict.step is not None:
         steps.append(verdict.step)
     elif moved.step is not None and not steps:
@@ -178,15 +198,16 @@ def _disruption(
     )
     if rolled.step is not None:
         return Verdict(step=rolled.step, waiting=released.waiting)
-    homeless = {broker for broker, pod in state.brokers.items() if is_homeless(state, pod)}
+    homeless = {ordinal for ordinal, pod in state.brokers.items() if is_homeless(state, pod)}
     members = ensemble.decide(
         cluster,
         state,
         wanted_hash=wanted.ensemble_hash,
         modes=wanted.quorum.modes,
         brokers_busy=rolling.restarting(
+            cluster,
             rolling.members(cluster, state, count),
-            sorted(set(cluster.brokers.ids(count)) - homeless),
+            sorted(set(cluster.brokers.ordinals(count)) - homeless),
             wanted_hash=None,
             registered=snapshot.brokers,
         ),

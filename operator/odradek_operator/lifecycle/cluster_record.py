@@ -4,9 +4,9 @@
 Kubernetes, and get a `Record`, the cluster with its actual ensemble, and descriptions of mismatches.
 
 The size of a deleted StatefulSet is not known any more, and a Cluster that is created again may specify another size.
-Without the record, brokers could be removed without draining, and empty members could outvote those with data.
-The record is written before a StatefulSet grows and after it has shrunk. After a crash in between it is too large,
-which is harmless: the brokers in question are empty, and the StatefulSet shrinks again.
+Without the record, brokers could be removed without draining, and empty members could outvote those with data. The
+record is written before a StatefulSet or its pods grow and after they have shrunk. After a crash in between it is too
+large, which is harmless: the brokers in question are empty, and the StatefulSet shrinks again.
 
 A field that is missing or invalid counts as unknown and is derived again from the observed state.
 """
@@ -22,9 +22,11 @@ from odradek_operator.crds import MAX_BROKERS, MAX_FIRST_BROKER_ID, Cluster
 from odradek_operator.lifecycle.observed_cluster import Claim, KeptSpec, KubernetesState, Record
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import names
+from odradek_operator.objects.slots import MAX_PER_POD
 from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
 
 _BROKERS: Final = "brokers"
+_PER_POD: Final = "brokersPerPod"
 _FIRST_ID: Final = "firstBrokerId"
 _MEMBERS: Final = "ensembleMembers"
 _STATE: Final = "ensembleState"
@@ -51,6 +53,7 @@ def read_record(data: Mapping[str, object]) -> Record:
     state = data.get(_STATE)
     return Record(
         brokers=_number(data.get(_BROKERS), MAX_BROKERS),
+        per_pod=_number(data.get(_PER_POD), MAX_PER_POD, least=2),
         first_id=_number(data.get(_FIRST_ID), MAX_FIRST_BROKER_ID, least=0),
         members=_number(data.get(_MEMBERS), names.MAX_MEMBERS),
         formed=state == names.FORMED if state in (names.FORMING, names.FORMED) else None,
@@ -65,6 +68,7 @@ def record_data(record: Record) -> dict[str, str | None]:
     state = None if record.formed is None else names.FORMED if record.formed else names.FORMING
     return {
         _BROKERS: None if record.brokers is None else str(record.brokers),
+        _PER_POD: None if record.per_pod is None else str(record.per_pod),
         _FIRST_ID: None if record.first_id is None else str(record.first_id),
         _MEMBERS: None if record.members is None else str(record.members),
         _STATE: state,
@@ -107,15 +111,21 @@ def next_record(
     state: KubernetesState,
     *,
     broker_count: int,
+    per_pod: int = 1,
     cluster_id: str | None,
     spec: KeptSpec | None = None,
 ) -> Record:
-    """Return the record to write before anything is applied. `cluster_id`: that in ZooKeeper, None if unknown."""
+    """Return the record to write before anything is applied.
+
+    `broker_count` and `per_pod`: the number of pods, and of the brokers in each. `cluster_id`: that in ZooKeeper, None
+    if unknown.
+    """
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
     brokers = max(present.brokers or 0, broker_count) or None
     return Record(
         brokers=brokers,
+        per_pod=recorded_per_pod(max(present.per_pod or 1, per_pod)),
         first_id=None if brokers is None else cluster.brokers.first_id,
         members=cluster.zookeeper.replicas if known else present.members,
         formed=(is_formed(cluster, state) or cluster_id is not None) if known else present.formed,
@@ -124,6 +134,20 @@ def next_record(
         cluster_uid=cluster.uid,
         spec=spec,
     )
+
+
+def settled(record: Record, state: KubernetesState, *, broker_count: int, per_pod: int) -> Record:
+    """Return the record to write after the StatefulSet has this size and template.
+
+    A pod keeps its brokers until it restarts, so the number of brokers per pod is that of the pod with the most.
+    """
+    most = max([per_pod, *(pod.slots for pod in state.brokers.values())])
+    return replace(record, brokers=broker_count, per_pod=recorded_per_pod(most))
+
+
+def recorded_per_pod(per_pod: int) -> int | None:
+    """Return the entry of the record for a number of brokers per pod. 1 is not recorded, as in earlier versions."""
+    return None if per_pod == 1 else per_pod
 
 
 def is_formed(cluster: Cluster, state: KubernetesState) -> bool:

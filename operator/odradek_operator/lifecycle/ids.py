@@ -16,9 +16,10 @@ from typing import Final
 from odradek_operator.crds import MAX_FIRST_BROKER_ID, Cluster
 from odradek_operator.lifecycle.observed_cluster import KubernetesState
 from odradek_operator.lifecycle.replicas import listed, unreadable
-from odradek_operator.lifecycle.resize import has_claim, known_size
+from odradek_operator.lifecycle.resize import has_claim, known_per_pod, known_size
 from odradek_operator.lifecycle.steps import BROKER_IDS, Waiting
 from odradek_operator.objects import names
+from odradek_operator.objects.slots import ID_STRIDE
 from odradek_operator.topics.zookeeper_state import Snapshot
 
 MAX_NAMED: Final = 3
@@ -29,7 +30,7 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
     """Return why brokers that the cluster did not have before must not start; None if they may."""
     if cluster.zookeeper.connect is None:
         return None
-    first = [broker for broker in cluster.brokers.ids() if not _is_ours(cluster, state, snapshot, broker)]
+    first = [broker for broker in sorted(cluster.brokers.ids()) if not _is_ours(cluster, state, snapshot, broker)]
     if not first:
         return None
     if snapshot is None:
@@ -37,7 +38,7 @@ def refused(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None)
         return _waiting("BrokerIdsUnknown", message)
     users = {broker: user for broker in first if (user := _user(snapshot, broker))}
     if users:
-        message = _in_use(cluster, snapshot, users, held=known_size(cluster, state))
+        message = _in_use(cluster, state, snapshot, users)
         return _waiting("BrokerIdsInUse", message, needs_person=True)
     if unknown := unreadable(snapshot):
         message = f"{unknown} It may have replicas on {listed(first)}, so new brokers with these ids do not start."
@@ -50,15 +51,19 @@ def recorded(cluster: Cluster, state: KubernetesState, snapshot: Snapshot) -> fr
     if cluster.zookeeper.connect is None:
         return frozenset()
     found = state.sets.get(names.kafka(cluster.name))
-    kept = _recorded_before(cluster, snapshot) if found is None else frozenset(cluster.brokers.ids(found.replicas))
-    return kept | {broker for broker, pod in state.brokers.items() if not pod.terminating}
+    kept = _recorded_before(cluster, snapshot)
+    if found is not None:
+        kept = cluster.brokers.ids(found.replicas, found.slots)
+    pods = [pod for pod in state.brokers.values() if not pod.terminating]
+    return kept.union(*(cluster.brokers.ids_of_pod(pod.ordinal, pod.slots) for pod in pods))
 
 
 def _is_ours(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None, broker: int) -> bool:
+    ordinal, slot = cluster.brokers.pod_of(broker), cluster.brokers.slot_of(broker)
+    per_pod = known_per_pod(cluster, state)
     return (
-        broker in cluster.brokers.ids(known_size(cluster, state))
-        or broker in state.brokers
-        or has_claim(cluster, state, broker)
+        broker in cluster.brokers.ids(known_size(cluster, state), per_pod)
+        or (slot < per_pod and (ordinal in state.brokers or has_claim(cluster, state, ordinal)))
         or (snapshot is not None and broker in _recorded_before(cluster, snapshot))
     )
 
@@ -82,16 +87,24 @@ def _user(snapshot: Snapshot, broker: int) -> str:
     return f"has settings in /config/brokers/{broker}" if str(broker) in snapshot.broker_configs else ""
 
 
-def _in_use(cluster: Cluster, snapshot: Snapshot, users: Mapping[int, str], *, held: int) -> str:
+def _in_use(cluster: Cluster, state: KubernetesState, snapshot: Snapshot, users: Mapping[int, str]) -> str:
+    held, per_pod = known_size(cluster, state), cluster.brokers.per_pod
     said = [f"broker {broker} {user}" for broker, user in list(users.items())[:MAX_NAMED]]
     more = f", and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
-    if held:
+    if held and per_pod > 1:
+        effect = (
+            f"The cluster keeps its {len(cluster.brokers.ids(held, known_per_pod(cluster, state)))} brokers: set "
+            "spec.brokers.replicas and perPod back."
+        )
+    elif held:
         effect = f"The cluster stays at {held} {'broker' if held == 1 else 'brokers'}: set spec.brokers.replicas back."
     else:
         effect = f"No broker is started: set spec.brokers.firstBrokerId to {_free(snapshot)}."
-    ids = cluster.brokers.ids()
+    first = cluster.brokers.ordinals()
+    ranges = [f"{first[0] + ID_STRIDE * slot} to {first[-1] + ID_STRIDE * slot}" for slot in range(per_pod)]
+    sizes = f"{len(first)}" if per_pod == 1 else f"{len(first)} and perPod is {per_pod}"
     return (
-        f"spec.brokers.replicas is {len(ids)}, so the brokers' ids are {ids[0]} to {ids[-1]}, but ZooKeeper knows "
+        f"spec.brokers.replicas is {sizes}, so the brokers' ids are {', '.join(ranges)}, but ZooKeeper knows "
         f"other brokers with these ids: {', '.join(said)}{more}. {effect}"
     )
 

@@ -33,11 +33,17 @@ class Moves:
     progress: Progress | None = None
 
 
-def decide(cluster: Cluster, snapshot: Snapshot, *, present: int, factors: Mapping[str, int]) -> Moves:
-    """Return the next portion. `present`: the size of the StatefulSet; `factors`: replication factors by topic."""
+def decide(
+    cluster: Cluster, snapshot: Snapshot, *, present: int, per_pod: int | None = None, factors: Mapping[str, int]
+) -> Moves:
+    """Return the next portion.
+
+    `present`: the size of the StatefulSet. `per_pod`: the largest number of brokers in a pod, by default the specified
+    one. `factors`: replication factors by topic.
+    """
     partitions = partitions_of(snapshot)
-    brokers = cluster.brokers.ids()
-    gone = leaving(cluster, present, partitions)
+    brokers = sorted(cluster.brokers.ids())
+    gone = leaving(cluster, present, partitions, per_pod=per_pod)
     wish = resized(cluster, snapshot, partitions, gone=gone, factors=factors)
     even = mark_of(snapshot) is Mark.EVEN_OUT or balance.is_due(partitions, brokers)
     waiting = wish.waiting + _stuck(wish, gone)

@@ -13,6 +13,7 @@ from typing import Final
 from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
 from odradek_operator.lifecycle.reach import reach
 from odradek_operator.objects import names
+from odradek_operator.objects.slots import slot_of
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
 """Suffixes of the labels with which storage drivers bind a volume to one node; `metadata.name` is a field."""
@@ -23,6 +24,15 @@ _REFUSAL: Final = re.compile(
 )
 _STARTING: Final = ("ContainerCreating", "PodInitializing")
 _MAX_MESSAGE: Final = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The container of one broker of a pod."""
+
+    ready: bool
+    trouble: str = ""
+    """Why it is not ready, as a message; empty if it is ready or the reason is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +62,10 @@ class Pod:
     """Whether it must be spread over nodes."""
     failing: bool = False
     """Whether one of its containers failed or cannot start."""
+    slots: int = 1
+    """Number of brokers in it: of the containers with which it was created. 1 for members of the ensemble."""
+    containers: Mapping[int, Container] = field(default_factory=dict)
+    """The containers of its brokers that Kubernetes reports, by slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +111,8 @@ class Set:
     """Whether its template requires that pods spread over nodes."""
     first_ordinal: int = 0
     """Ordinal number of the first pod, `spec.ordinals.start`."""
+    slots: int = 1
+    """Number of brokers in each pod of its template. 1 for the ensemble."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +129,9 @@ class Record:
     """What is stored about a cluster outside its StatefulSets; None for what is unknown."""
 
     brokers: int | None = None
-    """The largest number of brokers the StatefulSet had, without those that were drained and removed."""
+    """The largest number of pods that the brokers' StatefulSet had, without those that were drained and removed."""
+    per_pod: int | None = None
+    """The largest number of brokers that a pod has, without those that were drained and removed; None means 1."""
     first_id: int | None = None
     """The lowest broker id."""
     members: int | None = None
@@ -133,7 +151,7 @@ class KubernetesState:
     """The Kubernetes objects of one cluster."""
 
     brokers: Mapping[int, Pod] = field(default_factory=dict)
-    """Pods of brokers, by broker id."""
+    """Pods of brokers, by ordinal, which is the id of the broker in slot 0."""
     ensemble: Mapping[int, Pod] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     """Claims of brokers and ensemble, by name."""
@@ -184,7 +202,24 @@ def parse_pod(body: Object) -> Pod:
         version=_tag(text(next(iter(items(body, "spec", "containers")), {}), "image")),
         spread=_must_spread(mapping(body, "spec")),
         failing=not is_true(body, "Ready") and any(map(_container_trouble, _container_statuses(body))),
+        slots=_slots(mapping(body, "spec")),
+        containers=_containers(body),
     )
+
+
+def _slots(spec: Object) -> int:
+    """Return the number of brokers in a pod, 1 for a pod without brokers."""
+    found = [slot_of(text(one, "name")) for one in items(spec, "containers")]
+    return max([1, *(slot + 1 for slot in found if slot is not None)])
+
+
+def _containers(body: Object) -> dict[int, Container]:
+    found = {slot_of(text(status, "name")): status for status in items(body, "status", "containerStatuses")}
+    return {
+        slot: Container(ready=status.get("ready") is True, trouble=_broker_trouble(status))
+        for slot, status in found.items()
+        if slot is not None
+    }
 
 
 def parse_refusals(events: Iterable[Object]) -> dict[str, str]:
@@ -262,6 +297,7 @@ def parse_set(body: Object) -> Set:
         generation_observed=(seen or 0) >= (written or 0),
         spread=_must_spread(mapping(body, "spec", "template", "spec")),
         first_ordinal=number(body, "spec", "ordinals", "start") or 0,
+        slots=_slots(mapping(body, "spec", "template", "spec")),
     )
 
 
@@ -358,6 +394,15 @@ def _container_trouble(status: Object) -> str:
     if before and mapping(status, "state", "running") and status.get("ready") is not True:
         return _sentence(f"container {name} was started again and is not ready yet", _how_it_ended(before))
     return ""
+
+
+def _broker_trouble(status: Object) -> str:
+    """Return why the container of a broker is not ready; empty if it is ready or the reason is unknown."""
+    if status.get("ready") is True:
+        return ""
+    runs = bool(mapping(status, "state", "running"))
+    starting = _sentence(f"container {text(status, 'name')} runs and is not ready yet", "") if runs else ""
+    return _container_trouble(status) or starting
 
 
 def _how_it_ended(ended: Object) -> str:

@@ -7,10 +7,10 @@ only copy of a write that the ensemble acknowledged.
 A lost disk is released after `releaseLostAfterSeconds` of its kind, unless that is 0 (a `Lost` claim does not have to
 wait, because it never returns), under these conditions:
 
-- *Broker*: it is not registered in ZooKeeper, and each partition with a replica on it has an in-sync replica on another
-live broker. A node that Kubernetes cannot reach may still work, and its broker with it. But once the broker's session
-has expired, the controller has moved its leaders to new epochs, so it cannot acknowledge records any more, and
-truncates what it wrote since when it returns.
+- *Pod of brokers*: none of its brokers is registered in ZooKeeper, and each partition with a replica on them has an
+in-sync replica on another live broker. A node that Kubernetes cannot reach may still work, and its broker with it. But
+once the broker's session has expired, the controller has moved its leaders to new epochs, so it cannot acknowledge
+records any more, and truncates what it wrote since when it returns.
 - *Ensemble member*: it does not answer, all other members do, and one of them leads exactly the others, all in sync.
 Then every acknowledged write is on each of them. Every later write is on so many members that each majority contains
 one of them, even a majority in which the empty member votes before it has copied the data. While a second member does
@@ -23,13 +23,14 @@ done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek_operator.crds import Cluster
+from odradek_operator.lifecycle import resize
 from odradek_operator.lifecycle.lost import is_given_up, is_unreachable, lost_claims, lost_since
 from odradek_operator.lifecycle.observed_cluster import LEADER, Claim, KubernetesState, Pod, Quorum
-from odradek_operator.lifecycle.replicas import named, partitions_of, unreadable
+from odradek_operator.lifecycle.replicas import listed, named, partitions_of, unreadable
 from odradek_operator.lifecycle.steps import ReleaseClaims, Verdict, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
@@ -43,6 +44,8 @@ class _Kind:
 
     component: Component
     noun: str
+    who: Callable[[int], str]
+    """Returns the name of a broker or member in messages. Pods with several brokers are called by their name."""
     pods: Mapping[int, Pod]
     pod: Callable[[int], str]
     """Returns the name of a pod."""
@@ -59,19 +62,28 @@ class _Kind:
 
 
 def brokers(cluster: Cluster, state: KubernetesState, snapshot: Snapshot, *, count: int, now: float) -> Verdict:
-    """Return the next broker disk to release, and why others are kept. `count`: the size of the StatefulSet."""
+    """Return the next disk of a pod of brokers to release, and why others are kept.
+
+    `count`: the size of the StatefulSet.
+    """
+    per_pod = resize.present_per_pod(cluster, state, snapshot)
+
+    def group(ordinal: int) -> tuple[int, ...]:
+        return cluster.brokers.ids_of_pod(ordinal, per_pod)
+
     kind = _Kind(
         component=Component.KAFKA,
         noun="broker",
+        who=lambda ordinal: f"broker {ordinal}" if per_pod == 1 else f"pod {names.broker_pod(cluster.name, ordinal)}",
         pods=state.brokers,
-        pod=lambda broker: names.broker_pod(cluster.name, broker),
-        claims=lambda broker: _broker_claims(cluster, broker),
+        pod=lambda ordinal: names.broker_pod(cluster.name, ordinal),
+        claims=lambda ordinal: _broker_claims(cluster, ordinal),
         patience=cluster.brokers.release_lost_after_seconds,
-        alive=lambda broker: "is still registered in ZooKeeper" if broker in snapshot.brokers else "",
-        needed=lambda broker: _needed_broker(snapshot, broker),
+        alive=lambda ordinal: _registered(snapshot, group(ordinal)),
+        needed=lambda ordinal: _needed_broker(snapshot, group(ordinal), who=kind.who(ordinal)),
         elsewhere="everything on it is in sync elsewhere",
     )
-    return _decide(kind, state, cluster.brokers.ids(count), now=now)
+    return _decide(kind, state, cluster.brokers.ordinals(count), now=now)
 
 
 def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: float) -> Verdict:
@@ -82,6 +94,7 @@ def members(cluster: Cluster, state: KubernetesState, quorum: Quorum, *, now: fl
     kind = _Kind(
         component=Component.ZOOKEEPER,
         noun="ZooKeeper member",
+        who=lambda member: f"ZooKeeper member {member}",
         pods=state.ensemble,
         pod=lambda member: names.zookeeper_pod(cluster.name, member),
         claims=lambda member: [f"{ZOOKEEPER_CLAIM}-{names.zookeeper_pod(cluster.name, member)}"],
@@ -105,9 +118,7 @@ def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) 
             continue
         if is_given_up(pod, lost):
             waiting.append(
-                _wait(
-                    "DiskReleased", f"The disk of {kind.noun} {number} is released; its volume claim is being deleted."
-                )
+                _wait("DiskReleased", f"The disk of {kind.who(number)} is released; its volume claim is being deleted.")
             )
             continue
         obstacle = _obstacle(kind, number, waited=now - since)
@@ -119,7 +130,7 @@ def _decide(kind: _Kind, state: KubernetesState, numbers: range, *, now: float) 
 
 def _obstacle(kind: _Kind, number: int, *, waited: float) -> Waiting | None:
     """Return why a disk that has been lost for `waited` seconds is kept; None if it can be released."""
-    who = f"{kind.noun} {number}"
+    who = kind.who(number)
     if kind.patience == 0:
         return _wait(
             "ReleaseIsOff",
@@ -137,29 +148,39 @@ def _obstacle(kind: _Kind, number: int, *, waited: float) -> Waiting | None:
     return kind.needed(number)
 
 
-def _broker_claims(cluster: Cluster, broker: int) -> list[str]:
+def _broker_claims(cluster: Cluster, ordinal: int) -> list[str]:
     volumes = cluster.brokers.volumes
-    pod = names.broker_pod(cluster.name, broker)
+    pod = names.broker_pod(cluster.name, ordinal)
     return [f"{names.volume_claim_template(volume.id, volumes=len(volumes))}-{pod}" for volume in volumes]
 
 
-def _needed_broker(snapshot: Snapshot, broker: int) -> Waiting | None:
-    """Return why the disk of an unregistered broker may still be needed."""
+def _registered(snapshot: Snapshot, group: Collection[int]) -> str:
+    """Return that brokers of a pod are still registered; empty if none is."""
+    found = [broker for broker in group if broker in snapshot.brokers]
+    if not found:
+        return ""
+    if len(group) == 1:
+        return "is still registered in ZooKeeper"
+    return f"still has {listed(found)} registered in ZooKeeper"
+
+
+def _needed_broker(snapshot: Snapshot, group: Collection[int], *, who: str) -> Waiting | None:
+    """Return why the disk of a pod of which no broker is registered may still be needed."""
     if snapshot.controller_id is None:
-        return _wait("NoController", f"The disk of broker {broker} is kept: the cluster has no controller.")
+        return _wait("NoController", f"The disk of {who} is kept: the cluster has no controller.")
     if unknown := unreadable(snapshot):
-        return _wait("ZnodeUnreadable", f"The lost disk of broker {broker} is kept. {unknown}", needs_person=True)
+        return _wait("ZnodeUnreadable", f"The lost disk of {who} is kept. {unknown}", needs_person=True)
     needed = [
         partition.name
         for partition in partitions_of(snapshot)
-        if broker in partition.assignment.replicas
+        if not set(group).isdisjoint(partition.assignment.replicas)
         and partition.state is not None
         and not any(member in snapshot.brokers for member in partition.in_sync)
     ]
     if needed:
         return _wait(
             "OnlyCopies",
-            f"The lost disk of broker {broker} is kept: {named(needed)} have no in-sync replica elsewhere. Bring the "
+            f"The lost disk of {who} is kept: {named(needed)} have no in-sync replica elsewhere. Bring the "
             "node back, or delete what may be lost.",
             needs_person=True,
         )
@@ -222,7 +243,7 @@ def _release(kind: _Kind, state: KubernetesState, number: int, pod: Pod | None, 
         pod_uid=None if pod is None else pod.uid,
         claims=claims,
         force=pod is not None and pod.node is not None and is_unreachable(state, pod.node),
-        reason=f"the disk of {kind.noun} {number} is lost{where}, and {kind.elsewhere}",
+        reason=f"the disk of {kind.who(number)} is lost{where}, and {kind.elsewhere}",
     )
 
 

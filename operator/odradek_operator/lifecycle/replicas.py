@@ -77,10 +77,13 @@ def unreadable(snapshot: Snapshot) -> str:
     return next((snapshot.unreadable[topic] for topic in sorted(snapshot.unreadable)), "")
 
 
-def holds_nothing(snapshot: Snapshot, broker: int) -> bool:
-    """Whether the broker has no replica, including those of topics that are being deleted, whose logs still exist."""
-    return not any(
-        broker in part.replicas for topic in snapshot.topics.values() for part in topic.assignment.partitions.values()
+def holders(snapshot: Snapshot) -> frozenset[int]:
+    """Return the brokers with replicas, including those of topics that are being deleted, whose logs still exist."""
+    return frozenset(
+        broker
+        for topic in snapshot.topics.values()
+        for part in topic.assignment.partitions.values()
+        for broker in part.replicas
     )
 
 
@@ -108,35 +111,67 @@ def minimum_in_sync(cluster: Cluster, snapshot: Snapshot, topic: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """The effect on partitions if one broker is down."""
+    """The effect on partitions if all brokers of one pod are down."""
 
     forbids: tuple[TopicPartition, ...]
     """Partitions that would lack in-sync replicas, which waiting can change."""
     costs: tuple[TopicPartition, ...]
-    """Partitions that would lack in-sync replicas at any time, because they have too few replicas for their minimum."""
+    """Partitions that would lack in-sync replicas at any time, because they have too few replicas for their minimum, or
+    because the cluster has too few pods for their replicas."""
+    crowded: tuple[TopicPartition, ...] = ()
+    """Those of `forbids` that have several replicas in the pod."""
 
 
-def absences(brokers: Iterable[int], cluster: Cluster, snapshot: Snapshot) -> Iterator[tuple[int, Absence]]:
-    """Yield the effect of stopping each of these brokers now.
+def absences(
+    groups: Iterable[frozenset[int]], cluster: Cluster, snapshot: Snapshot, *, ours: Collection[int] = ()
+) -> Iterator[tuple[frozenset[int], Absence]]:
+    """Yield the effect of stopping all brokers of each of these groups now. A group has the brokers of one pod.
 
-    Without the broker, a partition keeps the other live members of its ISR. It needs its minimum; a partition with too
-    few replicas for that needs all the others: `needed = min(minimum, replicas - 1)`. If the broker is not in the ISR,
-    the partition is not affected.
+    `ours`: the brokers of the cluster, which share pods; every other broker has a pod to itself.
+
+    Without the group, a partition keeps the other live members of its ISR. It needs its minimum. A partition with too
+    few replicas for that needs all those that are elsewhere if its replicas are spread over as many pods as possible:
+    `needed = min(minimum, replicas - 1)` while it has at most one replica for each pod. If no broker of the group is in
+    the ISR, the partition is not affected.
     """
     partitions = partitions_of(snapshot)
     minimums = {topic: minimum_in_sync(cluster, snapshot, topic) for topic in {one.name.topic for one in partitions}}
-    for broker in brokers:
-        forbids, costs = [], []
+    pods = _Pods(cluster, frozenset(ours), frozenset(snapshot.brokers))
+    for group in groups:
+        forbids, costs, crowded = [], [], []
         for partition in partitions:
-            if broker not in partition.in_sync:
+            if group.isdisjoint(partition.in_sync):
                 continue
             minimum = minimums[partition.name.topic]
-            others = sum(member != broker and member in snapshot.brokers for member in partition.in_sync)
-            if others < min(minimum, len(partition.target) - 1):
+            others = sum(member not in group and member in snapshot.brokers for member in partition.in_sync)
+            if others < min(minimum, len(partition.target) - pods.shared_by(partition.target)):
                 forbids.append(partition.name)
+                if len(group.intersection(partition.target)) > 1:
+                    crowded.append(partition.name)
             elif others < minimum:
                 costs.append(partition.name)
-        yield broker, Absence(forbids=tuple(forbids), costs=tuple(costs))
+        yield group, Absence(forbids=tuple(forbids), costs=tuple(costs), crowded=tuple(crowded))
+
+
+class _Pods:
+    """The pods over which replicas can be spread."""
+
+    __slots__ = ("_cluster", "_known", "_ours", "_pods")
+
+    def __init__(self, cluster: Cluster, ours: frozenset[int], live: frozenset[int]) -> None:
+        self._cluster = cluster
+        self._ours = ours
+        self._known = ours | live
+        self._pods = {self._pod(broker) for broker in self._known}
+
+    def _pod(self, broker: int) -> int:
+        """Return a number for the pod of a broker. A broker of others has a pod to itself."""
+        return self._cluster.brokers.pod_of(broker) if broker in self._ours else -1 - broker
+
+    def shared_by(self, replicas: Collection[int]) -> int:
+        """Return how many of the replicas one pod has if they are spread as far as possible, at least 1."""
+        pods = len(self._pods) + sum(broker not in self._known for broker in replicas)
+        return max(1, -(-len(replicas) // max(1, pods)))
 
 
 def refilling(snapshot: Snapshot) -> list[int]:

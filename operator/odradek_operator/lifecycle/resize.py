@@ -3,18 +3,18 @@
 `moves` and `cluster_plan` pass a cluster, its partitions and the replication factors, and get targets, the size that
 the brokers' StatefulSet may have, and what is refused.
 
-The brokers with the highest ids are removed. Their replicas move to the remaining brokers: preferably to a rack that
-the partition does not cover, then to a machine that it does not cover, then to the broker with the fewest replicas,
-then to the lowest id. They keep their
-position in the replica list, so that leaders stay balanced. Changes of replication factors use the same order. A
-replica that is dropped is one whose broker is missing, else one that is not in sync, else one whose rack has another,
-else one whose machine has another, else one on the broker with the most replicas; the preferred leader only if no other
-can be dropped.
+The pods with the highest ordinals are removed, and the brokers of the highest slots. Their replicas move to the
+remaining brokers: preferably to a rack that the partition does not cover, then to a machine that it does not cover,
+then to the broker with the fewest replicas, then to the lowest id. They keep their position in the replica list, so
+that leaders stay balanced. Changes of replication factors use the same order. A replica that is dropped is one whose
+broker is missing, else one that is not in sync, else one whose rack has another, else one whose machine has another,
+else one on the broker with the most replicas; the preferred leader only if no other can be dropped.
 
 A partition waits while a broker of its target is missing, because its move could not complete and would block others.
 
-If one topic does not fit on the remaining brokers, nothing moves. The StatefulSet shrinks from the highest id, by
-brokers without replicas, and only while no reassignment is in progress, because it may end on them.
+If one topic does not fit on the remaining brokers, nothing moves. The StatefulSet shrinks from the highest ordinal, by
+pods without replicas, and only while no reassignment is in progress, because it may end on them. Its template loses a
+slot under the same conditions: when no broker of the slot has replicas.
 """
 
 from __future__ import annotations
@@ -27,64 +27,65 @@ from odradek.base.topic_rules import machine_of_each
 from odradek.base.types import TopicPartition
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle.observed_cluster import KubernetesState
-from odradek_operator.lifecycle.replicas import Partition, holds_nothing, is_moving, listed
+from odradek_operator.lifecycle.replicas import Partition, holders, is_moving, listed
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import names
+from odradek_operator.objects.slots import MAX_PER_POD
 from odradek_operator.topics.zookeeper_state import Snapshot
 
 
 def present_size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None = None) -> int:
-    """Return the number of brokers that the cluster has, or the specified number before it has any.
+    """Return the number of pods that the cluster has, or the specified number before it has any.
 
     It is the larger of the size of the StatefulSet and the record; without a StatefulSet, leftover pods count as well.
-    A broker beyond these counts if it has replicas in ZooKeeper and a claim: it was removed before it was drained. A
-    claim alone does not count, because claims of drained brokers are kept.
+    A pod beyond these counts if its brokers have replicas in ZooKeeper and it has a claim: it was removed before it was
+    drained. A claim alone does not count, because claims of drained pods are kept.
     """
     return max(known_size(cluster, state) or cluster.brokers.replicas, _undrained(cluster, state, snapshot))
 
 
 def known_size(cluster: Cluster, state: KubernetesState) -> int:
-    """Return the number of brokers according to Kubernetes and the record; 0 before there are any."""
+    """Return the number of pods according to Kubernetes and the record; 0 before there are any."""
     found = state.sets.get(names.kafka(cluster.name))
     if found is not None:
         return max(found.replicas, state.record.brokers or 0)
-    left = [broker + 1 - cluster.brokers.first_id for broker, pod in state.brokers.items() if not pod.terminating]
+    left = [ordinal + 1 - cluster.brokers.first_id for ordinal, pod in state.brokers.items() if not pod.terminating]
     return max([_recorded(cluster, state), *left])
 
 
 def _recorded(cluster: Cluster, state: KubernetesState) -> int:
-    """Return the recorded number, without brokers at the end that are not specified and have no claims any more.
+    """Return the recorded number, without pods at the end that are not specified and have no claims any more.
 
-    Their data is gone, so an empty broker with their id would not restore it.
+    Their data is gone, so empty brokers with their ids would not restore it.
     """
     count = state.record.brokers or 0
     if cluster.brokers.volumes:
-        while count > cluster.brokers.replicas and not has_claim(cluster, state, cluster.brokers.ids(count)[-1]):
+        while count > cluster.brokers.replicas and not has_claim(cluster, state, cluster.brokers.ordinals(count)[-1]):
             count -= 1
     return count
 
 
 def _undrained(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
-    """Return how many brokers are needed to include each broker that has replicas and a claim; 0 for none.
+    """Return how many pods are needed to include each broker that has replicas and a claim; 0 for none.
 
     In a shared ensemble, brokers beyond the cluster's ids belong to others.
     """
     if snapshot is None or cluster.zookeeper.connect is not None:
         return 0
-    holders = {
-        broker
-        for topic in snapshot.topics.values()
-        for part in topic.assignment.partitions.values()
-        for broker in part.replicas
-    }
+    ordinals = {cluster.brokers.pod_of(broker) for broker in holders(snapshot) if _has_slot(cluster, broker)}
     first = cluster.brokers.first_id
-    return max((broker + 1 - first for broker in holders if has_claim(cluster, state, broker)), default=0)
+    return max((ordinal + 1 - first for ordinal in ordinals if has_claim(cluster, state, ordinal)), default=0)
 
 
-def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
-    """Whether a claim of the broker exists and is not being deleted."""
+def _has_slot(cluster: Cluster, broker: int) -> bool:
+    """Whether a broker with this id may belong to the cluster."""
+    return 0 <= cluster.brokers.slot_of(broker) < MAX_PER_POD
+
+
+def has_claim(cluster: Cluster, state: KubernetesState, ordinal: int) -> bool:
+    """Whether a claim of the pod exists and is not being deleted."""
     volumes = cluster.brokers.volumes
-    pod = names.broker_pod(cluster.name, broker)
+    pod = names.broker_pod(cluster.name, ordinal)
     claims = (
         state.claims.get(f"{names.volume_claim_template(volume.id, volumes=len(volumes))}-{pod}") for volume in volumes
     )
@@ -92,26 +93,77 @@ def has_claim(cluster: Cluster, state: KubernetesState, broker: int) -> bool:
 
 
 def size(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
-    """Return the size that the StatefulSet may have now. It grows at once, and shrinks only if that is safe."""
+    """Return the number of pods that the StatefulSet may have now. It grows at once, and shrinks only if that is
+    safe."""
     present, wanted = present_size(cluster, state, snapshot), cluster.brokers.replicas
     if snapshot is None or is_moving(snapshot) or snapshot.unreadable:
         return max(present, wanted)
-    while present > wanted and holds_nothing(snapshot, cluster.brokers.ids(present)[-1]):
+    per_pod, used = present_per_pod(cluster, state, snapshot), holders(snapshot)
+    while present > wanted and used.isdisjoint(
+        cluster.brokers.ids_of_pod(cluster.brokers.ordinals(present)[-1], per_pod)
+    ):
         present -= 1
     return max(present, wanted)
 
 
-def leaving(cluster: Cluster, present: int, partitions: Iterable[Partition]) -> frozenset[int]:
-    """Return the brokers that must be drained.
+def known_per_pod(cluster: Cluster, state: KubernetesState) -> int:
+    """Return the largest number of brokers that a pod may have, according to Kubernetes and the record, at least 1."""
+    found = state.sets.get(names.kafka(cluster.name))
+    pods = [pod.slots for pod in state.brokers.values()]
+    return max([1, state.record.per_pod or 1, *pods, *([] if found is None else [found.slots])])
+
+
+def present_per_pod(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
+    """Return the largest number of brokers that a pod may have, including brokers with replicas and those to add."""
+    return max(known_per_pod(cluster, state), per_pod(cluster, state, snapshot))
+
+
+def per_pod(cluster: Cluster, state: KubernetesState, snapshot: Snapshot | None) -> int:
+    """Return the number of brokers that the template of the pods may have now. It grows at once, and shrinks only if
+    that is safe."""
+    wanted = cluster.brokers.per_pod
+    found = state.sets.get(names.kafka(cluster.name))
+    present = known_per_pod(cluster, state) if found is None else found.slots
+    if snapshot is None:
+        return max(present, wanted)
+    needed = max(wanted, _used_slots(cluster, state, snapshot))
+    return max(present, needed) if is_moving(snapshot) or snapshot.unreadable else needed
+
+
+def _used_slots(cluster: Cluster, state: KubernetesState, snapshot: Snapshot) -> int:
+    """Return how many slots are needed to include each broker that has replicas; 0 for none.
+
+    A broker without a pod and a claim has lost its data. In a shared ensemble, brokers beyond those that the cluster is
+    known to have belong to others.
+    """
+    if cluster.zookeeper.connect is not None:
+        known = cluster.brokers.ids(known_size(cluster, state), known_per_pod(cluster, state))
+        ours = holders(snapshot) & known
+    else:
+        ours = frozenset(broker for broker in holders(snapshot) if _has_slot(cluster, broker))
+    return max(
+        (
+            cluster.brokers.slot_of(broker) + 1
+            for broker in ours
+            if (ordinal := cluster.brokers.pod_of(broker)) in state.brokers or has_claim(cluster, state, ordinal)
+        ),
+        default=0,
+    )
+
+
+def leaving(
+    cluster: Cluster, present: int, partitions: Iterable[Partition], *, per_pod: int | None = None
+) -> frozenset[int]:
+    """Return the brokers that must be drained. `present` and `per_pod`: the pods, and the brokers of each.
 
     In the cluster's own ensemble, ids beyond its StatefulSet are of brokers that were removed too early. In a shared
     ensemble they belong to others.
     """
-    beyond = frozenset(cluster.brokers.ids(present)).difference(cluster.brokers.ids())
+    beyond = cluster.brokers.ids(present, per_pod) - cluster.brokers.ids()
     if cluster.zookeeper.connect is not None:
         return beyond
-    holders = {broker for partition in partitions for broker in partition.target}
-    return beyond | holders.difference(cluster.brokers.ids())
+    used = {broker for partition in partitions for broker in partition.target}
+    return beyond | (used - cluster.brokers.ids())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +189,7 @@ def resized(
     factors: Mapping[str, int],
 ) -> Resized:
     """Return the targets without the brokers `gone`, and with these replication factors by topic."""
-    staying = cluster.brokers.ids()
+    staying = sorted(cluster.brokers.ids())
     fitting, waiting = _fitting(partitions, staying, gone, factors)
     misfits = sorted(
         {
@@ -199,14 +251,14 @@ def _fitting(
 def _does_not_fit(
     partitions: Iterable[Partition], misfits: Sequence[str], cluster: Cluster, gone: Iterable[int]
 ) -> Waiting:
-    first = misfits[0]
+    first, remaining = misfits[0], len(cluster.brokers.ids())
     factor = max(len(one.target) for one in partitions if one.name.topic == first)
     others = f" (and {len(misfits) - 1} other topics do not fit either)" if len(misfits) > 1 else ""
     return Waiting(
         what="scale-in",
         reason="ReplicasDoNotFit",
         message=f"{listed(gone).capitalize()} cannot be drained: topic {first} has {factor} replicas, and "
-        f"{cluster.brokers.replicas} brokers would remain{others}. Lower its replication factor, or keep the brokers.",
+        f"{remaining} brokers would remain{others}. Lower its replication factor, or keep the brokers.",
         needs_person=True,
     )
 

@@ -161,13 +161,16 @@ class ClusterDecision:
     """The decision about one cluster in one round."""
 
     broker_count: int
-    """Size of the brokers' StatefulSet: more than specified while brokers are being drained. 0: it must not be
-    created yet."""
+    """Size of the brokers' StatefulSet, which is the number of pods: more than specified while brokers are being
+    drained. 0: it must not be created yet."""
+    per_pod: int = 1
+    """Number of brokers in each pod of the StatefulSet's template: more than specified while brokers are being
+    drained."""
     steps: tuple[Step, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     progress: Progress | None = None
     outdated: frozenset[int] = frozenset()
-    """Brokers whose pods have another template than the current one."""
+    """Ordinals of the brokers' pods that have another template than the current one."""
     spread: frozenset[Component] = frozenset()
     """Components whose pods must be spread over nodes."""
     notices: tuple[str, ...] = ()

@@ -132,7 +132,7 @@ def _access_objects(cluster: Cluster, broker_count: int) -> list[Object]:
         readable = sorted(
             names.external_broker_service(cluster.name, listener.name, broker)
             for listener in listeners.external(cluster)
-            for broker in cluster.brokers.ids(broker_count)
+            for broker in sorted(cluster.brokers.ids(broker_count))
         )
         rules = [{"apiGroups": [""], "resources": ["services"], "resourceNames": readable, "verbs": ["get"]}]
         objects.append({"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules})
@@ -170,7 +170,7 @@ def _services(cluster: Cluster, broker_count: int) -> list[Object]:
         objects.append(parts.service(cluster, _COMPONENT, bootstrap, inside))
     for listener in listeners.external(cluster):
         objects.append(_external_bootstrap(cluster, listener))
-        objects += [_external_broker(cluster, listener, broker) for broker in cluster.brokers.ids(broker_count)]
+        objects += [_external_broker(cluster, listener, broker) for broker in sorted(cluster.brokers.ids(broker_count))]
     return objects
 
 

@@ -119,7 +119,7 @@ def volume_sizes(cluster: Cluster, *, broker_count: int) -> list[VolumeSize]:
         _volume_size(
             claim,
             names.kafka(cluster.name),
-            cluster.brokers.ids(broker_count),
+            cluster.brokers.ordinals(broker_count),
             field=f"spec.brokers.storage.volumes[id={volume.id}].size",
         )
         for volume, claim in zip(volumes, broker_claims(cluster), strict=True)

@@ -16,7 +16,7 @@ from odradek.base.config import TOPIC_SETTINGS
 from odradek.base.errors import ConfigError
 from odradek.base.topic_rules import assign_replicas, colliding_topic
 from odradek.zk.layout import ReplicaAssignment, TopicAssignment
-from odradek_operator.crds import Deletion, Drift, Topic, Wanted
+from odradek_operator.crds import Brokers, Deletion, Drift, Topic, Wanted
 from odradek_operator.topics.topic_actions import (
     Action,
     AddPartitions,
@@ -38,8 +38,31 @@ TOOL_KEYS: Final = frozenset({"leader.replication.throttled.replicas", "follower
 PAUSED: Final = 'the annotation odradek.dev/paused is "true": nothing is changed until it is removed.'
 
 
-def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
-    """Decide how to make the topic match its resource. `brokers` is the desired number of brokers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """The numbers that limit replicas."""
+
+    brokers: int
+    """Desired number of brokers."""
+    pods: int
+    """Desired number of pods."""
+    live_pods: int
+    """Number of pods with a live broker."""
+
+    @classmethod
+    def of(cls, brokers: Brokers, snapshot: Snapshot) -> _Size:
+        """Return the numbers of a cluster. A broker of others counts as a pod."""
+        ids = brokers.ids()
+        live = {brokers.pod_of(broker) if broker in ids else -1 - broker for broker in snapshot.brokers}
+        return cls(brokers=len(ids), pods=brokers.replicas, live_pods=len(live))
+
+
+def decide(topic: Topic, snapshot: Snapshot, *, brokers: int | Brokers) -> Decision:
+    """Decide how to make the topic match its resource.
+
+    `brokers`: the desired brokers, or their number if each pod has one.
+    """
+    size = _Size.of(Brokers(replicas=brokers) if isinstance(brokers, int) else brokers, snapshot)
     if topic.paused:
         return _refuse(topic.name, Obstacle.PAUSED, PAUSED)
     if snapshot.controller_epoch_version is None:
@@ -50,7 +73,7 @@ def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
         return _refuse(topic.name, Obstacle.BEING_DELETED, "an earlier topic of this name is still being deleted.")
     observed = snapshot.topics.get(topic.name)
     if observed is None:
-        return _create(topic, snapshot, brokers=brokers)
+        return _create(topic, snapshot, size)
     if not observed.assignment.partitions:
         return _refuse(
             topic.name, Obstacle.NO_PARTITIONS, "its znode in ZooKeeper has no partitions: delete the znode."
@@ -58,7 +81,7 @@ def decide(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
     actions: list[Action] = []
     refusals: list[Refusal] = []
     _partitions(topic, observed, snapshot, actions, refusals)
-    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers) if _factor_differs(topic, observed) else None
+    obstacle = _factor_obstacle(topic, snapshot, size) if _factor_differs(topic, observed) else None
     refusals += [] if obstacle is None else [obstacle]
     config = snapshot.configs.get(topic.name)
     owned = _ownership(topic, observed, snapshot)
@@ -109,7 +132,7 @@ def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
 
     A resource without `replicas` accepts any current factor.
     """
-    brokers = wanted.cluster.brokers.replicas
+    size = _Size.of(wanted.cluster.brokers, snapshot)
     if wanted.cluster.paused or snapshot.controller_epoch_version is None:
         return {}
     factors = {}
@@ -119,7 +142,7 @@ def wanted_factors(wanted: Wanted, snapshot: Snapshot) -> dict[str, int]:
             continue
         if topic.replicas is None or not _factor_differs(topic, observed):
             continue
-        if _factor_obstacle(topic, snapshot, brokers=brokers) is None:
+        if _factor_obstacle(topic, snapshot, size) is None:
             factors[name] = topic.replicas
     return factors
 
@@ -131,17 +154,26 @@ def _factor_differs(topic: Topic, observed: ObservedTopic) -> bool:
     return topic.replicas is not None and observed.with_factor(topic.replicas) < count
 
 
-def _factor_obstacle(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Refusal | None:
-    """Return why the topic cannot have the specified number of replicas; None if it can."""
-    replicas, live = topic.replicas_on(brokers), len(snapshot.brokers)
-    if replicas > max(brokers, live):
+def _factor_obstacle(topic: Topic, snapshot: Snapshot, size: _Size) -> Refusal | None:
+    """Return why the topic cannot have the specified number of replicas; None if it can.
+
+    While too few pods have a live broker, several replicas would be placed in one pod.
+    """
+    replicas, live = topic.replicas_on(size.pods), len(snapshot.brokers)
+    if replicas > max(size.brokers, live):
         message = (
-            f"spec.replicas is {replicas}, and the cluster has {_count(brokers, 'broker')}: "
+            f"spec.replicas is {replicas}, and the cluster has {_count(size.brokers, 'broker')}: "
             "lower spec.replicas, or add brokers to the Cluster."
         )
         return Refusal(topic=topic.name, obstacle=Obstacle.TOO_MANY_REPLICAS, message=message)
     if replicas > live:
         message = f"{_count(replicas, 'replica')} need as many live brokers, but there are only {live}."
+        return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, message=message)
+    if min(replicas, size.pods) > size.live_pods:
+        message = (
+            f"{_count(replicas, 'replica')} need live brokers in {_count(min(replicas, size.pods), 'pod')}, but only "
+            f"{_count(size.live_pods, 'pod')} {'has' if size.live_pods == 1 else 'have'} one."
+        )
         return Refusal(topic=topic.name, obstacle=Obstacle.NOT_ENOUGH_BROKERS, message=message)
     return None
 
@@ -203,7 +235,7 @@ def _refuse(topic: str, obstacle: Obstacle, message: str) -> Decision:
     return Decision(topic=topic, refusals=(Refusal(topic=topic, obstacle=obstacle, message=message),))
 
 
-def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
+def _create(topic: Topic, snapshot: Snapshot, size: _Size) -> Decision:
     other = colliding_topic(topic.name, sorted(snapshot.topics))
     if other is not None:
         return _refuse(
@@ -212,10 +244,10 @@ def _create(topic: Topic, snapshot: Snapshot, *, brokers: int) -> Decision:
             f"the name collides with topic {other}, because names of metrics do not distinguish '.' and '_': "
             "choose another name.",
         )
-    obstacle = _factor_obstacle(topic, snapshot, brokers=brokers)
+    obstacle = _factor_obstacle(topic, snapshot, size)
     if obstacle is not None:
         return Decision(topic=topic.name, refusals=(obstacle,))
-    live, replicas = snapshot.racks(), topic.replicas_on(brokers)
+    live, replicas = snapshot.racks(), topic.replicas_on(size.pods)
     start = zlib.crc32(topic.name.encode())
     assignment = assign_replicas(
         live,

@@ -75,7 +75,7 @@ def make_plan(wanted: Wanted, snapshot: Snapshot) -> Plan:
                 for name in sorted({*wanted.topics, *wanted.removed})
             }
         )
-    brokers = wanted.cluster.brokers.replicas
+    brokers = wanted.cluster.brokers
     decisions = {
         name: topics.decide_removed(topic, snapshot)
         for name, topic in wanted.removed.items()

@@ -264,7 +264,7 @@ class ClusterLoop:
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
 
     def _count_pods(self, cluster: Cluster, view: View) -> None:
-        wanted = {Component.KAFKA: cluster.brokers.ids()}
+        wanted = {Component.KAFKA: cluster.brokers.ordinals()}
         if cluster.zookeeper.connect is None:
             wanted[Component.ZOOKEEPER] = range(cluster.zookeeper.replicas)
         pods = {Component.KAFKA: view.state.brokers, Component.ZOOKEEPER: view.state.ensemble}

@@ -41,6 +41,7 @@ CLUSTER = {
     "version": "9.9",
     "brokers": {
         "replicas": 5,
+        "perPod": 2,
         "storage": {
             "volumes": [{"id": 1, "size": "1Gi", "storageClass": "fast"}],
             "deleteClaims": True,

@@ -38,9 +38,9 @@ def properties(cluster: Cluster, broker_id: int = 1) -> dict[str, str]:
 def test_ports_are_in_rows() -> None:
     assert PORTS.brokers == (9092, 9093, 9094)
     assert PORTS.metrics == (9404, 9405, 9406)
-    assert PORTS.bootstrap(3) == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
-    assert [use.port for use in PORTS.uses(3, own_zookeeper=True)] == [2181, 9092, 9404, 9093, 9405, 9094, 9406]
-    assert [use.port for use in PORTS.uses(3, own_zookeeper=False)] == [9092, 9404, 9093, 9405, 9094, 9406]
+    assert PORTS.bootstrap(range(3)) == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+    assert [use.port for use in PORTS.uses(range(3), own_zookeeper=True)] == [2181, 9092, 9404, 9093, 9405, 9094, 9406]
+    assert [use.port for use in PORTS.uses(range(3), own_zookeeper=False)] == [9092, 9404, 9093, 9405, 9094, 9406]
 
 
 def test_brokers_beyond_the_row_have_the_next_ports() -> None:
@@ -49,15 +49,15 @@ def test_brokers_beyond_the_row_have_the_next_ports() -> None:
     assert [use.port for use in PORTS.uses_of_broker(3)] == [9095, 9407]
     scattered = Ports(zookeeper=1, brokers=(500, 700), metrics=(600, 800))
     assert [scattered.broker(broker) for broker in range(4)] == [500, 700, 701, 702]
-    assert scattered.bootstrap(3) == "127.0.0.1:500,127.0.0.1:700,127.0.0.1:701"
+    assert scattered.bootstrap(range(3)) == "127.0.0.1:500,127.0.0.1:700,127.0.0.1:701"
 
 
 def test_monitoring_takes_three_ports_in_a_row() -> None:
     ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404, monitoring=9401)
     assert ports.monitoring == MonitoringPorts(operator=9401, zookeeper=9402, exporter=9403)
-    assert [use.port for use in ports.uses(1, own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
+    assert [use.port for use in ports.uses(range(1), own_zookeeper=True)] == [2181, 9092, 9404, 9401, 9402, 9403]
     # An ensemble of others has its own monitoring, so no port is used for it.
-    assert [use.port for use in ports.uses(1, own_zookeeper=False)] == [9092, 9404, 9401, 9403]
+    assert [use.port for use in ports.uses(range(1), own_zookeeper=False)] == [9092, 9404, 9401, 9403]
 
 
 def test_a_broker_accepts_its_properties() -> None:
@@ -117,7 +117,7 @@ PLAIN = Listener(name="plain", port=9092)
 
 def served(*listeners: Listener, count: int = 3) -> ServedListeners:
     cluster = Cluster(name="demo", listeners=listeners)
-    return served_listeners(cluster, PORTS.uses(count, own_zookeeper=True), count=count)
+    return served_listeners(cluster, PORTS.uses(range(count), own_zookeeper=True), brokers=range(count))
 
 
 def test_the_first_plain_listener_has_the_base_port_and_others_their_own() -> None:
