@@ -140,12 +140,15 @@ def restarting(
             return f"{who} is ending."
         absent = brokers_in(cluster, pod).difference(registered)
         if wanted_hash in (None, pod.restart_hash) and (absent or not pod.ready):
-            unregistered = (
-                f"{listed(absent).capitalize()}: not registered yet." if several else "It is not registered yet."
-            )
-            said = pod.trouble or (unregistered if pod.ready else "It is starting.")
-            return f"{who} does not serve yet: {said}"
+            return f"{who} does not serve yet: {pod.trouble or _unready(pod, absent, several=several)}"
     return ""
+
+
+def _unready(pod: Pod, absent: Collection[int], *, several: bool) -> str:
+    """Return why a pod without trouble does not serve yet."""
+    if not pod.ready:
+        return "It is starting."
+    return f"{listed(absent).capitalize()}: not registered yet." if several else "It is not registered yet."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
