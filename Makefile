@@ -8,9 +8,11 @@ SOURCES := broker operator spark tests images
 LEVEL ?= short
 # Without bytecode caches, each of the thousands of processes that the tests start compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
-# One test process more than cores, because tests with real processes wait most of the time.
-JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+# More test processes than cores, because tests with real processes wait most of the time.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 2 )))
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# What `make test` leaves to other commands, and in the short level to a daily run.
+ELSEWHERE := interop or e2e$(if $(filter full,$(LEVEL)),, or daily)
 
 # COMPILED=1 runs brokers with the compiled core, COMPILED=0 with the interpreted one. `make bench` compiles by default.
 WITH_CORE := PYTHONPATH=$(CURDIR)/.compiled
@@ -63,13 +65,12 @@ lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
 	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
 
 .PHONY: test
-test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=n processes
-	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
-	@$(BIN)/pytest $(PARALLEL) -m "java and not interop and not e2e"
+test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=n processes; LEVEL=full once a day
+	@$(BIN)/pytest $(PARALLEL) -m "not ($(ELSEWHERE))"
 
 .PHONY: unit
 unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
-	@$(BIN)/pytest $(PARALLEL) -m "not java and not interop and not e2e"
+	@$(BIN)/pytest $(PARALLEL) -m "not (java or $(ELSEWHERE))"
 
 .PHONY: interop
 interop: check-java $(STAMP) ## Test with Apache Kafka's tools and clients from Maven Central (needs mvn)

@@ -1,8 +1,8 @@
 """Configures pytest for all tests: marks by fixture, and an import path for the tests in `operator/`.
 
-A test that uses a fixture with a real ZooKeeper or a real cluster gets the mark `java`, so that no test lacks it.
-`make test` runs the other tests first, in separate processes: they include the property tests, and the threads of a
-cluster would take random numbers from the same generator.
+A test that uses a fixture with a real ZooKeeper or a real cluster gets the mark `java`, so that no test lacks it. Their
+files are last, so a process that runs one runs no property test afterwards: the threads of a cluster would take random
+numbers from the generator of the property tests.
 
 pytest's import mode `importlib` derives the name of a test from its path: `operator.tests.…`. It imports every parent
 of this name that is not a package yet, so it would replace the standard library's module `operator` by the folder. If
@@ -73,16 +73,18 @@ def _use_compiled_core() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need Java, move files with slow tests to the front, and without a C compiler deselect the
-    tests that need it. `.ci/run` fails without a compiler before it runs tests.
+    """Mark the tests that need Java, sort the files, and without a C compiler deselect the tests that need it. `.ci/run`
+    fails without a compiler before it runs tests.
 
-    Parallel processes take whole files in this order. A slow file that starts last leaves the other processes idle.
+    Parallel processes take whole files in this order: files with tests that need Java are last, and of both groups those
+    with slow tests are first. A slow file that starts last leaves the other processes idle.
     """
     for item in items:
         if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("java")
     slow_files = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow_files)
+    java_files = {item.path for item in items if item.get_closest_marker("java")}
+    items.sort(key=lambda item: (item.path in java_files, item.path not in slow_files))
     needing = [item for item in items if item.get_closest_marker("compiler")]
     if needing and _compile_core("--can-compile").returncode:
         config.hook.pytest_deselected(items=needing)

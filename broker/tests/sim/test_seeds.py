@@ -1,4 +1,4 @@
-"""Fixed seeds that every run of the tests plays: whole clusters with load and faults, without a violation.
+"""Fixed seeds: whole clusters with load and faults, without a violation. Half of them are played once a day.
 
 The first test plays the seeds of all selected tests in other processes, and each test checks the outcome of its seed.
 """
@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 PROCESSES = 2
 LISTS = tomllib.loads(Path(__file__).with_name("seeds.toml").read_text(encoding="utf-8"))
 FOUND: Mapping[int, str] = {entry["seed"]: entry["what"] for entry in LISTS["found"]}
-SEEDS = sorted({*LISTS["fixed"], *FOUND})
+DAILY = frozenset(LISTS["daily"])
+SEEDS = sorted({*LISTS["fixed"], *DAILY, *FOUND})
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def outcomes(request: pytest.FixtureRequest) -> Mapping[int, Outcome]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.daily) if s in DAILY else s for s in SEEDS])
 def test_no_invariant_is_violated(outcomes: Mapping[int, Outcome], seed: int) -> None:
     outcome = outcomes[seed]
     assert outcome.violation is None, f"{outcome.text}\n\nthis seed once found: {FOUND.get(seed, 'nothing')}"
@@ -41,7 +42,8 @@ def test_no_invariant_is_violated(outcomes: Mapping[int, Outcome], seed: int) ->
 
 def test_there_are_enough_of_each_kind() -> None:
     assert len(SEEDS) >= 100
-    kinds = Counter(draw(seed).kind for seed in SEEDS)
+    assert DAILY.isdisjoint({*LISTS["fixed"], *FOUND})
+    kinds = Counter(draw(seed).kind for seed in SEEDS if seed not in DAILY)
     assert min(kinds[kind] for kind in Kind) >= 10
 
 

@@ -18,8 +18,9 @@ from odradek_testkit.server import MemoryServer
 REQUESTS = 25
 """Number of requests for each API and version."""
 
-QUIET = dict.fromkeys(
+QUIET = {"log.dir.check.interval.ms": "0", "log.dir.stall.timeout.ms": "0"} | dict.fromkeys(
     (
+        "log.dir.free.check.interval.ms",
         "log.flush.offset.checkpoint.interval.ms",
         "log.flush.start.offset.checkpoint.interval.ms",
         "log.retention.check.interval.ms",
