@@ -93,9 +93,13 @@ class OdradekBroker:
             os.kill(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
         return None if process is None else process.wait(timeout=_STOP_SECONDS)
 
+    def log(self) -> str:
+        """Return what it has logged."""
+        return self._log.read_text()
+
     def errors(self) -> list[str]:
         """Return the lines of its log with an error."""
-        return [line for line in self._log.read_text().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
+        return [line for line in self.log().splitlines() if re.search(r" (ERROR|CRITICAL) ", line)]
 
 
 def _serves(admin: AdminClient) -> bool:

@@ -178,6 +178,15 @@ def _logs(collector: BrokerCollector, logs: LogManager) -> None:
     )
     collector.provide_value("kafka_log_logmanager_offlinelogdirectorycount", lambda: len(logs.offline_directories))
     _space(collector, logs.space)
+    queues = logs.writes.readings
+    collector.provide(
+        "odradek_log_directory_slow",
+        lambda: [({"directory": path}, queue.is_slow) for path, queue in queues().items()],
+    )
+    collector.provide(
+        "odradek_log_directory_queued_bytes",
+        lambda: [({"directory": path}, queue.size_bytes) for path, queue in queues().items()],
+    )
 
 
 def _space(collector: BrokerCollector, space: DiskSpace) -> None:

@@ -228,7 +228,19 @@ class BrokerFields:
     )
     log_dir_check_interval_ms: int = long(
         5000,
-        "Interval of a small write and sync in each log directory, which shows that its disk answers. 0 = none.",
+        "Maximum interval of a small write and sync in each log directory, which shows whether its disk answers and "
+        "is slow. 0 = none.",
+    )
+    log_dir_slow_ms: int = long(
+        200,
+        "Time after which a log directory counts as slow if its disk has not completed a small write and sync, which "
+        "then starts every five times this; its appends are written by a thread. 0 = never.",
+    )
+    log_dir_queue_max_bytes: int = long(
+        256 << 20,
+        "Bytes of appends that may wait for a slow log directory; further ones are rejected.",
+        low=1,
+        dynamic=Update.CLUSTER_WIDE,
     )
     log_read_ahead_bytes: int = integer(
         8 << 20,

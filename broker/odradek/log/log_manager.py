@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
@@ -34,9 +34,11 @@ from odradek.log.directories.disk_work import DiskWork
 from odradek.log.directories.loading import LogLoader
 from odradek.log.directories.log_table import LogTable
 from odradek.log.directories.moves import FutureHost, LogMoves, write_topic_id
+from odradek.log.directories.reports import DirectoryReport, directory_reports
 from odradek.log.directories.schedules import LogSchedules
 from odradek.log.directories.space import DiskSpace
 from odradek.log.directories.stall_watch import StallWatch
+from odradek.log.directories.write_queue import WriteQueues
 from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.log.segments.segment_cache import SegmentCache
@@ -52,19 +54,6 @@ others."""
 
 LONG_THREADS: Final = 2
 """Least number of threads of a directory for loading, removals and moves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryReport:
-    """One log directory for DescribeLogDirs. `failure` is the reason if it is offline. -1 bytes: unknown."""
-
-    path: str
-    failure: str | None
-    total_bytes: int
-    free_bytes: int
-    sizes: Mapping[TopicPartition, int]
-    future_sizes: Mapping[TopicPartition, int]
-    """Sizes in bytes of the logs that are being moved to this directory."""
 
 
 def _ignore_failure(path: str, partitions: frozenset[TopicPartition]) -> None:
@@ -109,10 +98,14 @@ class LogManager:
         self._workers = workers = DirectoryWorkers(
             clock, disk_threads, long_threads=max(config.num_recovery_threads_per_data_dir, LONG_THREADS)
         )
-        self._watch = StallWatch(files, clock, config, workers=workers, fail=self._disk_failed)
         self.on_flushed: Callable[[TopicPartition], None] = _ignore_flush
-        """Called on the loop after each flush in the background; the durable limit of the log may have risen."""
+        """Called on the loop after each flush in the background, and after writes of slow directories."""
         self._table = table = LogTable()
+        self.writes = WriteQueues(table, workers, max_bytes=self._queue_bytes, on_written=self._flushed)
+        """The appends of slow directories."""
+        self._watch = StallWatch(
+            files, clock, config, workers=workers, fail=self._disk_failed, set_slow=self.writes.set_slow
+        )
         self._background = background = Background(clock)
         self._context = LogContext(
             files=files,
@@ -132,7 +125,7 @@ class LogManager:
             background,
             workers=workers,
             fail=self._fail_directory,
-            on_flushed=lambda topic_partition: self.on_flushed(topic_partition),
+            on_flushed=self._flushed,
             clock=clock,
             flush_ms=self.flush_ms,
         )
@@ -149,6 +142,12 @@ class LogManager:
             background=background,
             fail=self._fail_directory,
         )
+
+    def _queue_bytes(self) -> int:
+        return self._config.log_dir_queue_max_bytes
+
+    def _flushed(self, topic_partition: TopicPartition) -> None:
+        self.on_flushed(topic_partition)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Apply new broker settings; settings that topics set or inherit arrive through each log's `update_config`."""
@@ -380,32 +379,7 @@ class LogManager:
 
     def directories(self) -> list[DirectoryReport]:
         """Return a report for each directory: the sizes of its logs, and free space as of the last measurement."""
-        table = self._table
-        reports = [
-            DirectoryReport(path=path, failure=reason, total_bytes=-1, free_bytes=-1, sizes={}, future_sizes={})
-            for path, reason in table.failed.items()
-        ]
-        sizes: dict[str, tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = {
-            path: ({}, {}) for path in table.directories
-        }
-        for place, logs in enumerate((table.current, table.future)):
-            for log in logs.values():
-                home = table.home(log)
-                if home is not None:
-                    sizes[home.path][place][log.topic_partition] = log.size_bytes
-        for path, (current, future) in sizes.items():
-            room = self._space.of(path)
-            reports.append(
-                DirectoryReport(
-                    path=path,
-                    failure=None,
-                    total_bytes=room.total_bytes,
-                    free_bytes=room.free_bytes,
-                    sizes=current,
-                    future_sizes=future,
-                )
-            )
-        return reports
+        return directory_reports(self._table, self._space)
 
     def _fail_unless_full(self, directory: LogDirectory, error: StorageError) -> None:
         if not error.full:
@@ -580,6 +554,7 @@ class LogManager:
             return
         await self._background.close()
         await self._watch.end_checks()
+        self.writes.close()
         await self._disk_work.settle()
         await self._workers.settle()
         table = self._table

@@ -2,7 +2,8 @@
 
 `LogManager` creates and keeps the logs; producers, coordinators and replication append and read. Reads return positions
 in files. Everything runs on the event loop and does not wait; work that may block for long (syncs, removals) is handed
-to the `LogHost`. `log.state` holds the parts of a log, `log.storage` its files, and `log.flush` tracks durability.
+to the `LogHost`. `log.state` holds the parts of a log, `log.writes` puts records into segments, `log.storage` has the
+files, and `log.flush` tracks durability.
 
 Invariants: log start <= high watermark <= log end; segments hold whole batches with increasing offsets; a failed append
 leaves the log unchanged or takes its directory offline. The tuple of segments is replaced, never modified, so that a
@@ -12,7 +13,7 @@ concurrent read sees one state.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import (
@@ -26,18 +27,18 @@ from odradek.base.errors import (
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.flush import FlushTicket
 from odradek.log.producers.producer_files import load_producers, write_snapshot
-from odradek.log.producers.producer_state import Duplicate, EndedTransaction, Marker
+from odradek.log.producers.producer_state import Duplicate
 from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
 from odradek.log.retention import RetentionRules, expired_segments
 from odradek.log.segments.replacement import cleanable_segments
 from odradek.log.segments.segment import INT32_MAX, whole_batches
 from odradek.log.segments.segment_list import ReadBounds
-from odradek.log.segments.transaction_index import AbortedTxn
-from odradek.log.state import LogState
 from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
+from odradek.log.write_group import StagedAppend, WriteGroup
+from odradek.log.writes import LogWrites
 from odradek.records.admission import prepare
 from odradek.records.checks.validate import AppendOrigin, AppendRules, check_append
-from odradek.records.v2.batch import MAGIC, BatchHeader, TimestampType
+from odradek.records.v2.batch import BatchHeader, TimestampType
 
 _CLIENT = AppendOrigin.CLIENT
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
@@ -46,7 +47,7 @@ _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 logger = logging.getLogger(__name__)
 
 
-class PartitionLog(LogState["PartitionLog"]):
+class PartitionLog(LogWrites["PartitionLog"]):
     """The log of one partition."""
 
     __slots__ = ()
@@ -61,18 +62,20 @@ class PartitionLog(LogState["PartitionLog"]):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         zstd_allowed: bool = True,
         any_format: bool = False,
+        group: WriteGroup | None = None,
     ) -> AppendInfo:
         """Validate record batches or message sets, convert them if the topic requires it, assign offsets and append.
 
         Batches that need no conversion are stamped in place if `records` is writable. For `zstd_allowed` and
-        `any_format` see `AppendRules`. Raises what `prepare` raises, the sequence errors of idempotence,
-        `RecordListTooLargeError` above `segment.bytes`, and `KafkaStorageError` if the write fails or the disk is
-        nearly full.
+        `any_format` see `AppendRules`. With `group`, the records are only added to it: `end_write` makes them part of
+        the log, unless they are a duplicate. Raises what `prepare` raises, the sequence errors of idempotence,
+        `RecordListTooLargeError` above `segment.bytes`, `KafkaStorageError` if the write fails or the disk is
+        nearly full, and `GroupFullError`.
         """
         self._host.check_room(self)
         config = self.config
         now_ms = self._clock.wall_ms()
-        sequenced, first_offset = origin is _CLIENT, self.log_end_offset
+        sequenced, first_offset = origin is _CLIENT, self.log_end_offset if group is None else group.end_offset
         changing = (config.max_message_bytes, now_ms, origin, zstd_allowed, any_format)
         # `tuple.__new__` here and for the result: a NamedTuple call with so many arguments takes over twice as long.
         rules = tuple.__new__(AppendRules, changing + self._rules_of_topic)
@@ -81,6 +84,8 @@ class PartitionLog(LogState["PartitionLog"]):
         if size > config.segment_bytes:
             raise RecordListTooLargeError(f"a record set of {size} bytes exceeds segment.bytes={config.segment_bytes}")
         markers = markers_in(records, headers)
+        if group is not None:
+            self._check_group(group, headers, size)
         duplicate = self._producers.check(headers, sequenced=sequenced, unwritten=not first_offset, markers=markers)
         if duplicate is not None:
             return self._duplicate_info(duplicate, headers)
@@ -91,29 +96,27 @@ class PartitionLog(LogState["PartitionLog"]):
             log_append_time = now_ms
             headers = stamp_time(records, headers, now_ms)
         offset, max_timestamp = stamp_offsets(records, headers, first_offset, leader_epoch)
-        self._make_room(size, first_offset, offset - 1, max_timestamp)
-        try:
-            self._segments.active.append(records, headers, first_offset, config.index_interval_bytes)
-        except StorageError as error:
-            raise self._write_failed(error) from error
-        self.log_end_offset = offset
-        if headers[0].magic < MAGIC:
-            self._epochs.clear()
-        elif leader_epoch > self._epochs.latest_epoch:
-            self._epochs.assign(leader_epoch, first_offset)
-        if headers[0].producer_id >= 0 or len(headers) > 1:
-            self._note_producers(headers, first_offset, markers)
+        if group is None:
+            self._make_room(size, first_offset, offset - 1, max_timestamp)
+            try:
+                self._segments.active.append(records, headers, first_offset, config.index_interval_bytes)
+            except StorageError as error:
+                raise self._write_failed(error) from error
+            self._note_led(headers, first_offset, offset, leader_epoch, markers)
+        else:
+            append = StagedAppend(records, headers, first_offset, offset, leader_epoch, markers)
+            self._stage(group, append, max_timestamp)
         count = offset - first_offset
-        self._count_unflushed(count)
         start = self.log_start_offset
         ends, times = (first_offset, offset - 1, count, size), (max_timestamp, log_append_time)
         return tuple.__new__(AppendInfo, (*ends, *times, start, leader_epoch, False, converted))
 
-    def append_as_follower(self, records: memoryview) -> AppendInfo:
+    def append_as_follower(self, records: memoryview, group: WriteGroup | None = None) -> AppendInfo:
         """Append batches with the offsets and epochs that the leader assigned; a truncated last batch is ignored.
 
-        An empty log begins at the first batch, even if that is below the current log start. Raises
-        `CorruptMessageError` for an invalid batch or one that overlaps the log, and `KafkaStorageError`.
+        An empty log begins at the first batch, even if that is below the current log start. With `group`, which must
+        be empty, the records are only added to it. Raises `CorruptMessageError` for an invalid batch or one that
+        overlaps the log, `KafkaStorageError`, and `GroupFullError`.
         """
         self._host.check_room(self)
         records = records[: whole_batches(records)]
@@ -133,22 +136,19 @@ class PartitionLog(LogState["PartitionLog"]):
         size = len(records)
         last_offset = last.last_offset
         max_timestamp = max(header.max_timestamp for header in headers)
-        self._make_room(size, first.base_offset, last_offset, max_timestamp)
-        try:
-            self._segments.active.append_at(records, headers, config.index_interval_bytes)
-        except StorageError as error:
-            raise self._write_failed(error) from error
         count = last_offset + 1 - self.log_end_offset
-        self.log_end_offset = last_offset + 1
-        for place, header in enumerate(headers):
-            if header.leader_epoch > self._epochs.latest_epoch:
-                self._epochs.assign(header.leader_epoch, header.base_offset)
-            elif header.magic < MAGIC:
-                # Old formats carry no epoch: an unknown epoch is better than a wrong one.
-                self._epochs.clear()
-            if header.producer_id >= 0:
-                self._note_ended(self._producers.record(header, header.base_offset, markers.get(place)))
-        self._count_unflushed(count)
+        if group is None:
+            self._make_room(size, first.base_offset, last_offset, max_timestamp)
+            try:
+                self._segments.active.append_at(records, headers, config.index_interval_bytes)
+            except StorageError as error:
+                raise self._write_failed(error) from error
+            self._note_copied(headers, last_offset + 1, markers)
+        else:
+            self._check_group(group, headers, size)
+            group.is_copied = True
+            append = StagedAppend(records, headers, first.base_offset, last_offset + 1, last.leader_epoch, markers)
+            self._stage(group, append, max_timestamp)
         start, epoch = self.log_start_offset, last.leader_epoch
         return AppendInfo(first.base_offset, last_offset, count, size, max_timestamp, NO_TIMESTAMP, start, epoch)
 
@@ -166,35 +166,6 @@ class PartitionLog(LogState["PartitionLog"]):
             duplicate=True,
         )
 
-    def _note_producers(self, headers: Sequence[BatchHeader], first_offset: int, markers: Mapping[int, Marker]) -> None:
-        offset = first_offset
-        for place, header in enumerate(headers):
-            if header.producer_id >= 0:
-                self._note_ended(self._producers.record(header, offset, markers.get(place)))
-            offset += header.last_offset_delta + 1
-
-    def _note_ended(self, ended: EndedTransaction | None) -> None:
-        if ended is not None and ended.is_aborted:
-            self._segments.active.add_aborted(AbortedTxn(*ended[:4]))
-
-    def _count_unflushed(self, records: int) -> None:
-        durability = self._durability
-        durability.unflushed_records += records
-        if durability.unflushed_records >= self.config.flush_messages:
-            self._require_flush(self.log_end_offset - records)
-
-    def _require_flush(self, first_offset: int) -> None:
-        """Withhold the acknowledgement of the records from `first_offset` on until the whole log is durable.
-
-        One flush covers all requirements that are made before it begins (group commit).
-        """
-        durability = self._durability
-        durability.required_end = self.log_end_offset
-        self.durable_limit = min(self.durable_limit, first_offset)
-        if not durability.is_flush_requested:
-            durability.is_flush_requested = True
-            self._host.sync_soon(self)
-
     def update_config(self, config: TopicConfig) -> None:
         """Apply new topic settings.
 
@@ -205,67 +176,6 @@ class PartitionLog(LogState["PartitionLog"]):
         recovery_point = self._durability.recovery_point
         if self.log_end_offset - recovery_point >= config.flush_messages:
             self._require_flush(recovery_point)
-
-    def _write_failed(self, error: StorageError) -> KafkaStorageError:
-        """Undo a write if the disk was full, so that the log works again once space is freed. Other errors end it."""
-        if not error.full:
-            return self._fail(error)
-        try:
-            self._segments.active.cut_debris()
-        except StorageError as second:
-            return self._fail(second)
-        return KafkaStorageError(f"{self.topic_partition}: {error}")
-
-    def _fail(self, error: StorageError) -> KafkaStorageError:
-        if self._failure is None:
-            self._failure = error
-            self._host.directory_failed(self, error)
-        return KafkaStorageError(f"{self.topic_partition} is offline: {error}")
-
-    def take_offline(self, error: StorageError) -> None:
-        """Refuse all operations from now on, because the log's directory failed."""
-        if self._failure is None:
-            self._failure = error
-
-    def _check_online(self) -> None:
-        if self._failure is not None:
-            raise KafkaStorageError(f"{self.topic_partition} is offline: {self._failure}")
-
-    # Roll
-
-    def _make_room(self, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
-        """Roll if the active segment has no space for the append or is old enough."""
-        if self._failure is not None:
-            self._check_online()
-        if self._storage.is_full(size, last_offset, max_timestamp):
-            self._roll(first_offset, last_offset)
-        if self._segments.active.indexes_valid:
-            self._withdraw_indexes()
-
-    def _withdraw_indexes(self) -> None:
-        """Remove the index files that were loaded with the active segment, before it is written to.
-
-        The next flush makes the removal durable, before the recovery point passes what is written now.
-        """
-        try:
-            self._segments.active.remove_indexes()
-        except StorageError as error:
-            raise self._fail(error) from error
-        self._durability.has_new_names = True
-
-    def _roll(self, first_offset: int, last_offset: int) -> None:
-        if self._durability.is_checkpoint_stale:
-            self._host.checkpoint_now(self)
-            self._check_online()
-        try:
-            rolled = self._storage.roll(first_offset, last_offset, self._producers)
-        except StorageError as error:
-            if not error.full:
-                raise self._fail(error) from error
-            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
-        if rolled:
-            self._durability.has_new_names = True
-            self._host.flush_soon(self)
 
     # Read
 
@@ -335,7 +245,7 @@ class PartitionLog(LogState["PartitionLog"]):
         Only whole batches can be removed, so `log_end_offset` becomes the first offset of the batch that contains
         `offset`. Raises `KafkaStorageError`.
         """
-        self._check_online()
+        self._check_idle()
         if offset >= self.log_end_offset:
             # An epoch that began here but has no record may belong to another leader by now.
             self._epochs.truncate_from_end(self.log_end_offset)
@@ -362,7 +272,7 @@ class PartitionLog(LogState["PartitionLog"]):
         self._cut_to(offset)
 
     def _begin_at(self, offset: int) -> None:
-        self._check_online()
+        self._check_idle()
         try:
             self._storage.restart_at(offset)
             self._producers = load_producers(self._files, self._segments.all, range(offset, offset))
@@ -440,6 +350,8 @@ class PartitionLog(LogState["PartitionLog"]):
         if not expired.total:
             return 0
         if expired.total == len(self._segments.all):
+            if self.writing is not None:
+                return 0  # the group that is being written ends before the roll
             self._roll(self.log_end_offset, self.log_end_offset)
         logger.info("%s: retention removes %s of %d segments", self.topic_partition, expired, len(self._segments.all))
         start_offset = self._segments.all[expired.total].base_offset
@@ -547,6 +459,8 @@ class PartitionLog(LogState["PartitionLog"]):
         if self._failure is None:
             active = self._segments.active
             try:
+                if self.has_debris:
+                    active.cut_debris()
                 was_preallocated = active.is_preallocated
                 active.seal()
                 self.flush()

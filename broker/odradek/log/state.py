@@ -18,6 +18,7 @@ from odradek.log.recovery.log_recovery import LoadedLog
 from odradek.log.segments.segment import Segment
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext, LogHost, LogT
+from odradek.log.write_group import WriteGroup, WriteQueue
 from odradek.records.checks.validate import rules_of_topic
 from odradek.records.v2.batch import TimestampType
 
@@ -43,11 +44,14 @@ class LogState(Generic[LogT]):
         "config",
         "directory",
         "durable_limit",
+        "has_debris",
         "high_watermark",
         "log_end_offset",
         "log_start_offset",
         "topic_id",
         "topic_partition",
+        "write_queue",
+        "writing",
     )
 
     def __init__(
@@ -69,6 +73,13 @@ class LogState(Generic[LogT]):
         self.durable_limit = NO_LIMIT
         """Records at and above this offset wait for a flush that `flush.messages` requires: until it is complete, this
         replica neither acknowledges nor reports them. `NO_LIMIT` if none wait."""
+        self.write_queue: WriteQueue[LogT] | None = None
+        """Where appends wait, because the log's directory is slow, or was until the queue is empty. None if appends are
+        written at once. Set by the log manager."""
+        self.writing: WriteGroup | None = None
+        """The group that a thread writes."""
+        self.has_debris = False
+        """Whether bytes of a write that is not part of the log may follow the records of the active segment."""
         # If the recovery point is below the log end, the first flush finds out which transactions are decided.
         is_durable = loaded.recovery_point == loaded.next_offset
         self._durability = Durability(
@@ -147,6 +158,11 @@ class LogState(Generic[LogT]):
         """Whether the log's directory failed."""
         return self._failure is not None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the log is offline, deleted, closed, or replaced by a move."""
+        return self._failure is not None or self._is_abandoned
+
     def take_over(self, current: LogState[LogT], directory: str) -> None:
         """Replace `current`, whose records this log has, at the end of a move to `directory`.
 
@@ -222,6 +238,8 @@ class LogState(Generic[LogT]):
     def abandon(self) -> None:
         """Release all files without a flush; a file stays open until its readers are done."""
         self._is_abandoned = True
+        if self.writing is not None:
+            self.writing.cancel()
         self._segments.forget()
         for segment in self._segments.all:
             segment.release()

@@ -13,12 +13,80 @@ from typing import Any
 
 from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
-from odradek.log.producers.producer_files import write_snapshot
+from odradek.log.producers.producer_files import write_snapshot_content
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.replacement import place_of, remove_cleaned, swap_segments
 from odradek.log.segments.segment import INT32_MAX, Segment
 from odradek.log.segments.segment_list import SegmentList
 from odradek.log.values import CleanedSwap, FileRemover, LogContext
+
+
+class PendingRoll:
+    """The creation of a segment: `run` does what blocks, on any thread, and `LogStorage.end_roll` the rest."""
+
+    __slots__ = (
+        "_allocate_bytes",
+        "_files",
+        "_first_offset",
+        "_index_bytes",
+        "_last_offset",
+        "_now_ms",
+        "_snapshot",
+        "active",
+        "is_cancelled",
+        "segment",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        active: Segment,
+        first_offset: int,
+        last_offset: int,
+        *,
+        snapshot: bytes,
+        now_ms: int,
+        allocate_bytes: int,
+        index_bytes: int,
+    ) -> None:
+        """`active` is the current last segment, and `snapshot` the content of the producer snapshot at its end."""
+        self._files = files
+        self._first_offset = first_offset
+        self._last_offset = last_offset
+        self._snapshot = snapshot
+        self._now_ms = now_ms
+        self._allocate_bytes = allocate_bytes
+        self._index_bytes = index_bytes
+        self.active = active
+        self.is_cancelled = False
+        """Whether `run` creates nothing any more, because the log was deleted."""
+        self.segment: Segment | None = None
+        """The new segment, once `run` has created it. None if `active` is empty and fits."""
+
+    def _is_over(self) -> bool:
+        return self.is_cancelled  # it may change between two calls
+
+    def run(self) -> None:
+        """Create the segment and seal the previous one. Blocks. Raises `StorageError`, `CorruptMessageError`.
+
+        It starts where the last batch ends, even if the next batch leaves a gap: a gap between two segments then tells
+        recovery that a crash lost batches.
+        """
+        active = self.active
+        base_offset = active.next_offset()
+        if self._last_offset - base_offset > INT32_MAX:
+            base_offset = self._first_offset
+        if self._is_over() or (active.size == 0 and active.base_offset == base_offset):
+            return
+        write_snapshot_content(self._files, active.directory, self._snapshot, base_offset)
+        if self._is_over():
+            return
+        segment = Segment(self._files, active.directory, base_offset, created_ms=self._now_ms)
+        segment.create(self._allocate_bytes)
+        segment.limit_indexes(self._index_bytes)
+        if active.size:
+            active.seal()
+        self.segment = segment
 
 
 class LogStorage:
@@ -83,21 +151,31 @@ class LogStorage:
         self._jitter_ms = int(self._clock.random() * bound) if bound > 0 else 0
 
     def roll(self, first_offset: int, last_offset: int, producers: ProducerState) -> bool:
-        """Start a segment for the offsets from `first_offset` to `last_offset`. False if an empty one already fits.
+        """Start a segment for the offsets from `first_offset` to `last_offset`. False if an empty one already fits."""
+        pending = self.begin_roll(first_offset, last_offset, producers)
+        pending.run()
+        return self.end_roll(pending)
 
-        It starts where the last batch ends, even if the next batch leaves a gap: a gap between two segments then tells
-        recovery that a crash lost batches.
-        """
-        active = self.segments.active
-        base_offset = active.next_offset()
-        if last_offset - base_offset > INT32_MAX:
-            base_offset = first_offset
-        if active.size == 0 and active.base_offset == base_offset:
+    def begin_roll(self, first_offset: int, last_offset: int, producers: ProducerState) -> PendingRoll:
+        """Return a roll; nothing may be appended or truncated until `end_roll`."""
+        config = self._config
+        return PendingRoll(
+            self._files,
+            self.segments.active,
+            first_offset,
+            last_offset,
+            snapshot=producers.encode(),
+            now_ms=self._clock.wall_ms(),
+            allocate_bytes=config.segment_bytes if config.preallocate else 0,
+            index_bytes=config.segment_index_bytes,
+        )
+
+    def end_roll(self, pending: PendingRoll) -> bool:
+        """Use the segment that a roll has created. Returns False if it created none."""
+        active, segment = pending.active, pending.segment
+        if segment is None:
             return False
-        write_snapshot(self._files, self.directory, producers, base_offset)
-        segment = self._make(base_offset)
         if active.size:
-            active.seal()
             active.changed_ms = segment.created_ms
             self.segments.replace((*self.segments.all, segment))
         else:

@@ -171,6 +171,8 @@ SERIES: Final[Mapping[str, Series]] = {
             "free_bytes": "Free bytes of the directory's file system at the last measurement.",
             "reserve_bytes": "Free bytes below which the directory refuses writes (log.dir.min.free.bytes).",
             "writes_refused": "1 while the directory refuses writes.",
+            "slow": "1 while a thread writes the appends of the directory, because its disk is slow (log.dir.slow.ms).",
+            "queued_bytes": "Bytes of appends that wait until the slow directory has written them.",
         },
     ),
     **_series(

@@ -30,6 +30,7 @@ from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.log.flush import NO_LIMIT
 from odradek.log.log_manager import LogManager
+from odradek.log.write_group import WriteGroup
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.replication.follower.fetch_loop import ConnectLeader
 from odradek.replication.follower.fetchers import FetcherManager
@@ -38,6 +39,7 @@ from odradek.replication.leader.awaited import SHORT_WAIT_MS, AwaitedFollowers
 from odradek.replication.leader.delayed_requests import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
 from odradek.replication.leader.delete_records import RecordDeletion
 from odradek.replication.leader.isr_changes import IsrChanges
+from odradek.replication.leader.queued_produce import DelayedWrites, QueuedProduce
 from odradek.replication.leader.reader import SELECTORS, FollowerNotes, PartitionReader
 from odradek.replication.moves.log_dir_changes import LogDirChanges
 from odradek.replication.moves.mover import Cleaning, ReplicaMover
@@ -53,7 +55,7 @@ from odradek.replication.replica_requests import (
 from odradek.replication.roles import ReplicaRoles
 from odradek.replication.sessions.fetch_session import FetchSession
 from odradek.replication.sessions.resting import RestingEntries
-from odradek.timer.purgatory import Purgatory
+from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 LEADER_ACKS: Final = 1
 ALL_ACKS: Final = -1
@@ -91,7 +93,7 @@ class ReplicaManager:
         self._clock: Final = clock
         self._config: Final = config
         self.table: Final = PartitionTable(ports.cluster)
-        self.produce_purgatory: Final[Purgatory[DelayedProduce]] = Purgatory(
+        self.produce_purgatory: Final[Purgatory[DelayedOperation]] = Purgatory(
             clock, "Produce", purge_interval=config.producer_purgatory_purge_interval_requests
         )
         self.fetch_purgatory: Final[Purgatory[DelayedFetch]] = Purgatory(
@@ -220,10 +222,14 @@ class ReplicaManager:
         results: list[AppendResult] = []
         appended: list[HostedPartition] = []
         is_durable = True
+        queued: list[QueuedProduce] | None = None
         for topic_partition, records in request.entries:
             partition = online.get(topic_partition)
             if partition is None:
                 result = AppendResult(topic_partition, self.table.missing(topic_partition).code)
+            elif partition.log.write_queue is not None:
+                queued = self._queue(partition, records, request, len(results), queued)
+                result = queued[-1].result
             else:
                 result = self._append(partition, records, request)
                 if not result.error_code:
@@ -234,15 +240,59 @@ class ReplicaManager:
             results.append(result)
         now_ms = self._clock.monotonic_ms()
         advanced = [partition.topic_partition for partition in appended if partition.advance(now_ms)]
-        if self._is_replicated(results) if acks == ALL_ACKS else is_durable or not acks:
+        if queued is not None:
+            self._await_writes(request, results, queued, respond)
+        elif self._is_replicated(results) if acks == ALL_ACKS else is_durable or not acks:
             respond(results)
         else:
-            operation = DelayedProduce(request.timeout_ms, self.table, results, respond, waits_for_isr=acks == ALL_ACKS)
-            self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
+            self._delay(acks, request.timeout_ms, results, respond)
+        self._wake(appended, advanced)
+
+    def _wake(self, appended: Sequence[HostedPartition], advanced: Sequence[TopicPartition]) -> None:
+        """Continue what waits for new records, or for a higher high watermark."""
         for partition in appended:
             self._check_fetches(partition.topic_partition)
         for topic_partition in advanced:
             self.produce_purgatory.check(topic_partition)
+
+    def _delay(self, acks: int, timeout_ms: float, results: list[AppendResult], respond: ProduceResponder) -> None:
+        """Answer a request when the flushes or the ISR allow it."""
+        operation = DelayedProduce(timeout_ms, self.table, results, respond, waits_for_isr=acks == ALL_ACKS)
+        self.produce_purgatory.try_complete_else_watch(operation, operation.keys())
+
+    def _queue(
+        self,
+        partition: HostedPartition,
+        records: memoryview,
+        request: AppendRequest,
+        place: int,
+        queued: list[QueuedProduce] | None,
+    ) -> list[QueuedProduce]:
+        """Pass records to the queue of a slow directory. Returns the queued appends of the request, with this one."""
+        one = QueuedProduce(
+            partition, records, request, append=self._append, purgatory=self.produce_purgatory, place=place
+        )
+        one.submit()
+        return [one] if queued is None else [*queued, one]
+
+    def _await_writes(
+        self,
+        request: AppendRequest,
+        results: list[AppendResult],
+        queued: Sequence[QueuedProduce],
+        respond: ProduceResponder,
+    ) -> None:
+        """Acknowledge a request when slow directories have written its records."""
+        acks, deadline_ms = request.acks, self._clock.monotonic_ms() + request.timeout_ms
+
+        def written() -> None:
+            if acks:
+                self._delay(acks, deadline_ms - self._clock.monotonic_ms(), results, respond)
+            else:
+                respond(results)
+
+        waiting = DelayedWrites(request.timeout_ms, self.table, results, queued, written)
+        self.produce_purgatory.try_complete_else_watch(waiting, waiting.keys())
 
     def fetch(
         self,
@@ -321,7 +371,14 @@ class ReplicaManager:
             self.fetch_purgatory.watch_too(waiting, topic_partition)
         self.fetch_purgatory.check(topic_partition)
 
-    def _append(self, partition: HostedPartition, records: memoryview, request: AppendRequest) -> AppendResult:
+    def _append(
+        self,
+        partition: HostedPartition,
+        records: memoryview,
+        request: AppendRequest,
+        group: WriteGroup | None = None,
+    ) -> AppendResult:
+        """Append to the log, or to a group of appends that a thread writes."""
         topic_partition = partition.topic_partition
         if not partition.is_leader:
             return AppendResult(
@@ -346,6 +403,7 @@ class ReplicaManager:
                 origin=request.origin,
                 zstd_allowed=request.zstd_allowed,
                 any_format=request.any_format,
+                group=group,
             )
         except ProtocolError as error:
             if partition.log.is_offline:
@@ -392,7 +450,7 @@ class ReplicaManager:
         self._flushed(topic_partition)
 
     def _flushed(self, topic_partition: TopicPartition) -> None:
-        """Continue what waits for the durable limit of a log: the high watermark, requests, or the fetch loop."""
+        """Continue what waits for a flush or a write: the high watermark, requests, or the fetch loop."""
         partition = self.table.online.get(topic_partition)
         if partition is None:
             return

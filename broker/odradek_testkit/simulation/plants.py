@@ -17,9 +17,9 @@ from odradek.base.errors import OdradekError
 from odradek.controller import controller_election as election
 from odradek.controller import plans
 from odradek.controller.elections import election_rules as elections
-from odradek.log import partition_log
 from odradek.log.flush import NO_LIMIT
 from odradek.log.producers import producer_state
+from odradek.log.writes import LogWrites
 from odradek.replication.leader import reader
 from odradek.replication.partition import Partition
 from odradek.replication.roles import ReplicaRoles
@@ -436,13 +436,13 @@ PLANTS: Final = (
         name="records are not synced",
         seed=597,
         finds=frozenset({LOST, REPLICATED, "seen-stays", DURABLE}),
-        patches=((partition_log.PartitionLog, "_count_unflushed", _never_sync),),
+        patches=((LogWrites, "_count_unflushed", _never_sync),),
     ),
     Plant(
         name="acknowledged before the sync",
         seed=4,
         finds=frozenset({LOST, REPLICATED, "seen-stays", DURABLE}),
-        patches=((partition_log.PartitionLog, "_require_flush", _acknowledge_unsynced),),
+        patches=((LogWrites, "_require_flush", _acknowledge_unsynced),),
     ),
     Plant(
         name="high watermark above the durable limit of the leader",

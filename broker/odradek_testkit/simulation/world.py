@@ -48,6 +48,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "log.index.size.max.bytes": "65536",
     "process.supervision.enable": "false",
     "log.dir.check.interval.ms": "0",
+    "log.dir.slow.ms": "0",
     "log.dir.stall.timeout.ms": "0",
 }
 """Settings with timeouts that are short enough to expire in a run of a minute."""

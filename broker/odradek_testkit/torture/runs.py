@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -27,6 +28,8 @@ from odradek.log.checkpoints import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import SNAPSHOT_SUFFIX
+from odradek.log.values import AppendInfo
+from odradek.log.write_group import GroupFullError, WriteGroup
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
@@ -43,7 +46,7 @@ T = TypeVar("T")
 PLAIN: Final = TopicPartition("plain", 0)
 COMPACTED: Final = TopicPartition("compacted", 0)
 DISKS: Final = ("/disk1", "/disk2")
-CONFIG: Final = replace(BrokerConfig(), log_dirs=DISKS, broker_id=1)
+CONFIG: Final = replace(BrokerConfig(), log_dirs=DISKS, broker_id=1, log_dir_slow_ms=0)
 TOPIC_ID: Final = UUID(int=4)
 
 STEPS: Final = 250
@@ -98,6 +101,8 @@ class Run:
     def __init__(self, seed: int, *, steps: int = STEPS) -> None:
         """Choose the settings; starts nothing yet."""
         self.chance = chance = Random(seed)
+        self.group_chance = Random(f"groups-{seed}")
+        """Independent of the other random numbers, so that groups do not change those."""
         self.steps = steps
         self.report = Report()
         self.files = MemoryFiles()
@@ -353,7 +358,8 @@ class Run:
         model.write(rows, leader_epoch=subject.epoch, **around)
         batch = self._batch(rows, **fields)
         again = memoryview(bytearray(batch))
-        told = log.append_as_leader(batch, leader_epoch=subject.epoch)
+        await self._drop_group(subject)
+        told = await self._in_group(log, partial(log.append_as_leader, batch, leader_epoch=subject.epoch))
         model.written(rows)
         if told.duplicate or told.first_offset != rows[0].offset:
             raise TornLogError(f"{rows} were appended with the result {told}")
@@ -363,6 +369,45 @@ class Run:
             repeated = log.append_as_leader(again, leader_epoch=subject.epoch)
             if not repeated.duplicate or repeated.first_offset != rows[0].offset:
                 raise TornLogError(f"the repeat of {rows} was appended with the result {repeated}")
+
+    async def _in_group(self, log: PartitionLog, append: Callable[..., AppendInfo]) -> AppendInfo:
+        """Append at once, or as if the directory was slow: flushes may come in between."""
+        if self.group_chance.random() < 0.6:
+            return append()
+        group = log.open_group()
+        told = append(group=group)
+        await self._run_group(log, group)
+        log.end_write(group)
+        return told
+
+    async def _run_group(self, log: PartitionLog, group: WriteGroup) -> None:
+        log.begin_write(group)
+        await _turns(self.group_chance.choice((0, 0, 2)))
+        group.run()
+        if group.error is not None:
+            raise TornLogError(f"a group was not written: {group.error}")
+        await _turns(self.group_chance.choice((0, 0, 2)))
+
+    async def _drop_group(self, subject: _Subject) -> None:
+        """Sometimes write records that do not become part of the log, because the leader epoch changes meanwhile."""
+        if self.group_chance.random() < 0.9:
+            return
+        log, rows = self._log(subject), list[Row]()
+        group = log.open_group()
+        for _ in range(self.group_chance.randrange(1, 4)):
+            self.serial += 1
+            row = Row(group.end_offset, WALL_START_MS + self.serial, b"dropped", b"%d." % self.serial)
+            try:
+                log.append_as_leader(self._batch([row]), leader_epoch=subject.epoch, group=group)
+            except GroupFullError:
+                break
+            rows.append(row)
+        subject.model.write(rows, leader_epoch=subject.epoch)
+        await self._run_group(log, group)
+        log.drop_write(group)
+        repair = log.open_group()
+        await self._run_group(log, repair)
+        log.end_write(repair)
 
     def _producer(self, subject: _Subject, *, begins: bool) -> dict[str, Any]:
         chance = self.chance
@@ -395,7 +440,9 @@ class Run:
             kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=row.timestamp
         )
         model.write([row], leader_epoch=subject.epoch, producer_id=producer_id, is_transactional=True, ends=kind)
-        log.append_as_leader(memoryview(bytearray(marker)), leader_epoch=subject.epoch, origin=AppendOrigin.COORDINATOR)
+        records = memoryview(bytearray(marker))
+        append = partial(log.append_as_leader, records, leader_epoch=subject.epoch, origin=AppendOrigin.COORDINATOR)
+        await self._in_group(log, append)
         model.written([row])
 
     async def _follow(self, subject: _Subject) -> None:
@@ -410,7 +457,7 @@ class Run:
             model.write(rows)
             messages = [(row.offset, row.timestamp, row.key, row.value) for row in rows]
             records = memoryview(bytearray(encode_set(messages, magic=magic, codec=chance.choice(_OLD_CODECS))))
-        log.append_as_follower(records)
+        await self._in_group(log, partial(log.append_as_follower, records))
         model.written(rows)
 
     async def _roll(self, subject: _Subject) -> None:

@@ -1,8 +1,11 @@
 """A broker with disks that stall on command: `python -m odradek_testkit.torture.stalling_broker server.properties`.
 
-A log directory stalls while it contains a FIFO named `STALL_FILE`: whatever waits for its disk then opens the FIFO,
-which blocks in the kernel until a writer opens it. Writes to the page cache and reads from it continue, as on a machine
-whose block device does not answer.
+A log directory stalls while it contains a FIFO named `STALL_FILE`: each sync then opens the FIFO, which blocks in the
+kernel until a writer opens it. Writes to the page cache and reads from it continue, as on a machine whose block device
+does not answer. With the FIFO `STALL_WRITES_FILE`, writes wait, too, as they do when the page cache is full of what
+cannot be written.
+
+The functions of `os` are replaced, because the compiled core calls them, too.
 """
 
 from __future__ import annotations
@@ -10,68 +13,56 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 from odradek.app import broker_process
-from odradek.app import system as real
-from odradek.base.ports import File
-from odradek.base.system_ports import SystemFile, SystemFiles
 
 STALL_FILE: Final = "stall.fifo"
+STALL_WRITES_FILE: Final = "stall-writes.fifo"
 
 
-def stall(directory: Path) -> None:
-    """Let the disk of a log directory stop answering."""
-    os.mkfifo(directory / STALL_FILE)
+def stall(directory: Path, *, writes: bool = False) -> None:
+    """Let syncs of a log directory wait, or its writes."""
+    os.mkfifo(directory / (STALL_WRITES_FILE if writes else STALL_FILE))
 
 
-def _wait(path: str) -> None:
-    """Block while the disk of the log directory that contains this path does not answer."""
-    for folder in (Path(path), *Path(path).parents):
-        fifo = folder / STALL_FILE
+def resume(directory: Path) -> None:
+    """Let the disk of a log directory answer again."""
+    for name in (STALL_FILE, STALL_WRITES_FILE):
+        fifo = directory / name
         if fifo.exists():
+            opened = os.open(fifo, os.O_RDWR)
+            fifo.unlink()
+            os.close(opened)
+
+
+def _wait(descriptor: int, name: str) -> None:
+    """Block while the disk of the log directory that contains this open file does not answer."""
+    path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    for folder in (path, *path.parents):
+        fifo = folder / name
+        with suppress(FileNotFoundError, NotADirectoryError):
             os.close(os.open(fifo, os.O_RDONLY))
 
 
-class _StallingFile(SystemFile):
-    __slots__ = ()
+def _waiting(right: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(descriptor: int, *arguments: Any) -> Any:
+        _wait(descriptor, name)
+        return right(descriptor, *arguments)
 
-    def sync(self) -> None:
-        """Wait for the disk."""
-        _wait(self.path)
-        super().sync()
-
-
-class StallingFiles(SystemFiles):
-    """The operating system's files, with disks that stall."""
-
-    __slots__ = ()
-
-    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file whose syncs stall."""
-        file = super().open(path, create=create, read_only=read_only)
-        descriptor = file.fileno()
-        assert descriptor is not None
-        return _StallingFile(path, os.dup(descriptor))
-
-    def write_atomically(self, path: str, data: bytes) -> None:
-        """Wait for the disk."""
-        _wait(path)
-        super().write_atomically(path, data)
-
-    def sync_directory(self, path: str) -> None:
-        """Wait for the disk."""
-        _wait(path)
-        super().sync_directory(path)
+    return call
 
 
 def main(properties: str) -> int:
     """Run a broker until it is stopped. Returns the exit code."""
-    make: Callable[[], real.System] = real.system
-    with patch.object(real, "system", lambda: replace(make(), files=StallingFiles())):
+    with ExitStack() as patches:
+        for function in ("fsync", "fdatasync"):
+            patches.enter_context(patch.object(os, function, _waiting(getattr(os, function), STALL_FILE)))
+        for function in ("pwrite", "pwritev"):
+            patches.enter_context(patch.object(os, function, _waiting(getattr(os, function), STALL_WRITES_FILE)))
         return broker_process.run(properties)
 
 

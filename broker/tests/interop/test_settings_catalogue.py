@@ -24,6 +24,8 @@ OWN: Final = {
     "log.dir.check.interval.ms",
     "log.dir.free.check.interval.ms",
     "log.dir.min.free.bytes",
+    "log.dir.queue.max.bytes",
+    "log.dir.slow.ms",
     "log.dir.stall.timeout.ms",
     "log.index.cache.bytes",
     "log.read.ahead.bytes",

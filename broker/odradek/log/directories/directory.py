@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from posixpath import dirname
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from odradek.base.errors import ConfigError, InvalidTopicError, StorageError
 from odradek.base.ports import Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
+from odradek.log.write_group import WriteQueue
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,8 @@ class LogDirectory:
     clean: bool
     """Whether the broker that last used the directory shut down cleanly."""
     failure: StorageError | None = None
+    write_queue: WriteQueue[Any] | None = None
+    """The queue of the directory while it is slow."""
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     found: list[TopicPartition] = field(default_factory=list)

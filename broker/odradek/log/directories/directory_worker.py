@@ -89,10 +89,11 @@ class DirectoryWorker:
         self._clock: Final = clock
         self._syncs: Final = _Lane(make_threads(path, 1), 1)
         self._checks: Final = _Lane(make_threads(path, 1), 1)
+        self._writes: Final = _Lane(make_threads(path, 1), 1)
         self._reads: Final = _Lane(make_threads(path, READ_THREADS), READ_THREADS)
         self._short: Final = _Lane(make_threads(path, SHORT_THREADS), SHORT_THREADS)
         self._long: Final = _Lane(make_threads(path, long_threads), long_threads)
-        self._lanes: Final = (self._syncs, self._checks, self._reads, self._short, self._long)
+        self._lanes: Final = (self._syncs, self._checks, self._writes, self._reads, self._short, self._long)
         self._answered_ms = clock.monotonic_ms()
         """When the disk completed the last sync."""
         self._when_idle: Callable[[], None] | None = None
@@ -110,6 +111,10 @@ class DirectoryWorker:
     def check(self, what: str, function: Callable[[], T]) -> asyncio.Future[T]:
         """Run a small sync on its own thread. Its end proves that the disk answers."""
         return self._submit(self._checks, _Job(what, function, self._future(), is_sync=True))
+
+    def write(self, what: str, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Write records after all earlier writes, because the directory is slow."""
+        return self._submit(self._writes, _Job(what, function, self._future()))
 
     def read(self, what: str, function: Callable[[], T]) -> asyncio.Future[T]:
         """Read records for a client or a follower."""

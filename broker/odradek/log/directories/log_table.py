@@ -75,6 +75,7 @@ class LogTable:
     def _settle(self, log: PartitionLog, directory: LogDirectory) -> None:
         self._leave(log)
         self._homes[log] = directory
+        log.write_queue = directory.write_queue
         self._counts[directory.path] += 1
 
     def _leave(self, log: PartitionLog) -> LogDirectory | None:

@@ -5,12 +5,17 @@ either. The watch looks at the jobs of each `DirectoryWorker` several times with
 may stall while nothing is synced, so the watch also writes and syncs a small file in each directory every
 `log.dir.check.interval.ms`, unless another sync was completed meanwhile.
 
+The same small write and sync is the canary that shows that a disk is slow: as soon as it takes longer than
+`log.dir.slow.ms`, the appends of the directory are written by a thread, until a canary is in time. A canary starts when
+no sync was completed for five times that long, and at once after a late one.
+
 Time in which the event loop did not run does not count: the process was paused, or the loop itself waited for a disk.
 Jobs may have ended meanwhile without the loop seeing it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -27,10 +32,18 @@ logger = logging.getLogger(__name__)
 CHECK_FILE: Final = "odradek.check"
 """File that is written and synced in each log directory. Kafka ignores files there that it does not know."""
 
+CANARY_SHARE: Final = 5
+"""A check starts this many times `log.dir.slow.ms` after the last sync."""
+PATIENCES: Final = 2
+"""Number of waits that `log.dir.slow.ms` is divided into: a loop that did not run for a long time ends only one."""
 LOOKS: Final = 20
 """Number of looks at the jobs within the stall timeout."""
 SHORTEST_LOOK_MS: Final = 100.0
 LONGEST_LOOK_MS: Final = 1000.0
+
+
+def _ignore_slow(path: str, *, is_slow: bool) -> None:
+    """Write the appends of slow directories like all others."""
 
 
 class StallWatch:
@@ -44,12 +57,20 @@ class StallWatch:
         *,
         workers: DirectoryWorkers,
         fail: Callable[[str, StorageError], None],
+        set_slow: Callable[..., None] = _ignore_slow,
     ) -> None:
-        """`fail` takes the directory with this path offline. Nothing runs before `start`."""
+        """`fail` takes the directory with this path offline; `set_slow(path, is_slow=...)` is called for slow ones.
+
+        Nothing runs before `start`.
+        """
         self._files = files
         self._clock = clock
         self._timeout_ms = config.log_dir_stall_timeout_ms
-        self._check_interval_ms = config.log_dir_check_interval_ms
+        self._slow_ms = config.log_dir_slow_ms
+        self._check_interval_ms: float = config.log_dir_check_interval_ms
+        if self._slow_ms:
+            self._check_interval_ms = min(self._check_interval_ms, CANARY_SHARE * self._slow_ms)
+        self._set_slow = set_slow
         self._workers = workers
         self._fail = fail
         self._tasks = TaskOwner()
@@ -95,19 +116,60 @@ class StallWatch:
     async def _check(self, worker: DirectoryWorker) -> None:
         """Write and sync a small file at each interval until the directory is offline."""
         interval_ms = self._check_interval_ms
-        path = f"{worker.path}/{CHECK_FILE}"
         while worker.failure is None:
             wait_ms = interval_ms - worker.silent_ms
             if wait_ms > 0:
                 await self._clock.sleep_ms(wait_ms)
                 continue
             try:
-                await worker.check(f"write and sync of {path}", partial(write_check, self._files, path))
+                check = self._start_check(worker)
+                if self._slow_ms and not await self._is_in_time(check):
+                    await self._slow(worker, check)
+                else:
+                    await check
             except StorageError as error:
                 if worker.failure is None and not error.full:
                     self._fail(worker.path, error)
                     return
                 await self._clock.sleep_ms(interval_ms)
+
+    def _start_check(self, worker: DirectoryWorker) -> asyncio.Future[None]:
+        path = f"{worker.path}/{CHECK_FILE}"
+        return worker.check(f"write and sync of {path}", partial(write_check, self._files, path))
+
+    async def _slow(self, worker: DirectoryWorker, check: asyncio.Future[None]) -> None:
+        """Handle a check that is late: the directory is slow until a check is in time. Raises `StorageError`."""
+        began_ms = self._clock.monotonic_ms() - self._slow_ms
+        logger.warning(
+            "log directory %s is slow: the write and sync of %s has been running for %d ms (log.dir.slow.ms); its "
+            "appends are written by a thread until the disk answers in time",
+            worker.path,
+            CHECK_FILE,
+            self._slow_ms,
+        )
+        self._set_slow(worker.path, is_slow=True)
+        try:
+            await check
+            while not await self._is_in_time(check := self._start_check(worker)):
+                await check
+            await check
+        finally:
+            self._set_slow(worker.path, is_slow=False)
+        duration_ms = self._clock.monotonic_ms() - began_ms
+        logger.info("log directory %s is no longer slow, after %d ms", worker.path, duration_ms)
+
+    async def _is_in_time(self, check: asyncio.Future[None]) -> bool:
+        """Whether a check ends within `log.dir.slow.ms`, or while the event loop did not run."""
+        changed = asyncio.Event()
+        check.add_done_callback(lambda _: changed.set())
+        for _ in range(PATIENCES):
+            timer = self._clock.call_later(self._slow_ms / PATIENCES, changed.set)
+            await changed.wait()
+            timer.cancel()
+            if check.done():
+                return True
+            changed.clear()
+        return False
 
 
 def write_check(files: Files, path: str) -> None:

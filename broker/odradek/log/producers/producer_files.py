@@ -117,7 +117,11 @@ def read_marker(buffer: bytes | memoryview, position: int, header: BatchHeader) 
 
 def write_snapshot(files: Files, directory: str, producers: ProducerState, offset: int) -> None:
     """Write a snapshot at `offset` without a sync: a torn one fails its CRC. Raises `StorageError`."""
-    content = producers.encode()
+    write_snapshot_content(files, directory, producers.encode(), offset)
+
+
+def write_snapshot_content(files: Files, directory: str, content: bytes, offset: int) -> None:
+    """Write the encoded snapshot at `offset`; see `write_snapshot`."""
     file = files.open(f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", create=True)
     try:
         file.pwritev((content,), 0)

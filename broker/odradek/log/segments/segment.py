@@ -321,13 +321,15 @@ class Segment:
     def append(self, records: Buffer, headers: Sequence[BatchHeader], first_offset: int, interval: int) -> None:
         """Write whole batches at the end. On `StorageError`, `size` and the indexes are unchanged.
 
-        `first_offset` is the offset assigned to the first batch; the others follow without gaps. `headers` have their
-        final timestamps. An index entry is added after more than `interval` bytes. See `append_at` for the batches of
-        a follower, which may have gaps.
+        `first_offset`: offset of the first batch; the others follow without gaps, unlike with `append_at`. `headers`
+        have their final timestamps. An index entry is added after more than `interval` bytes.
         """
-        position = self.size
-        self.file.pwritev((records,), position)
-        offset = first_offset
+        self.file.pwritev((records,), self.size)
+        self.added(headers, first_offset, interval)
+
+    def added(self, headers: Sequence[BatchHeader], first_offset: int, interval: int) -> None:
+        """Update size and indexes after the batches of `append` were written at `size`."""
+        position, offset = self.size, first_offset
         for header in headers:
             last_offset = offset + header.last_offset_delta
             self._note(header, last_offset, position, interval)
@@ -337,8 +339,12 @@ class Segment:
 
     def append_at(self, records: Buffer, headers: Sequence[BatchHeader], interval: int) -> None:
         """Write batches that already have their offsets. Raises `StorageError`."""
+        self.file.pwritev((records,), self.size)
+        self.added_at(headers, interval)
+
+    def added_at(self, headers: Sequence[BatchHeader], interval: int) -> None:
+        """Update size and indexes after the batches of `append_at` were written at `size`."""
         position = self.size
-        self.file.pwritev((records,), position)
         for header in headers:
             self._note(header, header.base_offset + header.last_offset_delta, position, interval)
             position += header.batch_length + _LENGTH_OVERHEAD
@@ -476,10 +482,6 @@ class Segment:
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             self.files.remove(self.path(suffix))
         self.indexes_valid = False
-
-    def sync(self) -> None:
-        """Sync the batches to disk. Blocks. Raises `StorageError`."""
-        self.file.sync()
 
     def release(self) -> None:
         """Release the file and indexes of a sealed segment; the file stays open while a reader holds it."""

@@ -36,6 +36,7 @@ from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, ZERO_UUID, TopicPartition
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.protocol.hotpath import FetchedPartition, FetchRequest, FetchResponse
+from odradek.replication.follower.queued_copy import QueuedCopy
 from odradek.replication.follower.refusals import Refusals
 from odradek.replication.partition import EpochEnd, truncation_target
 from odradek.replication.quota import ReplicationQuota
@@ -298,8 +299,37 @@ class ReplicaFetcher:
             if self._quota is not None:
                 self._quota.note(partition.topic_partition, len(answer.held))
             self._stats.replication_bytes_in += len(answer.held)
+            if log.write_queue is not None:
+                self._copy_later(one, answer)
+                return
             log.append_as_follower(memoryview(answer.held))
             changed = True
+        self._adopt(one, answer, changed=changed)
+
+    def _copy_later(self, one: Followed, answer: FetchedPartition) -> None:
+        """Let a thread of the slow directory write the records. The partition is not fetched until that ends."""
+        log = one.partition.log
+        assert log.write_queue is not None
+        append = QueuedCopy(
+            one,
+            bytearray(answer.held),
+            is_current=partial(self._is_followed, one),
+            written=partial(self._copied, one, partial(self._adopt, one, answer, changed=True)),
+            failed=lambda error: self._copied(one, partial(_fail, error)),
+        )
+        log.write_queue.submit(log, append)
+        one.awaits_write = True
+
+    def _copied(self, one: Followed, work: Callable[[], None]) -> None:
+        """Continue after a write by a thread."""
+        one.awaits_write = False
+        self._guarded(one, work)
+        self._news.set()
+
+    def _adopt(self, one: Followed, answer: FetchedPartition, *, changed: bool) -> None:
+        """Adopt the leader's offsets. `changed`: whether records were appended."""
+        partition = one.partition
+        log = partition.log
         one.rest_ms = FIRST_REST_MS
         one.lag = max(0, answer.high_watermark - log.log_end_offset)
         changed = partition.follow(answer.high_watermark) or changed
@@ -311,17 +341,21 @@ class ReplicaFetcher:
 
     def _guarded(self, one: Followed, work: Callable[[], None]) -> None:
         """Run work on one partition; a failure delays only this partition."""
-        topic_partition = one.partition.topic_partition
         try:
             work()
         except ProtocolError as error:
-            logger.warning("%s: the records of broker %d are refused: %s", topic_partition, self.leader_id, error)
-            fault = error.fault if isinstance(error, RefusedRecordsError) else None
-            self._stats.of(topic_partition.topic).count_fault(fault)
-            if one.partition.log.is_offline:
-                self._on_storage_failure(topic_partition)
-            self._rest_alone(one)
+            self._refused(one, error)
         one.check_flush()
+
+    def _refused(self, one: Followed, error: ProtocolError) -> None:
+        """Delay a partition whose log does not accept the records."""
+        topic_partition = one.partition.topic_partition
+        logger.warning("%s: the records of broker %d are refused: %s", topic_partition, self.leader_id, error)
+        fault = error.fault if isinstance(error, RefusedRecordsError) else None
+        self._stats.of(topic_partition.topic).count_fault(fault)
+        if one.partition.log.is_offline:
+            self._on_storage_failure(topic_partition)
+        self._rest_alone(one)
 
     def _delay(self, one: Followed, code: int) -> None:
         """Delay a partition; after a fenced epoch, until the controller sends the new leader epoch."""
@@ -419,3 +453,7 @@ class ReplicaFetcher:
             self._on_change(one.partition.topic_partition)
         else:
             self._rest_alone(one)  # Nothing to truncate: the leader does not know the last epoch of this replica.
+
+
+def _fail(error: ProtocolError) -> None:
+    raise error

@@ -54,6 +54,8 @@ class FetcherManager:
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = config.num_replica_fetchers
         self._is_closed = False
+        self._postponed: dict[TopicPartition, HostedPartition] = {}
+        """Partitions that are followed as soon as no thread writes to their logs."""
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Apply new settings: distribute the partitions over the new number of loops."""
@@ -79,6 +81,9 @@ class FetcherManager:
         log = partition.log
         if log.latest_epoch < 0 and log.log_end_offset > log.high_watermark:
             # Without epochs, the point of divergence is unknown; only committed records are safe to keep.
+            if log.writing is not None:
+                self._postponed[topic_partition] = partition
+                return
             log.truncate_to(log.high_watermark)
         self._follow(partition)
 
@@ -96,12 +101,16 @@ class FetcherManager:
 
     def remove(self, topic_partition: TopicPartition) -> None:
         """Stop following a partition; nothing in flight gets into the log. Does nothing if it is not followed."""
+        self._postponed.pop(topic_partition, None)
         fetcher = self._by_partition.pop(topic_partition, None)
         if fetcher is not None:
             fetcher.unfollow(topic_partition)
 
     def flushed(self, topic_partition: TopicPartition) -> None:
-        """Fetch a partition again that waited for a required flush, if it is complete."""
+        """Fetch a partition again that waited for a required flush or a write, if it is complete."""
+        postponed = self._postponed.pop(topic_partition, None)
+        if postponed is not None:
+            self.add(postponed)
         fetcher = self._by_partition.get(topic_partition)
         if fetcher is not None:
             fetcher.flushed(topic_partition)

@@ -234,8 +234,19 @@ class ReplicaMover:
             elif not move.is_ready:
                 await self._blocking(move, f"sync of {move.future.directory}", partial(self._make_ready, move))
                 move.is_ready = True
-            elif self._finish(move):
+            elif await self._end(move):
                 return
+
+    async def _end(self, move: _Move) -> bool:
+        """Copy the rest and swap while no thread writes to the current log. Returns whether the move is over."""
+        current = move.partition.log
+        queue = await self._logs.writes.pause(current)
+        if queue is None:
+            return self._finish(move)
+        try:
+            return not self._is_current(move) or self._finish(move)
+        finally:
+            self._logs.writes.resume(queue, current, move.partition.log)
 
     async def _rest(self, copied_bytes: int) -> None:
         wait_ms = self._throttle.use(copied_bytes, self._config.replica_alter_log_dirs_io_max_bytes_per_second)

@@ -35,6 +35,7 @@ class Followed:
 
     __slots__ = (
         "awaits_flush",
+        "awaits_write",
         "lag",
         "leader_epoch",
         "needs_epoch_check",
@@ -46,9 +47,10 @@ class Followed:
 
     def __init__(self, partition: HostedPartition) -> None:
         """Follow from the end of the local log."""
-        self.awaits_flush = partition.log.durable_limit != NO_LIMIT
-        """Whether it is not fetched now: a fetch would report records that wait for a required flush."""
+        self.awaits_write = False
+        """Whether its last records wait until a slow directory has written them."""
         self.partition: Final = partition
+        self.check_flush()
         self.leader_epoch: Final = partition.leader_epoch
         self.topic_id: Final = partition.log.topic_id or ZERO_UUID
         self.resume_ms = -inf
@@ -61,8 +63,11 @@ class Followed:
         """Records behind the leader's high watermark at the last fetch; None before the first."""
 
     def check_flush(self) -> None:
-        """Update `awaits_flush` after an append, a truncation or a flush."""
-        self.awaits_flush = self.partition.log.durable_limit != NO_LIMIT
+        """Update `awaits_flush` after an append, a truncation, a flush or a write of a slow directory."""
+        log = self.partition.log
+        self.awaits_flush = self.awaits_write or log.durable_limit != NO_LIMIT or log.writing is not None
+        """Whether it is not fetched now: a fetch would report records that wait for the disk, or its response would
+        truncate the log during a write."""
 
     @property
     def is_current(self) -> bool:

@@ -10,7 +10,8 @@ from typing import Final
 
 from odradek.base.errors import NONE, KafkaStorageError
 from odradek.base.types import TopicPartition
-from odradek.log.log_manager import DirectoryReport, LogManager
+from odradek.log.directories.reports import DirectoryReport
+from odradek.log.log_manager import LogManager
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest

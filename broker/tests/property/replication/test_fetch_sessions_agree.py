@@ -28,6 +28,7 @@ class Log:
     log_start_offset: int = 0
     latest_epoch: int = 0
     durable_limit: int = NO_LIMIT
+    writing: None = None
     topic_id: UUID = TOPIC_ID
 
 

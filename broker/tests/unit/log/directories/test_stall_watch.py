@@ -387,4 +387,4 @@ def test_a_stalled_directory_delays_no_checkpoint_of_another_one(files: MemoryFi
         await bench.until(lambda: b"a 0 5" in files.read(f"{ONE}/replication-offset-checkpoint"))
         assert not bench.failed
 
-    run(main, files)
+    run(main, files, UNCHECKED)

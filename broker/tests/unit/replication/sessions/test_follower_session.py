@@ -23,7 +23,7 @@ SESSION = 9
 
 def followed(number: int, end: int = 0) -> Followed:
     log = SimpleNamespace(
-        topic_id=TOPIC_ID, log_end_offset=end, latest_epoch=1, log_start_offset=0, durable_limit=NO_LIMIT
+        topic_id=TOPIC_ID, log_end_offset=end, latest_epoch=1, log_start_offset=0, durable_limit=NO_LIMIT, writing=None
     )
     partition: Any = SimpleNamespace(topic_partition=TopicPartition("t", number), leader_epoch=1, log=log)
     return Followed(partition)
