@@ -137,7 +137,7 @@ class MemoryFile:
     def _begin(self, operation: str) -> None:
         if not self._open or self._life != self._disk.life:
             raise StorageError(f"cannot {operation} {self._path}: it is not open", path=self._path)
-        self._disk.step(operation, self._path)
+        self._disk.step(operation, self._path, self._node)
 
     def size(self) -> int:
         """Length in bytes."""
@@ -223,6 +223,8 @@ class MemoryFiles:
         """Whether the power failed during an operation, and `crash` was not called yet."""
         self.fail: Callable[[str, str], StorageError | None] | None = None
         """Called before each operation with its name (write, sync, truncate, read, ...) and path."""
+        self.on_change: Callable[[str, str], None] | None = None
+        """Called before each operation that changes or syncs the file or directory that has this path now."""
         self.wall_ms: Callable[[], int] = lambda: WALL_START_MS
         """Modification time of files that are written now."""
         self.free: dict[str, tuple[int, int]] = {}
@@ -232,8 +234,8 @@ class MemoryFiles:
 
     # Faults
 
-    def step(self, operation: str, path: str) -> None:
-        """Count an operation and apply faults before it."""
+    def step(self, operation: str, path: str, node: _Node | None = None) -> None:
+        """Count an operation and apply faults before it. `node` is that of an open file, which may have been moved."""
         if self.fail is not None:
             error = self.fail(operation, path)
             if error is not None:
@@ -244,6 +246,8 @@ class MemoryFiles:
             self.is_off = True
             raise PowerCutError(f"the power is off: cannot {operation} {path}")
         self.operations += 1
+        if self.on_change is not None and (node is None or self._find(path) is node):
+            self.on_change(operation, path)
 
     def room(self) -> int:
         """Number of bytes that still fit."""

@@ -264,6 +264,10 @@ class SimulatedNetwork:
         """Whether the direction from `source` to `target` is blocked."""
         return (source, target) in self._blocked
 
+    def is_clear(self, source: str, target: str) -> bool:
+        """Whether the direction is neither blocked nor slow."""
+        return (source, target) not in self._blocked and not self._slow.get((source, target))
+
     def block(self, source: str, target: str) -> None:
         """Block one direction: data waits."""
         self._blocked.add((source, target))

@@ -130,6 +130,11 @@ class Broker:
         return self._replicas
 
     @property
+    def logs(self) -> LogManager:
+        """The logs, for tests and the simulation."""
+        return self._logs
+
+    @property
     def controller(self) -> ControllerRuntime:
         """The controller runtime, for tests and the simulation."""
         return self._controller

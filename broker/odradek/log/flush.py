@@ -2,16 +2,19 @@
 
 `Durability.begin` returns a `FlushTicket`, `FlushTicket.run` does the blocking work, and `Durability.end` records the
 result; each `PartitionLog` has one `Durability`. Invariants: `run` uses only what the ticket captured, so the log may
-be appended to, truncated or deleted meanwhile; every batch below the recovery point is durable, and so are the indexes
+be appended to, truncated or deleted meanwhile; it writes no file by name after the log was deleted, because on a slow
+disk a new log may have the name by then; every batch below the recovery point is durable, and so are the indexes
 of sealed segments there; every transaction that began below `decided_below` has ended with a durable marker.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import Final
 
+from odradek.base.errors import StorageError
 from odradek.base.ports import File, Files
 from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
@@ -38,18 +41,26 @@ class FlushTicket:
     """Path and content of the epoch checkpoint if it has changed."""
     directories: tuple[str, ...]
     """Directories to sync, because files were created in them."""
+    is_deleted: Callable[[], bool]
+    """Whether the log was deleted since the flush began. Called on the thread of the flush."""
 
     def run(self, files: Files) -> None:
-        """Make the captured state durable. Blocks. Raises `StorageError`."""
+        """Make the captured state durable. Blocks. Raises `StorageError`, also if the log was deleted meanwhile."""
         for file in self.data:
             file.sync()
         for segment in self.sealed:
+            self._check_names(segment.directory)
             segment.write_indexes()
         if self.epochs is not None:
             path, content = self.epochs
+            self._check_names(path)
             files.write_atomically(path, content)
         for directory in self.directories:
             files.sync_directory(directory)
+
+    def _check_names(self, path: str) -> None:
+        if self.is_deleted():
+            raise StorageError(f"cannot write {path}: the log was deleted during its flush", path=path, missing=True)
 
 
 class Durability:
@@ -116,6 +127,7 @@ class Durability:
         end_offset: int,
         first_open_offset: int | None,
         now_ms: float,
+        is_deleted: Callable[[], bool],
     ) -> FlushTicket | None:
         """Return what has to be flushed; None if everything is durable. Raises `StorageError`."""
         self.is_flush_requested = False
@@ -144,6 +156,7 @@ class Durability:
             sealed=unwritten,
             epochs=checkpoint,
             directories=directories,
+            is_deleted=is_deleted,
         )
 
     def limit(self, current: int) -> int:

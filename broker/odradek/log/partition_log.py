@@ -430,6 +430,7 @@ class PartitionLog(LogWrites["PartitionLog"]):
                 end_offset=self.log_end_offset,
                 first_open_offset=self._producers.first_open_offset(),
                 now_ms=self._clock.monotonic_ms(),
+                is_deleted=lambda: self._is_abandoned,
             )
         except StorageError as error:
             raise self._fail(error) from error

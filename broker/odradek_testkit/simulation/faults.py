@@ -17,6 +17,8 @@ from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.zk import layout
 from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.simulation.directory_plan import SlowDirectory, StallDirectory
+from odradek_testkit.simulation.disk_jobs import DirectoryDisk
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.plan import (
     CLIENTS,
@@ -122,6 +124,8 @@ class _Faults:
             Reset: self._reset,
             ZooKeeperOutage: self._outage,
             FailDisk: self._fail_disk,
+            SlowDirectory: self._slow_directory,
+            StallDirectory: self._stall_directory,
         }
 
     async def do(self, fault: Fault) -> None:
@@ -133,6 +137,7 @@ class _Faults:
         for machine in self._world.machines:
             machine.disk.fail = None
             machine.thaw()
+            self._use_all_directories(machine)
             machine.start()
         self._world.note("faults-over")
 
@@ -210,6 +215,37 @@ class _Faults:
         disk.fail = None
         self._world.note("mend-disk", machine.name)
         if machine.is_serving and machine.broker is not None and machine.broker.replicas.table.offline:
+            machine.kill()
+            machine.start()
+
+    # Log directories
+
+    def _disk(self, fault: SlowDirectory | StallDirectory) -> DirectoryDisk:
+        world = self._world
+        return world.machines[fault.broker].disks.by_path[world.log_directories[fault.directory]]
+
+    async def _slow_directory(self, fault: SlowDirectory) -> None:
+        disk, name = self._disk(fault), self._world.machines[fault.broker].name
+        self._world.note("slow-directory", name, disk.path, fault.job_ms)
+        disk.slow(fault.job_ms)
+        await asyncio.sleep(fault.for_ms / 1000)
+        disk.quicken(fault.job_ms)
+        self._world.note("quicken-directory", name, disk.path)
+
+    async def _stall_directory(self, fault: StallDirectory) -> None:
+        disk, machine = self._disk(fault), self._world.machines[fault.broker]
+        self._world.note("stall-directory", machine.name, disk.path)
+        disk.stall()
+        await asyncio.sleep(fault.for_ms / 1000)
+        disk.resume()
+        self._world.note("resume-directory", machine.name, disk.path)
+        await asyncio.sleep(fault.restart_ms / 1000)
+        self._use_all_directories(machine)
+
+    @staticmethod
+    def _use_all_directories(machine: Machine) -> None:
+        """Restart a broker that has an offline directory, as an administrator does when the disk answers again."""
+        if machine.offline_directories:
             machine.kill()
             machine.start()
 

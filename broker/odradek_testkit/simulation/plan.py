@@ -14,6 +14,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
+from odradek_testkit.simulation.directory_plan import DirectoryFault, DirectoryPlan, draw_directories
+
 ACKED: Final = "acked"
 """Topic that idempotent producers write to with acks=all: no record may be lost, duplicated or reordered."""
 QUICK: Final = "quick"
@@ -136,7 +138,18 @@ class FailDisk:
 
 
 Fault: TypeAlias = (
-    Kill | Stop | LosePower | Wipe | Freeze | EndSession | Partition | Slow | Reset | ZooKeeperOutage | FailDisk
+    Kill
+    | Stop
+    | LosePower
+    | Wipe
+    | Freeze
+    | EndSession
+    | Partition
+    | Slow
+    | Reset
+    | ZooKeeperOutage
+    | FailDisk
+    | DirectoryFault
 )
 
 
@@ -152,6 +165,8 @@ class TopicPlan:
     replicas: int
     configs: Mapping[str, str] = field(default_factory=dict)
     acks: int = 0
+    assignments: tuple[tuple[int, ...], ...] = field(default=(), repr=False)
+    """Brokers of each partition; empty: the controller chooses. Not in traces, so that old seeds keep their digests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +238,8 @@ class Plan:
     """Settings of all brokers, in addition to those of the world."""
     topics: tuple[TopicPlan, ...]
     """Topics that are created before the load starts."""
+    directories: int
+    """Number of log directories of each machine."""
     slow_syncs: bool
     """Whether flushes take virtual time. Otherwise they are immediate."""
     producers: int
@@ -238,20 +255,31 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
     drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     kind = drawn if kind is None else kind
     brokers = chance.choice((3, 3, 4, 5))
-    synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     load_ms = chance.randrange(20_000, 36_000)
+    # A stall of a directory takes replicas out of the ISR, so that a loss could hit the only member.
+    directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=kind is not Kind.LOSSES)
+    synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
+    if directories.count > 1:
+        synced |= {(ACKED, QUICK)[directories.synced_topic]}
     return Plan(
         seed=seed,
         kind=kind,
         brokers=brokers,
-        properties=_properties(chance, kind),
+        properties=MappingProxyType({**_properties(chance, kind), **directories.properties}),
         topics=_topics(chance, kind, brokers, synced),
+        directories=directories.count,
         slow_syncs=bool(synced),
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),
         load_ms=load_ms,
-        operations=_timed(chance, _operations(chance, kind, brokers), load_ms, in_order=True),
-        faults=_timed(chance, _FAULTS[kind](chance, brokers), load_ms, in_order=kind is Kind.LOSSES),
+        operations=_merged(
+            _timed(chance, _operations(chance, kind, brokers), load_ms, in_order=True),
+            _recreations(directories, brokers),
+        ),
+        faults=_merged(
+            _timed(chance, _FAULTS[kind](chance, brokers), load_ms, in_order=kind is Kind.LOSSES),
+            (*directories.faults, *_pauses(directories)),
+        ),
     )
 
 
@@ -269,6 +297,28 @@ def _timed(chance: random.Random, things: Sequence[_T], load_ms: int, *, in_orde
     if in_order:
         times.sort()
     return tuple(sorted(zip(times, things, strict=True), key=lambda pair: pair[0]))
+
+
+def _merged(one: Sequence[tuple[int, _T]], other: Sequence[tuple[int, _T]]) -> tuple[tuple[int, _T], ...]:
+    """Merge two lists of things with their times."""
+    return tuple(sorted((*one, *other), key=lambda pair: pair[0]))
+
+
+def _recreations(directories: DirectoryPlan, brokers: int) -> tuple[tuple[int, AdminOperation], ...]:
+    """Return the operations that create a topic, delete it, and create it again while a directory is slow or stalls."""
+    at_ms = directories.recreated_ms
+    if at_ms is None:
+        return ()
+    # With one replica each, all logs have a leader epoch, which their first flush writes. A fixed assignment creates
+    # the logs on the same brokers again.
+    assignments = tuple((number % brokers,) for number in range(3 * brokers))
+    topic = TopicPlan(name=f"{SIDE}-again", partitions=len(assignments), replicas=1, assignments=assignments)
+    again = CreateTopic(topic=topic)
+    return (at_ms, again), (at_ms + 300, DeleteTopic(name=topic.name)), (at_ms + 450, again)
+
+
+def _pauses(directories: DirectoryPlan) -> tuple[tuple[int, Fault], ...]:
+    return tuple((at_ms, Freeze(broker=pause.broker, for_ms=pause.for_ms)) for at_ms, pause in directories.pauses)
 
 
 # Settings and topics

@@ -7,6 +7,7 @@ replaces must exist, and the defective branch must have been taken.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,16 +15,19 @@ from typing import Any, Final, TypeAlias
 
 from odradek.app import broker as app_broker
 from odradek.base.errors import OdradekError
+from odradek.base.ports import DiskThreads
 from odradek.controller import controller_election as election
 from odradek.controller import plans
 from odradek.controller.elections import election_rules as elections
-from odradek.log.flush import NO_LIMIT
+from odradek.log.directories.directory_worker import DirectoryWorker, DirectoryWorkers
+from odradek.log.flush import NO_LIMIT, FlushTicket
 from odradek.log.producers import producer_state
 from odradek.log.writes import LogWrites
 from odradek.replication.leader import reader
 from odradek.replication.partition import Partition
 from odradek.replication.roles import ReplicaRoles
 from odradek.replication.sessions.follower_session import Followed
+from odradek_testkit.simulation.directory_rules import LATE, NEEDLESS, NOTICED, SERVED
 from odradek_testkit.simulation.invariants import DURABLE
 
 Bite: TypeAlias = Callable[[], None]
@@ -341,6 +345,70 @@ def _never_sync(right: Any, bite: Bite) -> Any:
     return count
 
 
+# Log directories
+
+
+def _share_one_thread(right: Any, bite: Bite) -> Any:
+    """All directories of a broker share one thread."""
+
+    def at(self: Any, directory: str) -> Any:
+        is_new = directory not in {worker.path for worker in self}
+        worker = right(self, directory)
+        if is_new:
+            turn = vars(self).setdefault("turn", asyncio.Lock())
+            for lane in worker._lanes:
+                lane.threads = _InTurn(lane.threads, turn, bite)
+        return worker
+
+    return at
+
+
+class _InTurn:
+    """`DiskThreads` whose calls wait for those of others."""
+
+    def __init__(self, threads: DiskThreads, turn: asyncio.Lock, bite: Bite) -> None:
+        self._threads = threads
+        self._turn = turn
+        self._bite = bite
+        self.close = threads.close
+
+    async def __call__(self, function: Callable[[], Any], /) -> Any:
+        if self._turn.locked():
+            self._bite()
+        async with self._turn:
+            return await self._threads(function)
+
+
+def _wait_forever(right: Any, bite: Bite) -> Any:
+    """A directory that does not answer stays online."""
+
+    def stalled(self: Any, timeout_ms: float) -> None:
+        if right(self, timeout_ms) is not None:
+            bite()
+
+    return stalled
+
+
+def _count_lost_time(right: Any, bite: Bite) -> Any:
+    """Time in which the event loop did not run counts for the age of jobs."""
+
+    def forgive(self: Any, time_ms: float) -> None:
+        if self.oldest is not None:
+            bite()
+
+    return forgive
+
+
+def _write_late(right: Any, bite: Bite) -> Any:
+    """A flush writes files by their names after its log was deleted, and perhaps created again."""
+
+    def check_names(self: Any, path: str) -> None:
+        if self.is_deleted():
+            bite()
+
+    return check_names
+
+
 REPLICATED: Final = "replicated"
 LOST: Final = "nothing-acknowledged-is-lost"
 
@@ -461,5 +529,29 @@ PLANTS: Final = (
         seed=1,
         finds=frozenset({LOST}),
         patches=((Partition, "acknowledged", _outlive_leadership),),
+    ),
+    Plant(
+        name="a stall blocks the other directory",
+        seed=56,
+        finds=frozenset({SERVED, NEEDLESS}),
+        patches=((DirectoryWorkers, "at", _share_one_thread),),
+    ),
+    Plant(
+        name="a stalled directory never goes offline",
+        seed=0,
+        finds=frozenset({NOTICED}),
+        patches=((DirectoryWorker, "stalled", _wait_forever),),
+    ),
+    Plant(
+        name="a late job writes into a live log",
+        seed=4878,
+        finds=frozenset({LATE}),
+        patches=((FlushTicket, "_check_names", _write_late),),
+    ),
+    Plant(
+        name="time in which the loop did not run counts as a stall",
+        seed=30,
+        finds=frozenset({NEEDLESS}),
+        patches=((DirectoryWorker, "forgive", _count_lost_time),),
     ),
 )

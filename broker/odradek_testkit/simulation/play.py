@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
+from odradek_testkit.simulation.directory_rules import DirectoryRules
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.faults import inject
 from odradek_testkit.simulation.history import Answer, History
@@ -120,7 +121,9 @@ class _Game:
 
     async def run(self) -> None:
         plan = self._plan
-        world = self._world = World(plan.seed, plan.brokers, plan.properties, slow_syncs=plan.slow_syncs)
+        world = self._world = World(
+            plan.seed, plan.brokers, plan.properties, slow_syncs=plan.slow_syncs, directories=plan.directories
+        )
         self._install(world)
         try:
             await self._play(world)
@@ -129,6 +132,7 @@ class _Game:
 
     def _install(self, world: World) -> None:
         invariants = Invariants(world)
+        rules = DirectoryRules(world) if self._plan.directories > 1 else None
         begun_s = world.loop.time()
         told = 0
 
@@ -144,6 +148,8 @@ class _Game:
                     self._on_line(line)
                 told = len(world.events)
             invariants.look()
+            if rules is not None:
+                rules.look()
 
         world.loop.before_jumps(look)
 

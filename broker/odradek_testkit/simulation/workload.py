@@ -238,6 +238,8 @@ class _Hands:
 
 
 def _new_topic(topic: TopicPlan) -> NewTopic:
+    if topic.assignments:
+        return NewTopic(name=topic.name, assignments=topic.assignments, configs=tuple(sorted(topic.configs.items())))
     return NewTopic(
         name=topic.name,
         partitions=topic.partitions,

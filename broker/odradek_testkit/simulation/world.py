@@ -10,27 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from odradek.app.broker import Broker, BrokerState
 from odradek.app.system import System
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import OdradekError
 from odradek.base.types import TopicPartition
+from odradek.log.partition_log import PartitionLog
 from odradek.replication.partition_table import HostedPartition
 from odradek.zk.port import ZkSettings
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles
-from odradek_testkit.inline_ports import InlineWorkers, threads_that
-from odradek_testkit.logs import is_flush
+from odradek_testkit.inline_ports import InlineWorkers
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.net import Host, SimulatedLoop, as_host
+from odradek_testkit.simulation.disk_jobs import DirectoryDisks
 from odradek_testkit.zookeeper import ENSEMBLE, SimulatedEnsemble, SimulatedZk
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 PORT: Final = 9092
 CLIENTS: Final = "clients"
@@ -76,8 +75,18 @@ class Machine:
         self.lives = 0
         """Number of starts."""
         self._world: Final = world
-        self._sync_chance: Final = random.Random(f"sync-{world.seed}-{broker_id}")
-        """Independent of the other random numbers of the run, so that the number of flushes does not change those."""
+        # Independent of the other random numbers of the run, so that the number of flushes does not change those.
+        flush_chance = random.Random(f"sync-{world.seed}-{broker_id}")
+        self.disks: Final = DirectoryDisks(
+            world.log_directories,
+            flush_chance=flush_chance if world.slow_syncs else None,
+            fault_chance=random.Random(f"disk-{world.seed}-{broker_id}"),
+            process=lambda: self._process,
+            files=lambda: self.disk,
+            logs=self._logs,
+        )
+        self._process = object()
+        """Identifies the process, of which a host has several if the broker fails and is restarted."""
         self._host: Host | None = None
         self._life: asyncio.Task[None] | None = None
 
@@ -102,6 +111,14 @@ class Machine:
             return {}
         assert self.broker is not None
         return self.broker.replicas.table.online
+
+    def _logs(self) -> Mapping[str, PartitionLog]:
+        return {} if self.broker is None else {log.directory: log for log in self.broker.logs.logs()}
+
+    @property
+    def offline_directories(self) -> tuple[str, ...]:
+        """The log directories that the broker has taken offline; none while it does not serve."""
+        return self.broker.logs.offline_directories if self.is_serving and self.broker is not None else ()
 
     def start(self) -> None:
         """Start the broker, and restart it whenever it fails, until the machine is stopped."""
@@ -170,21 +187,6 @@ class Machine:
         self.disk = MemoryFiles()
         self.disk.wall_ms = self._world.clock.wall_ms
 
-    async def run_blocking(self, function: Callable[[], T], /) -> T:
-        """Run a function at once; a flush takes virtual time, before or after its syncs, if the world has slow syncs.
-
-        If the process or the machine ends during the wait, the syncs that come after it do not happen.
-        """
-        if not self._world.slow_syncs or not is_flush(function):
-            return function()
-        delay_s = self._sync_chance.choice(SYNC_MS) * (0.5 + self._sync_chance.random()) / 1000
-        if self._sync_chance.random() < 0.5:
-            await asyncio.sleep(delay_s)
-            return function()
-        result = function()
-        await asyncio.sleep(delay_s)
-        return result
-
     def _end(self, *, silently: bool) -> None:
         if self._host is not None:
             self._world.loop.network.kill(self._host, silently=silently)
@@ -203,11 +205,10 @@ class Machine:
             except OdradekError as error:
                 self._world.note("cannot-start", self.name, str(error))
             self.disk.kill()
+            self._process = object()
             await asyncio.sleep(RESTART_SECONDS)
 
 
-SYNC_MS: Final = (0.2, 3.0, 3.0, 20.0, 150.0)
-"""Durations of slow syncs, each within 50 %."""
 STOP_SECONDS: Final = 60.0
 RESTART_SECONDS: Final = 1.0
 
@@ -216,15 +217,27 @@ class World:
     """Machines 0 to `brokers` - 1, the ensemble and the network between them. Create it on a `SimulatedLoop`."""
 
     def __init__(
-        self, seed: int, brokers: int, properties: Mapping[str, str] | None = None, *, slow_syncs: bool = False
+        self,
+        seed: int,
+        brokers: int,
+        properties: Mapping[str, str] | None = None,
+        *,
+        slow_syncs: bool = False,
+        directories: int = 1,
     ) -> None:
-        """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time."""
+        """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time.
+
+        `directories`: number of log directories of each machine.
+        """
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
             raise TypeError("a world needs a SimulatedLoop: run it with simulation.run")
         self.loop: Final = loop
         self.seed: Final = seed
         self.slow_syncs: Final = slow_syncs
+        self.log_directories: Final = (
+            ("/data",) if directories == 1 else tuple(f"/data-{number}" for number in range(directories))
+        )
         self.chance: Final = random.Random(seed)
         self.clock: Final = VirtualClock(seed)
         self.ensemble: Final = SimulatedEnsemble(loop.network)
@@ -249,6 +262,10 @@ class World:
         """Virtual milliseconds since the start of the run."""
         return self.clock.monotonic_ms()
 
+    def number(self, name: str) -> int:
+        """Return a numeric setting of all brokers. It must be one of `PROPERTIES` or of the given properties."""
+        return int(self._properties[name])
+
     def note(self, *words: object) -> None:
         """Add a line to the trace."""
         self.events.append(f"{self.loop.time():12.4f} {' '.join(map(str, words))}")
@@ -272,13 +289,13 @@ class World:
             zookeeper=lambda settings, *, on_latency: SimulatedZk(self.ensemble, settings),
             workers=lambda count, *, niceness=0: _InlinePool(),
             bind=self._bind,
-            disk_threads=threads_that(machine.run_blocking),
+            disk_threads=machine.disks.threads,
         )
         properties = {
             **self._properties,
             "broker.id": str(machine.broker_id),
             "broker.rack": f"rack-{machine.broker_id % 3}",
-            "log.dirs": "/data",
+            "log.dirs": ",".join(self.log_directories),
             "listeners": f"PLAINTEXT://{machine.name}:{PORT}",
         }
         return Broker(BrokerConfig.parse(properties)[0], properties, system)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from odradek.base.config import TopicConfig
+from odradek.base.errors import StorageError
 from odradek.log.flush import NO_LIMIT, FlushTicket
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import RecordingHost, batch, open_log
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log
 from odradek_testkit.loop import ManualClock
 
 EACH = TopicConfig(flush_messages=1)
@@ -144,3 +147,20 @@ def test_of_a_log_that_is_durable_no_setting_requires_a_flush(
     log.flush()
     log.update_config(EACH)
     assert (log.durable_limit, host.flushes) == (NO_LIMIT, [])
+
+
+def test_a_late_flush_of_a_deleted_log_writes_nothing_into_a_new_log_of_its_name(
+    files: MemoryFiles, clock: ManualClock, host: RecordingHost
+) -> None:
+    log = open_log(files, clock, host=host, config=EACH)
+    append(log, b"a")
+    ticket = begin(log, host)
+    assert ticket.epochs is not None
+    log.abandon()
+    files.rename(DIRECTORY, f"{DIRECTORY}-delete")
+    open_log(files, clock, host=RecordingHost(files), config=EACH)
+    before = files.content(DIRECTORY)
+    with pytest.raises(StorageError, match="the log was deleted during its flush") as raised:
+        ticket.run(files)
+    assert raised.value.missing
+    assert files.content(DIRECTORY) == before

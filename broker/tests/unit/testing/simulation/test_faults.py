@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from odradek_testkit.simulation.directory_plan import SlowDirectory, StallDirectory
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.faults import inject, missing
 from odradek_testkit.simulation.plan import (
@@ -35,11 +36,17 @@ def play(
     kind: Kind = Kind.CRASHES,
     brokers: int = 2,
     before: Callable[[World], None] | None = None,
+    directories: int = 1,
 ) -> tuple[list[str], float]:
     """Return the events after the cluster is complete, without their times, and the duration in virtual seconds."""
 
     async def main() -> tuple[list[str], float]:
-        world = World(3, brokers, {"zookeeper.session.timeout.ms": "3000"})
+        properties = {
+            "zookeeper.session.timeout.ms": "3000",
+            "log.dir.stall.timeout.ms": "2000",
+            "log.dir.check.interval.ms": "200",
+        }
+        world = World(3, brokers, properties, directories=directories)
         for machine in world.machines:
             machine.start()
         while missing(world):  # noqa: ASYNC110 - a cluster sends no event when it is complete
@@ -55,6 +62,7 @@ def play(
         assert all(network.delay_s(one, other) < 0.01 for one in names for other in names)
         assert all(machine.is_on and machine.disk.fail is None for machine in world.machines)
         assert not any(machine.host is not None and machine.host.is_frozen for machine in world.machines)
+        assert all(disk.is_healthy for machine in world.machines for disk in machine.disks.by_path.values())
         return [" ".join(event.split()[1:]) for event in world.events], world.loop.time() - begun_s
 
     return run_simulated(main, 3)
@@ -98,6 +106,38 @@ def play(
 )
 def test_a_fault_is_done_and_taken_back(fault: Fault, events: list[str], seconds: float) -> None:
     noted, took_s = play((1_000, fault))
+    assert noted == [*events, "faults-over"]
+    assert took_s == pytest.approx(1 + seconds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "events", "seconds"),
+    [
+        (
+            SlowDirectory(broker=1, directory=0, job_ms=50, for_ms=3_000),
+            ["slow-directory broker-1 /data-0 50", "quicken-directory broker-1 /data-0"],
+            3.0,
+        ),
+        (
+            StallDirectory(broker=1, directory=1, for_ms=1_000, restart_ms=500),
+            ["stall-directory broker-1 /data-1", "resume-directory broker-1 /data-1"],
+            1.5,
+        ),
+        (
+            StallDirectory(broker=1, directory=1, for_ms=4_000, restart_ms=500),
+            [
+                "stall-directory broker-1 /data-1",
+                "resume-directory broker-1 /data-1",
+                "kill broker-1",
+                "start broker-1",
+            ],
+            4.5,
+        ),
+    ],
+    ids=["slow", "short stall", "long stall"],
+)
+def test_a_fault_of_a_directory_ends(fault: Fault, events: list[str], seconds: float) -> None:
+    noted, took_s = play((1_000, fault), directories=2)
     assert noted == [*events, "faults-over"]
     assert took_s == pytest.approx(1 + seconds)
 

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.config import BrokerConfig
+from odradek_testkit.simulation import plan as plan_module
+from odradek_testkit.simulation.directory_plan import DirectoryPlan, SlowDirectory, StallDirectory, draw_directories
 from odradek_testkit.simulation.plan import (
     ACKED,
     SIDE,
@@ -71,6 +73,8 @@ def test_every_kind_fault_and_operation_is_drawn() -> None:
         "Reset",
         "ZooKeeperOutage",
         "FailDisk",
+        "SlowDirectory",
+        "StallDirectory",
     }
     assert {type(one).__name__ for plan in plans for _, one in plan.operations} == {
         "CreateTopic",
@@ -153,3 +157,56 @@ def test_beside_a_loss_one_session_ends_at_most_and_messages_are_slow() -> None:
                     int(plan.properties["replica.lag.time.max.ms"]),
                 )
         assert all(topic.replicas >= 3 for topic in plan.topics if topic.acks)
+
+
+def directories(seed: int) -> DirectoryPlan:
+    return draw_directories(seed, brokers=3, load_ms=30_000, may_stall=True)
+
+
+def test_directories_do_not_change_the_other_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_directories = [draw(seed) for seed in SEEDS]
+    monkeypatch.setattr(plan_module, "draw_directories", lambda seed, **_: DirectoryPlan())
+    without = [draw(seed) for seed in SEEDS]
+    changed = [pair for pair in zip(with_directories, without, strict=True) if pair[0] != pair[1]]
+    assert len(SEEDS) / 5 < len(changed) < len(SEEDS) / 2
+    for one, other in changed:
+        assert one.directories == 2
+        assert (one.kind, one.brokers, one.producers, one.consumers, one.load_ms) == (
+            other.kind,
+            other.brokers,
+            other.producers,
+            other.consumers,
+            other.load_ms,
+        )
+        assert one.properties.items() >= other.properties.items()
+        assert all(operation in one.operations for operation in other.operations)
+        assert all(fault in one.faults for fault in other.faults)
+
+
+def test_directories_are_drawn_in_all_forms() -> None:
+    plans = [directories(seed) for seed in SEEDS]
+    stalls = [
+        (fault.for_ms, int(plan.properties["log.dir.stall.timeout.ms"]))
+        for plan in plans
+        for _, fault in plan.faults
+        if isinstance(fault, StallDirectory)
+    ]
+    assert {plan.count for plan in plans} == {1, 2}
+    assert any(for_ms < timeout_ms for for_ms, timeout_ms in stalls)
+    assert any(for_ms > timeout_ms for for_ms, timeout_ms in stalls)
+    assert any(plan.pauses for plan in plans)
+    assert any(plan.recreated_ms is not None for plan in plans)
+
+
+def test_a_slow_directory_answers_long_before_the_timeout() -> None:
+    for plan in map(directories, SEEDS):
+        for _, fault in plan.faults:
+            if isinstance(fault, SlowDirectory):
+                assert 2 * 1.5 * fault.job_ms < int(plan.properties["log.dir.stall.timeout.ms"])
+
+
+def test_no_directory_stalls_in_a_plan_with_losses() -> None:
+    for seed in SEEDS:
+        plan = draw(seed, Kind.LOSSES)
+        assert not any(isinstance(fault, SlowDirectory | StallDirectory) for fault in faults(plan))
+        assert "log.dir.stall.timeout.ms" not in plan.properties

@@ -29,6 +29,7 @@ PLAN = Plan(
     ),
     producers=1,
     consumers=1,
+    directories=1,
     slow_syncs=False,
     load_ms=4000,
     operations=(),
