@@ -39,6 +39,7 @@ from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.kube.scopes import Leases
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
+from odradek_operator.objects.slots import ID_STRIDE, slot_of
 from odradek_operator_testkit.api import Asked, KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
 from odradek_operator_testkit.store import Change, Key, key_of
@@ -246,16 +247,18 @@ class World:
     async def _register(self) -> None:
         """Register the brokers whose pods run. The first of them is the controller."""
         running = {
-            names.ordinal(body["metadata"]["name"])
+            names.ordinal(body["metadata"]["name"]) + ID_STRIDE * slot: body["spec"].get("nodeName")
             for body in self._all(Kind.POD)
             if body["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.Component.KAFKA.value and "status" in body
+            for container in body["spec"]["containers"]
+            if (slot := slot_of(container["name"])) is not None
         }
-        for number in running - self._brokers.keys():
+        for number in sorted(running.keys() - self._brokers.keys()):
             session = self._brokers[number] = MemoryZk(self.tree)
             endpoint = Endpoint("PLAIN", f"demo-kafka-{number}", 9092)
-            registration = BrokerRegistration(broker_id=number, endpoints=(endpoint,))
+            registration = BrokerRegistration(broker_id=number, endpoints=(endpoint,), machine=running[number])
             await session.create(registration.path, registration.encode(), ephemeral=True)
-        for number in self._brokers.keys() - running:
+        for number in self._brokers.keys() - running.keys():
             await self._brokers.pop(number).close()
         if self._brokers and await self._zk.exists(layout.CONTROLLER) is None:
             first = min(self._brokers)

@@ -153,13 +153,6 @@ def _ids_are_short(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Com
             yield must(("firstBrokerId",), f"at most {most} with perPod {per_pod}", first)
 
 
-def _per_pod_is_implemented(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
-    """On Kubernetes, several brokers in a pod are not implemented yet (docs/design/0023)."""
-    per_pod = brokers.get("perPod", 1)
-    if not reading.embedded and isinstance(per_pod, int) and 1 < per_pod <= MAX_PER_POD:
-        yield must(("perPod",), "1, because this version runs one broker in each pod on Kubernetes", per_pod)
-
-
 def _rack_is_named(brokers: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
     """The CEL rule of the group `rack` is the same."""
     if "rack" in brokers and not {"rack.topologyKey", "rack.names"} & brokers.keys():
@@ -192,7 +185,6 @@ class Brokers(Model):
     checks: ClassVar[tuple[Check, ...]] = (
         _shared_ensemble_only,
         _ids_are_short,
-        _per_pod_is_implemented,
         _rack_is_named,
         _volumes_differ,
     )

@@ -257,7 +257,7 @@ def broker_properties(
             **given,
             **({"broker.rack": racks[ordinal % len(racks)]} if racks else {}),
             "broker.id": str(broker_id),
-            # The brokers of a group fail together in tests, and as a pod they would be on one machine.
+            # A group has the place of a pod, so replicas of a partition are in different groups.
             "broker.machine": f"machine-{ordinal}",
             "log.dirs": ",".join(str(volume_directory(site.data, broker_id, volume)) for volume in volumes),
             "zookeeper.connect": site.zookeeper,

@@ -74,8 +74,7 @@ def portion(
     `machines` maps brokers to the machines on which they run, as for `assign_replicas`.
     Partitions without a live leader or with a missing broker do not move, because their moves could not complete.
     """
-    alive = set(live)
-    movable = {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
+    movable = _movable(partitions, live)
     spread = _Spread(movable, _held(partitions, brokers), racks, machines or {})
     targets: dict[TopicPartition, Replicas] = {}
     # Each step keeps what the steps before it have gained.
@@ -83,6 +82,30 @@ def portion(
         while len(targets) < limit and (moved := step()) is not None:
             targets[moved] = spread.replicas[moved]
     return targets or _leaders(partitions, movable, brokers, limit=limit)
+
+
+def moved_apart(
+    partitions: Sequence[Partition],
+    brokers: Sequence[int],
+    racks: Mapping[int, str | None],
+    *,
+    machines: Mapping[int, str],
+    limit: int,
+) -> dict[TopicPartition, Replicas]:
+    """Return target replicas of up to `limit` partitions that have several replicas on one machine, although another
+    machine of these live brokers has none. Racks are kept."""
+    movable = _movable(partitions, brokers)
+    spread = _Spread(movable, _held(partitions, brokers), racks, machines)
+    targets: dict[TopicPartition, Replicas] = {}
+    while len(targets) < limit and (moved := spread.gain_machine()) is not None:
+        targets[moved] = spread.replicas[moved]
+    return targets
+
+
+def _movable(partitions: Iterable[Partition], live: Iterable[int]) -> dict[TopicPartition, Replicas]:
+    """Return the replicas of the partitions whose move can complete."""
+    alive = set(live)
+    return {one.name: one.target for one in partitions if one.is_led(alive) and alive.issuperset(one.target)}
 
 
 def _held(partitions: Iterable[Partition], brokers: Iterable[int]) -> dict[int, int]:

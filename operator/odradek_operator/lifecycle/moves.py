@@ -5,8 +5,9 @@ progress. Invariants: no portion starts while any reassignment is in progress, e
 has at most the number of partitions that the resource allows; no replica moves to a broker that is not registered;
 topics that are being deleted do not move.
 
-Order: first `resize` drains brokers that are removed and changes replication factors, then `balance` evens out the
-brokers when all are registered, then the throttle is removed.
+Order: first `resize` drains brokers that are removed and changes replication factors. If pods have several brokers,
+replicas of one partition then move to different machines. Then `balance` evens out the brokers when all are registered,
+then the throttle is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from odradek.base.types import TopicPartition
 from odradek_operator.crds import Cluster
 from odradek_operator.lifecycle import balance
-from odradek_operator.lifecycle.replicas import is_moving, listed, named, partitions_of, unreadable
+from odradek_operator.lifecycle.replicas import Partition, is_moving, listed, named, partitions_of, unreadable
 from odradek_operator.lifecycle.resize import Resized, leaving, resized
 from odradek_operator.lifecycle.steps import LiftThrottle, MoveReplicas, Progress, Waiting
 from odradek_operator.lifecycle.throttle import Mark, entries, lift, lists, mark_of
@@ -59,6 +60,9 @@ def decide(
         mark = Mark.EVEN_OUT if even else Mark.RESIZE
         step = _portion(cluster, snapshot, wish.targets, mark=mark, why=progress.reason)
         return Moves(step=step, waiting=waiting, progress=progress)
+    apart = _moved_apart(cluster, snapshot, partitions) if cluster.brokers.per_pod > 1 else None
+    if apart is not None:
+        return Moves(step=apart, waiting=waiting, progress=progress)
     if even and (unknown := unreadable(snapshot)):
         return Moves(waiting=(*waiting, _unknown(unknown)), progress=progress)
     if even:
@@ -77,6 +81,27 @@ def decide(
             step = _portion(cluster, snapshot, targets, mark=Mark.EVEN_OUT, why=progress.reason)
             return Moves(step=step, waiting=waiting, progress=progress)
     return Moves(step=lift(snapshot), waiting=waiting)
+
+
+def _moved_apart(cluster: Cluster, snapshot: Snapshot, partitions: Sequence[Partition]) -> MoveReplicas | None:
+    """Return the step that moves replicas of one partition to different machines; None if none has to move.
+
+    A pod with several replicas of a partition could not restart without a loss of in-sync replicas. The topic was
+    created while other pods were down, for example.
+    """
+    brokers = sorted(cluster.brokers.ids() & snapshot.brokers.keys())
+    if unreadable(snapshot) or not brokers:
+        return None
+    targets = balance.moved_apart(
+        partitions,
+        brokers,
+        snapshot.racks(),
+        machines=snapshot.machines(),
+        limit=cluster.brokers.rebalance.partitions,
+    )
+    mark = mark_of(snapshot) or Mark.RESIZE
+    why = "replicas move to different machines"
+    return _portion(cluster, snapshot, targets, mark=mark, why=why) if targets else None
 
 
 def _portion(

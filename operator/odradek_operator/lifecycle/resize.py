@@ -205,6 +205,7 @@ def resized(
         candidates=[broker for broker in staying if broker in snapshot.brokers],
         racks=snapshot.racks(),
         machines=snapshot.machines(),
+        pods={broker: cluster.brokers.pod_of(broker) for broker in staying},
         load=Counter(broker for one in partitions for broker in one.target if broker not in gone),
     )
     targets: dict[TopicPartition, tuple[int, ...]] = {}
@@ -266,7 +267,7 @@ def _does_not_fit(
 class _Choice:
     """Chooses brokers for the replicas of one partition after the other, and counts each choice."""
 
-    __slots__ = ("_aware", "_candidates", "_load", "_machines", "_racks")
+    __slots__ = ("_aware", "_candidates", "_dark", "_load", "_machines", "_pods", "_racks")
 
     def __init__(
         self,
@@ -274,11 +275,16 @@ class _Choice:
         candidates: Sequence[int],
         racks: Mapping[int, str | None],
         machines: Mapping[int, str],
+        pods: Mapping[int, int],
         load: Counter[int],
     ) -> None:
+        """`pods`: the pod of each broker that stays."""
         self._candidates = candidates
         self._racks = racks
         self._machines = machines
+        self._pods = pods
+        self._dark = set(pods.values()) - {pods[broker] for broker in candidates}
+        """Pods of which no broker is registered."""
         self._load = load
         self._aware = all(racks[broker] is not None for broker in candidates)
 
@@ -303,23 +309,30 @@ class _Choice:
     def _best(self, taken: Collection[int]) -> int | None:
         racks = [self._racks.get(broker) for broker in taken]
         machines = machine_of_each({*taken, *self._candidates}, self._machines)
-        used = [machines[broker] for broker in taken]
+        used, pods = [machines[broker] for broker in taken], [self._pods.get(broker) for broker in taken]
 
-        def cost(broker: int) -> tuple[int, int, int, int]:
+        def cost(broker: int) -> tuple[int, int, int, int, int]:
             shares_rack = racks.count(self._racks[broker]) if self._aware else 0
-            return shares_rack, used.count(machines[broker]), self._load[broker], broker
+            shares_pod = pods.count(self._pods[broker])
+            return shares_rack, used.count(machines[broker]), shares_pod, self._load[broker], broker
 
-        return min((broker for broker in self._candidates if broker not in taken), key=cost, default=None)
+        best = min((broker for broker in self._candidates if broker not in taken), key=cost, default=None)
+        # A pod that is only down for a moment can have the replica soon. Then no pod needs two.
+        if best is not None and self._pods[best] in pods and self._dark.difference(pods):
+            return None
+        return best
 
     def _least_needed(self, present: Sequence[int], partition: Partition) -> int:
         racks = [self._racks.get(broker) for broker in present]
         machines = machine_of_each(present, self._machines)
         places = list(machines.values())
+        pods = [self._pods.get(broker, -1 - broker) for broker in present]
 
-        def need(broker: int) -> tuple[bool, bool, bool, bool, bool, int, int]:
+        def need(broker: int) -> tuple[bool, bool, bool, bool, bool, bool, int, int]:
             alone = self._aware and racks.count(self._racks.get(broker)) == 1
             live, in_sync = broker in self._racks, broker in partition.in_sync
             apart = places.count(machines[broker]) == 1
-            return live, in_sync, broker == present[0], alone, apart, -self._load[broker], -present.index(broker)
+            only = pods.count(self._pods.get(broker, -1 - broker)) == 1
+            return live, in_sync, broker == present[0], alone, apart, only, -self._load[broker], -present.index(broker)
 
         return min(present, key=need)

@@ -20,9 +20,10 @@ from odradek_operator.lifecycle.steps import RestartPod
 from odradek_operator.objects import names
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.storage import volume_sizes
+from odradek_operator.topics.zookeeper_state import Snapshot
 
 MAX_NOTICES = 4
-"""Maximum number of nodes of one component that are reported individually."""
+"""Maximum number of nodes of one component, or of topics, that are reported individually."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,8 @@ def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> t
         shared = list(_shared(kind))
         for node, numbers in shared[:MAX_NOTICES]:
             who = listed(numbers).capitalize()
+            if cluster.brokers.per_pod > 1:
+                who = f"Pods {' and '.join(kind.pods[number].name for number in numbers)}"
             if kind.component is Component.ZOOKEEPER:
                 who = f"ZooKeeper members {' and '.join(map(str, numbers))}"
             bound = " Their volumes are on it, so they stay there." if _are_tied(state, kind, numbers, node) else ""
@@ -80,6 +83,22 @@ def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> t
         if len(shared) > MAX_NOTICES:
             found.append(f"{len(shared) - MAX_NOTICES} more nodes run several pods of {kind.set_name}.")
     return tuple(found)
+
+
+def crowded_topics(cluster: Cluster, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return a message about each topic with more replicas than pods, if pods have several brokers."""
+    pods = cluster.brokers.replicas
+    if cluster.brokers.per_pod == 1:
+        return ()
+    wide = {name: topic.replication_factor for name, topic in sorted(snapshot.topics.items())}
+    found = [
+        f"Topic {name} has {factor} replicas, and there {'is 1 pod' if pods == 1 else f'are {pods} pods'} of brokers: "
+        "the loss of a pod takes several replicas."
+        for name, factor in wide.items()
+        if factor > pods
+    ]
+    more = [f"{len(found) - MAX_NOTICES} more topics have more replicas than there are pods."]
+    return (*found[:MAX_NOTICES], *(more if len(found) > MAX_NOTICES else []))
 
 
 def _are_tied(state: KubernetesState, kind: _Kind, numbers: list[int], node: str) -> bool:

@@ -169,6 +169,9 @@ class ClusterDecision:
     steps: tuple[Step, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     progress: Progress | None = None
+    reachable_slots: int = 1
+    """Number of brokers in each pod that Services and NetworkPolicies include: at least `per_pod`, and as many as the
+    pod with the most has."""
     outdated: frozenset[int] = frozenset()
     """Ordinals of the brokers' pods that have another template than the current one."""
     spread: frozenset[Component] = frozenset()

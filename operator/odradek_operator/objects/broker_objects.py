@@ -6,9 +6,11 @@ The StatefulSet is last because its pods need all other objects.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType
 from odradek_operator.objects import cluster_properties as properties
-from odradek_operator.objects import listeners, names, parts, policies, storage
+from odradek_operator.objects import listeners, names, parts, policies, slots, storage
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings, Workload, identity, pod_template, variable
@@ -32,20 +34,28 @@ def broker_objects(
     settings: ImageSettings,
     operator_namespace: str,
     spread: bool = False,
+    reachable_slots: int | None = None,
 ) -> list[Object]:
     """Return all objects of the brokers, in the order of application.
 
-    `operator_namespace`: the namespace that the NetworkPolicy opens to the operator. `spread`: whether pods must be
-    spread over nodes.
+    `reachable_slots`: the number of brokers in each pod that Services and the NetworkPolicy include, by default those
+    of the pod template. `operator_namespace`: the namespace that the NetworkPolicy opens to the operator. `spread`:
+    whether pods must be spread over nodes.
     """
+    reachable = with_slots(cluster, reachable_slots)
     return [
-        *_access_objects(cluster, broker_count),
+        *_access_objects(reachable, broker_count),
         config_map(cluster),
-        *_services(cluster, broker_count),
-        *policies.broker_policy(cluster, operator_namespace=operator_namespace),
+        *_services(reachable, broker_count),
+        *policies.broker_policy(reachable, operator_namespace=operator_namespace),
         parts.disruption_budget(cluster, _COMPONENT, names.kafka(cluster.name)),
         _set(cluster, broker_count, settings, spread=spread),
     ]
+
+
+def with_slots(cluster: Cluster, per_pod: int | None) -> Cluster:
+    """Return the cluster with this number of brokers in each pod; unchanged without a number."""
+    return cluster if per_pod is None else replace(cluster, brokers=replace(cluster.brokers, per_pod=per_pod))
 
 
 def restart_hash(cluster: Cluster, settings: ImageSettings) -> str:
@@ -78,6 +88,7 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
         resources=brokers.resources,
         grace_seconds=_GRACE_SECONDS,
         rack_topology_key=rack,
+        slots=brokers.per_pod,
     )
     return pod_template(cluster, workload, brokers.template, settings)
 
@@ -162,12 +173,19 @@ def _binding(cluster: Cluster, kind: str, metadata: Object, *, role_kind: str, r
 
 
 def _services(cluster: Cluster, broker_count: int) -> list[Object]:
-    inside = [parts.port(f"tcp-{listener.name}", listener.port) for listener in listeners.internal(cluster)]
-    replication = parts.port(f"tcp-{names.REPLICATION_LISTENER}", names.REPLICATION_PORT)
+    inside = {f"tcp-{listener.name}": listener.port for listener in listeners.internal(cluster)}
+    served = {f"tcp-{names.REPLICATION_LISTENER}": names.REPLICATION_PORT, **inside}
+    of_slots = [
+        parts.port(slots.suffixed(name, slot), slots.port(number, slot))
+        for slot in range(cluster.brokers.per_pod)
+        for name, number in served.items()
+    ]
     brokers, bootstrap = names.brokers_service(cluster.name), names.bootstrap_service(cluster.name)
-    objects = [parts.headless_service(cluster, _COMPONENT, brokers, [replication, *inside])]
+    objects = [parts.headless_service(cluster, _COMPONENT, brokers, of_slots)]
     if inside:
-        objects.append(parts.service(cluster, _COMPONENT, bootstrap, inside))
+        # The broker of slot 0 knows all others.
+        first = [parts.port(name, number) for name, number in inside.items()]
+        objects.append(parts.service(cluster, _COMPONENT, bootstrap, first))
     for listener in listeners.external(cluster):
         objects.append(_external_bootstrap(cluster, listener))
         objects += [_external_broker(cluster, listener, broker) for broker in sorted(cluster.brokers.ids(broker_count))]
@@ -198,13 +216,15 @@ def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Objec
     health checks that the pod has moved, so the policy is `Cluster`.
     """
     node_port = listener.type is ListenerType.NODE_PORT
+    pod, slot = cluster.brokers.pod_of(broker), cluster.brokers.slot_of(broker)
+    port = {**parts.port(f"tcp-{listener.name}", listener.port), "targetPort": slots.port(listener.port, slot)}
     return parts.service(
         cluster,
         _COMPONENT,
         names.external_broker_service(cluster.name, listener.name, broker),
-        [parts.port(f"tcp-{listener.name}", listener.port)],
+        [port],
         type=_SERVICE_TYPES[listener.type],
-        selector={**names.selector(cluster.name, _COMPONENT), _POD_NAME_LABEL: names.broker_pod(cluster.name, broker)},
+        selector={**names.selector(cluster.name, _COMPONENT), _POD_NAME_LABEL: names.broker_pod(cluster.name, pod)},
         externalTrafficPolicy="Local" if node_port else "Cluster",
         publishNotReadyAddresses=True,
     )

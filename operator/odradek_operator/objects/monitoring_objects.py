@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from odradek_operator.crds.types import Cluster, Json
-from odradek_operator.objects import names, parts
+from odradek_operator.objects import names, parts, slots
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
@@ -41,7 +41,10 @@ def monitoring_objects(cluster: Cluster, *, rule_groups: Sequence[Json], dashboa
 
 
 def _pod_monitor(cluster: Cluster) -> Object:
-    """Return one PodMonitor for all pods of the cluster: brokers, ensemble and exporter use the same port and path."""
+    """Return one PodMonitor for all pods of the cluster: brokers, ensemble and exporter use the same port and path.
+
+    Each further broker of a pod has its endpoint. The Prometheus operator adds the label `container`.
+    """
     relabelings: list[Object] = [
         {"action": "labelmap", "regex": f"{_META}_pod_label_(strimzi_io_.+)", "replacement": "$1"}
     ]
@@ -56,7 +59,12 @@ def _pod_monitor(cluster: Cluster) -> Object:
         "spec": {
             "selector": {"matchLabels": {names.CLUSTER_LABEL: cluster.name}},
             "podMetricsEndpoints": [
-                {"port": names.METRICS_PORT_NAME, "path": "/metrics", "relabelings": relabelings},
+                {
+                    "port": slots.port_name(names.METRICS_PORT_NAME, slot),
+                    "path": "/metrics",
+                    "relabelings": relabelings,
+                }
+                for slot in range(cluster.brokers.per_pod)
             ],
         },
     }

@@ -67,9 +67,9 @@ def kafka(cluster: str) -> str:
     return f"{cluster}-kafka"
 
 
-def broker_pod(cluster: str, broker_id: int) -> str:
-    """Return the name of a broker's pod."""
-    return f"{cluster}-kafka-{broker_id}"
+def broker_pod(cluster: str, ordinal: int) -> str:
+    """Return the name of a pod of brokers."""
+    return f"{cluster}-kafka-{ordinal}"
 
 
 def brokers_service(cluster: str) -> str:

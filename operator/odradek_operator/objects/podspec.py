@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek_operator.crds.types import DEFAULT_VERSION, Cluster, ComputeResources, PodTemplate
-from odradek_operator.objects import names
+from odradek_operator.objects import names, slots
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
@@ -65,6 +65,8 @@ class Workload:
     grace_seconds: int = 30
     """Default grace period in seconds, which the user can override."""
     rack_topology_key: str | None = None
+    slots: int = 1
+    """Number of equal containers. The one of slot k has the variable `SLOT`, and each port + 1000 * k."""
 
 
 def variable(name: str, value: str) -> Object:
@@ -139,7 +141,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(workload, settings)],
+        "containers": [_container(workload, settings, slot) for slot in range(workload.slots)],
         "volumes": _volumes(workload),
         "affinity": _affinity(cluster, workload, user),
     }
@@ -158,18 +160,22 @@ def _user_fields(user: PodTemplate) -> Object:
     return {name: value for name, value in fields.items() if value}
 
 
-def _container(workload: Workload, settings: ImageSettings) -> Object:
-    numbers = {**workload.ports, names.METRICS_PORT_NAME: names.METRICS_PORT}
+def _container(workload: Workload, settings: ImageSettings, slot: int) -> Object:
+    numbers = {
+        slots.port_name(name, slot): slots.port(number, slot)
+        for name, number in {**workload.ports, names.METRICS_PORT_NAME: names.METRICS_PORT}.items()
+    }
+    probed = slots.port_name(names.METRICS_PORT_NAME, slot)
     container: Object = {
-        "name": workload.container,
+        "name": slots.suffixed(workload.container, slot),
         "image": workload.image,
         "imagePullPolicy": settings.pull_policy,
         "command": ["odradek-pod", workload.role],
-        "env": list(workload.environment),
+        "env": [*workload.environment, *([variable("SLOT", str(slot))] if slot else [])],
         "ports": [
             {"name": name, "containerPort": number, "protocol": "TCP"} for name, number in sorted(numbers.items())
         ],
-        "volumeMounts": _mounts(workload),
+        "volumeMounts": _mounts(workload, slot),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -177,10 +183,10 @@ def _container(workload: Workload, settings: ImageSettings) -> Object:
         },
         # A start can take long, because a broker waits for the address of its load balancer. The time of log recovery
         # does not count, because /livez answers during it.
-        "startupProbe": _probe("/livez", period=5, failures=_SLOW_START_FAILURES),
+        "startupProbe": _probe("/livez", probed, period=5, failures=_SLOW_START_FAILURES),
         # The supervisor process detects a blocked event loop much earlier. This probe is for all other failures.
-        "livenessProbe": _probe("/livez", period=10, failures=6),
-        "readinessProbe": _probe("/readyz", period=5, failures=3),
+        "livenessProbe": _probe("/livez", probed, period=10, failures=6),
+        "readinessProbe": _probe("/readyz", probed, period=5, failures=3),
     }
     resources = {
         name: dict(quantities)
@@ -190,24 +196,25 @@ def _container(workload: Workload, settings: ImageSettings) -> Object:
     return {**container, "resources": resources} if resources else container
 
 
-def _probe(path: str, *, period: int, failures: int) -> Object:
+def _probe(path: str, port: str, *, period: int, failures: int) -> Object:
     return {
-        "httpGet": {"path": path, "port": names.METRICS_PORT_NAME},
+        "httpGet": {"path": path, "port": port},
         "periodSeconds": period,
         "timeoutSeconds": _PROBE_TIMEOUT_SECONDS,
         "failureThreshold": failures,
     }
 
 
-def _mounts(workload: Workload) -> list[Object]:
-    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
+def _mounts(workload: Workload, slot: int) -> list[Object]:
+    mounts: list[Object] = [{"name": slots.suffixed("tmp", slot), "mountPath": "/tmp"}]
     if workload.config_map is not None:
         mounts.append({"name": _CONFIG_VOLUME, "mountPath": names.CONFIG_FOLDER, "readOnly": True})
     return mounts + list(workload.mounts)
 
 
 def _volumes(workload: Workload) -> list[Object]:
-    volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
+    # Each container writes its properties to /tmp, so each has a volume to itself.
+    volumes: list[Object] = [{"name": slots.suffixed("tmp", slot), "emptyDir": {}} for slot in range(workload.slots)]
     if workload.config_map is not None:
         volumes.append({"name": _CONFIG_VOLUME, "configMap": {"name": workload.config_map}})
     return volumes + list(workload.volumes)

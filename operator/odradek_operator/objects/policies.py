@@ -7,6 +7,8 @@ Only these peers may connect to the ports that clients do not need:
     2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
     2888, 3888                the members of the ensemble
 
+With several brokers in a pod, the rules of a port include the ports of all slots.
+
 `spec.networkAccess` adds peers. For metrics, it replaces Prometheus as a peer. Probes need no rule, because a kubelet
 can always connect to the pods of its node.
 """
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek_operator.crds.types import Cluster, Json
-from odradek_operator.objects import listeners, names, parts
+from odradek_operator.objects import listeners, names, parts, slots
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
@@ -36,10 +38,11 @@ def broker_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object]:
 
     `operator_namespace`: the operator's namespace. The list is empty if policies are disabled.
     """
-    rules = [_replication_rule(cluster), _metrics_rule(cluster, operator_namespace)]
-    if inside := [listener.port for listener in listeners.internal(cluster)]:
+    per_pod = cluster.brokers.per_pod
+    rules = [_replication_rule(cluster), _metrics_rule(cluster, operator_namespace, per_pod=per_pod)]
+    if inside := slots.ports([listener.port for listener in listeners.internal(cluster)], per_pod):
         rules.append(allow(inside, [{"namespaceSelector": {}}]))
-    if outside := [listener.port for listener in listeners.external(cluster)]:
+    if outside := slots.ports([listener.port for listener in listeners.external(cluster)], per_pod):
         rules.append(allow(outside))
     return _policy(cluster, Component.KAFKA, names.kafka(cluster.name), rules)
 
@@ -67,17 +70,18 @@ def exporter_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
 
 
 def _replication_rule(cluster: Cluster) -> Object:
+    ports = slots.ports([names.REPLICATION_PORT], cluster.brokers.per_pod)
     if cluster.replication_is_open:
-        return allow([names.REPLICATION_PORT])
+        return allow(ports)
     own = [Component.KAFKA]
     if cluster.monitoring.exporter and not listeners.internal(cluster):
         own.append(Component.EXPORTER)
-    return allow([names.REPLICATION_PORT], [*pods_of(cluster, *own), *(cluster.network_access.replication or ())])
+    return allow(ports, [*pods_of(cluster, *own), *(cluster.network_access.replication or ())])
 
 
-def _metrics_rule(cluster: Cluster, operator_namespace: str) -> Object:
-    peers = cluster.network_access.metrics
-    return allow([names.METRICS_PORT], [_operator(operator_namespace), *((PROMETHEUS,) if peers is None else peers)])
+def _metrics_rule(cluster: Cluster, operator_namespace: str, *, per_pod: int = 1) -> Object:
+    peers, ports = cluster.network_access.metrics, slots.ports([names.METRICS_PORT], per_pod)
+    return allow(ports, [_operator(operator_namespace), *((PROMETHEUS,) if peers is None else peers)])
 
 
 def _operator(namespace: str) -> Object:

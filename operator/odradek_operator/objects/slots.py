@@ -6,6 +6,7 @@ belongs to slot 0 has the name and the number that it has in a pod with one brok
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 MAX_PER_POD: Final = 16
@@ -16,6 +17,8 @@ PORT_STRIDE: Final = 1_000
 """Distance between the ports of two brokers of a pod in adjacent slots."""
 MAX_PORT: Final = 65_535
 _CONTAINER: Final = "kafka"
+_SHORT_PORT_NAMES: Final = {"tcp-replication": "tcp-repl", "tcp-prometheus": "tcp-prom"}
+"""Names of ports that leave no place for a suffix: the name of a container's port has at most 15 characters."""
 
 
 def port(base: int, slot: int) -> int:
@@ -27,6 +30,17 @@ def collide(one: int, other: int, per_pod: int) -> bool:
     """Whether two different ports of slot 0 need the same port in some slots."""
     distance = abs(one - other)
     return distance % PORT_STRIDE == 0 and distance < PORT_STRIDE * per_pod
+
+
+def ports(bases: Iterable[int], per_pod: int) -> list[int]:
+    """Return the ports of all slots, the slots in order."""
+    first = list(bases)
+    return [port(base, slot) for slot in range(per_pod) for base in first]
+
+
+def port_name(name: str, slot: int) -> str:
+    """Return the name of a port of a container. It is unique in the pod. `name`: that in slot 0."""
+    return name if slot == 0 else suffixed(_SHORT_PORT_NAMES.get(name, name), slot)
 
 
 def container(slot: int) -> str:

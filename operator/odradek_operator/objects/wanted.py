@@ -85,9 +85,13 @@ def wanted_objects(
     extras: Extras | None = None,
     spread: frozenset[Component] = frozenset(),
     ensemble_formed: bool = False,
+    reachable_slots: int | None = None,
 ) -> tuple[WantedObject, ...]:
     """Return all objects in the order of application. `cluster` must have the uid of its resource.
 
+    The pod template has `perPod` brokers. `broker_count`: the number of pods. `reachable_slots`: the number of brokers
+    in each pod that Services, NetworkPolicies and monitoring include, because pods that have not restarted yet may have
+    more; by default those of the template.
     `operator_namespace`: the namespace of the operator, which needs access to ZooKeeper and the exporter. `spread`: the
     components whose pods must be spread over nodes. `ensemble_formed`: whether the cluster's own ensemble has held
     data.
@@ -111,9 +115,12 @@ def wanted_objects(
             settings=settings,
             operator_namespace=operator_namespace,
             spread=Component.KAFKA in spread,
+            reachable_slots=reachable_slots,
         ),
         *exporter_objects(cluster, settings=settings, operator_namespace=operator_namespace),
-        *monitoring_objects(cluster, rule_groups=files.rule_groups, dashboards=files.dashboards),
+        *monitoring_objects(
+            brokers.with_slots(cluster, reachable_slots), rule_groups=files.rule_groups, dashboards=files.dashboards
+        ),
     ]
     return tuple(_wanted(body) for body in bodies)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from odradek_operator.errors import PodError
-from odradek_operator.objects import names
+from odradek_operator.objects import names, slots
 from odradek_operator.pod.identity import INTERNAL, NODE_PORT, BrokerPod, PodListener
 
 Json = Mapping[str, object]
@@ -73,7 +73,7 @@ def advertised(
 ) -> Address | AddressPending:
     """Return the advertised address. `node` and `service` must be given if the listener's type needs them."""
     if listener.type == INTERNAL:
-        return internal_address(pod, listener.port)
+        return internal_address(pod, slots.port(listener.port, pod.slot))
     assert service is not None
     if listener.type == NODE_PORT:
         assert node is not None

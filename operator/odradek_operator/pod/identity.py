@@ -12,6 +12,7 @@ from typing import Final
 
 from odradek_operator.errors import PodError
 from odradek_operator.objects.names import MAX_MEMBERS
+from odradek_operator.objects.slots import ID_STRIDE, MAX_PER_POD
 
 INTERNAL: Final = "internal"
 NODE_PORT: Final = "nodeport"
@@ -30,13 +31,16 @@ class PodListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPod:
-    """The pod of a broker."""
+    """A broker and its pod."""
 
     cluster: str
     name: str
     namespace: str
     node: str
     broker_id: int
+    """The ordinal of the pod + 1000 * `slot`."""
+    slot: int = 0
+    """Number of the broker in its pod."""
     listeners: tuple[PodListener, ...]
     """Listeners for clients, in the order of the resource."""
     rack_key: str | None
@@ -65,17 +69,25 @@ class MemberPod:
 
 
 def broker_pod(environment: Mapping[str, str]) -> BrokerPod:
-    """Return the pod of a broker. Raises `PodError` if a variable is missing or invalid."""
-    name = needed(environment, "POD_NAME")
+    """Return the broker of this container. Raises `PodError` if a variable is missing or invalid."""
+    name, slot = needed(environment, "POD_NAME"), _slot(environment.get("SLOT", "0"))
     return BrokerPod(
         cluster=needed(environment, "CLUSTER"),
         name=name,
         namespace=needed(environment, "POD_NAMESPACE"),
         node=needed(environment, "NODE_NAME"),
-        broker_id=ordinal(name),
+        broker_id=ordinal(name) + ID_STRIDE * slot,
+        slot=slot,
         listeners=pod_listeners(environment.get("LISTENERS", "[]")),
         rack_key=environment.get("RACK_TOPOLOGY_KEY") or None,
     )
+
+
+def _slot(text: str) -> int:
+    slot = int(text) if text.isascii() and text.isdecimal() else MAX_PER_POD
+    if slot >= MAX_PER_POD:
+        raise PodError(f"SLOT={text!r} must be a number from 0 to {MAX_PER_POD - 1}.")
+    return slot
 
 
 def member_pod(environment: Mapping[str, str]) -> MemberPod:

@@ -93,8 +93,8 @@ def main(log_level: str) -> None:
 def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, api_seconds: float) -> None:
     """Find this pod's rack and addresses, write its properties, and execute its broker.
 
-    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, if set, RACK_TOPOLOGY_KEY. The answers of the API
-    server are saved in the root of each data volume, for starts while it is not available.
+    Reads CLUSTER, POD_NAME, POD_NAMESPACE, NODE_NAME, LISTENERS and, if set, RACK_TOPOLOGY_KEY and SLOT. The answers of
+    the API server are saved in the root of each data volume, for starts while it is not available.
     """
     from odradek_operator.pod.api_reader import REQUEST_SECONDS, ApiReader
     from odradek_operator.pod.broker import (

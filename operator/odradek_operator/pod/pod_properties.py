@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek_operator.errors import PodError
-from odradek_operator.objects import names
+from odradek_operator.objects import names, slots
 from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.addresses import Address, internal_address
 from odradek_operator.pod.identity import BrokerPod
@@ -36,6 +36,9 @@ def with_secrets(text: str, secrets: Mapping[str, str]) -> str:
 def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: str | None) -> str:
     """Return the mounted text and the pod's lines. `found` has an address per listener of the pod, in order."""
     own = own_properties(pod, found, rack)
+    if pod.slot:
+        directories = (value_of(text, "log.dirs") or "").split(",")
+        own["log.dirs"] = ",".join(slots.suffixed(directory.strip(), pod.slot) for directory in directories)
     lines = "".join(f"{key}={value}\n" for key, value in own.items())
     return f"{text.rstrip()}\n\n# Determined by the pod {pod.name} at start\n{lines}"
 
@@ -47,9 +50,10 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
     """
     replication = names.REPLICATION_LISTENER.upper()
     client_names = [listener.name.upper() for listener in pod.listeners]
-    ports = {replication: names.REPLICATION_PORT}
-    ports |= {name: listener.port for name, listener in zip(client_names, pod.listeners, strict=True)}
-    addresses = {replication: internal_address(pod, names.REPLICATION_PORT)}
+    bases = {replication: names.REPLICATION_PORT}
+    bases |= {name: listener.port for name, listener in zip(client_names, pod.listeners, strict=True)}
+    ports = {name: slots.port(base, pod.slot) for name, base in bases.items()}
+    addresses = {replication: internal_address(pod, ports[replication])}
     addresses |= dict(zip(client_names, found, strict=True))
     own = {
         "broker.id": str(pod.broker_id),
@@ -58,7 +62,7 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
         "listener.security.protocol.map": ",".join(f"{name}:{_PROTOCOL}" for name in ports),
         "inter.broker.listener.name": replication,
         "metrics.host": "0.0.0.0",
-        "metrics.port": str(names.METRICS_PORT),
+        "metrics.port": str(slots.port(names.METRICS_PORT, pod.slot)),
         "broker.machine": pod.node,
     }
     if rack is not None:

@@ -21,6 +21,7 @@ from odradek_operator.pod.identity import BrokerPod
 logger = logging.getLogger(__name__)
 
 FILE: Final = "kubernetes-addresses.json"
+"""Name of the file of the broker in slot 0. Those of other brokers of the pod have the suffix of their slot."""
 _VERSION: Final = 1
 _NODE_PARTS: Final = {"metadata": ("name", "labels"), "status": ("addresses",)}
 _SERVICE_PARTS: Final = {"metadata": ("name",), "spec": ("ports",), "status": ("loadBalancer",)}
@@ -55,7 +56,7 @@ class Remembered:
 def load(folders: Sequence[Path], pod: BrokerPod) -> Remembered:
     """Return the answers for this pod from the first volume with a readable file; empty if there is none."""
     for folder in folders:
-        path = folder / FILE
+        path = folder / _file(pod)
         try:
             value: object = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -82,9 +83,13 @@ def save(folders: Sequence[Path], pod: BrokerPod, values: Remembered) -> None:
     text = json.dumps(document, indent=1, sort_keys=True) + "\n"
     for folder in folders:
         try:
-            _replace(folder / FILE, text)
+            _replace(folder / _file(pod), text)
         except OSError as error:
-            logger.warning("%s cannot be written: %s", folder / FILE, error.strerror)
+            logger.warning("%s cannot be written: %s", folder / _file(pod), error.strerror)
+
+
+def _file(pod: BrokerPod) -> str:
+    return FILE if pod.slot == 0 else f"{Path(FILE).stem}-{pod.slot}{Path(FILE).suffix}"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -46,12 +46,13 @@ from odradek_operator.kube.cluster.topic_finalizers import (
 from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, ask_members, open_kazoo
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
-from odradek_operator.lifecycle.cluster_plan import decide
-from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster
+from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
+from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed_cluster import Quorum, Record
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
+from odradek_operator.objects.broker_objects import with_slots
 from odradek_operator.objects.cluster_properties import split, zookeeper_connect
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.wanted import PRUNED_KINDS, Extras, hashes, prune_selector, wanted_objects
@@ -237,7 +238,12 @@ class ClusterLoop:
         decision = replace(decision, waiting=(*spec.waiting, *ensemble.waiting, *refused, *decision.waiting))
         cluster_id = None if snapshot is None else snapshot.cluster_id
         record = next_record(
-            ensemble, view.state, broker_count=decision.broker_count, cluster_id=cluster_id, spec=spec.kept
+            ensemble,
+            view.state,
+            broker_count=decision.broker_count,
+            per_pod=decision.per_pod,
+            cluster_id=cluster_id,
+            spec=spec.kept,
         )
         decision = await self._apply(ensemble, view, decision, record)
         self._count_pods(cluster, view)
@@ -330,7 +336,8 @@ class ClusterLoop:
     async def _decide(
         self, cluster: Cluster, topics: dict[str, Topic], view: View, snapshot: Snapshot | None
     ) -> ClusterDecision:
-        wanted_hashes = hashes(cluster, self._shared.settings.images)
+        per_pod = per_pod_now(cluster, view.state, snapshot)
+        wanted_hashes = hashes(with_slots(cluster, per_pod), self._shared.settings.images)
         return decide(
             cluster,
             view.state,
@@ -366,10 +373,11 @@ class ClusterLoop:
         try:
             recorded = await keep_record(client, cluster, view.record, record)
             decision, applied = await self._apply_objects(ensemble, view, decision, formed=bool(record.formed))
-            if names.kafka(cluster.name) in applied and record.brokers != decision.broker_count:
+            smaller = settled(record, view.state, broker_count=decision.broker_count, per_pod=decision.per_pod)
+            if names.kafka(cluster.name) in applied and record != smaller:
                 # Only after the set is smaller: a recorded size that is too large is harmless, one that is too small is
                 # not.
-                await keep_record(client, cluster, recorded, replace(record, brokers=decision.broker_count))
+                await keep_record(client, cluster, recorded, smaller)
         except KubernetesError as error:
             if error.status not in _REFUSALS:
                 raise
@@ -388,13 +396,14 @@ class ClusterLoop:
             self._applier.forget()
             self._resync_at = now + self._shared.settings.resync_seconds
         wanted = wanted_objects(
-            cluster,
+            with_slots(cluster, decision.per_pod),
             settings=self._shared.settings.images,
             broker_count=decision.broker_count,
             operator_namespace=self._shared.settings.own_namespace,
             extras=_extras_of(cluster),
             spread=decision.spread,
             ensemble_formed=formed,
+            reachable_slots=decision.reachable_slots,
         )
         growth = await grow_claims(client, cluster, view.claims, view.sets, broker_count=decision.broker_count)
         settled_size = decision.broker_count == cluster.brokers.replicas

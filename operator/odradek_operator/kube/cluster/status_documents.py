@@ -68,7 +68,7 @@ def cluster_document(cluster: Cluster, view: ClusterView, *, previous: Mapping[s
         "observedGeneration": cluster.generation,
         "conditions": conditions([condition], cluster.generation, previous=previous, now=now),
         "version": _versions(cluster, view.state),
-        "brokersReady": f"{running}/{cluster.brokers.replicas}",
+        "brokersReady": f"{running}/{len(cluster.brokers.ids())}",
         "listeners": [
             _known(name=one.name, type=one.type.value, bootstrap=view.bootstrap.get(one.name))
             for one in cluster.listeners
@@ -128,20 +128,21 @@ def _brokers_away(cluster: Cluster, view: ClusterView, brokers: Iterable[Documen
     decision = view.decision
     away = [one for one in brokers if one["state"] != "Running"]
     held_back = next((one for one in decision.waiting if one.what == BROKER_IDS), None)
-    if held_back is not None and not any(one["id"] in cluster.brokers.ids(decision.broker_count) for one in away):
+    present = cluster.brokers.ids(decision.broker_count, decision.per_pod)
+    if held_back is not None and not any(one["id"] in present for one in away):
         return not_ready(held_back.reason, held_back.message)
     if not away:
         return None
-    planned = rolls and all(_restarts(one, view) for one in away)
+    planned = rolls and all(_restarts(cluster, one, view) for one in away)
     reason = ROLLING if planned else "BrokersMissing"
     return not_ready(reason, " ".join(_why_away(one) for one in away))
 
 
-def _restarts(broker: Document, view: ClusterView) -> bool:
+def _restarts(cluster: Cluster, broker: Document, view: ClusterView) -> bool:
     """Whether a missing broker is in a planned restart."""
     if broker["state"] in ("Lost", "Pending"):
         return False
-    pod = view.state.brokers.get(broker["id"])
+    pod = view.state.brokers.get(cluster.brokers.pod_of(broker["id"]))
     return not view.state.refusals if pod is None else pod.terminating or not pod.failing
 
 
@@ -164,7 +165,8 @@ def _not_settled(cluster: Cluster, view: ClusterView) -> Condition | None:
         return not_ready("ZooKeeperMembersMissing", " ".join(missing))
     if decision.outdated:
         count = len(decision.outdated)
-        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} brokers are waiting for their restart.")
+        noun = "brokers" if cluster.brokers.per_pod == 1 else "pods"
+        return not_ready(ROLLING, f"{count} of {cluster.brokers.replicas} {noun} are waiting for their restart.")
     if decision.progress is not None:
         progress = decision.progress
         return not_ready(
@@ -234,15 +236,21 @@ def _first(waiting: Iterable[Waiting], kinds: Iterable[str]) -> str | None:
 def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
     """Return the brokers that are specified, have a pod, or are registered."""
     registered = {} if view.snapshot is None else view.snapshot.brokers
-    pods = view.state.brokers
+    ids = cluster.brokers.ids()
+    pods = {
+        broker: pod
+        for pod in view.state.brokers.values()
+        for broker in cluster.brokers.ids_of_pod(pod.ordinal, pod.slots)
+    }
     found = []
-    for broker in sorted({*cluster.brokers.ids(), *pods, *registered}):
+    for broker in sorted({*ids, *pods, *registered}):
         pod, registration = pods.get(broker), registered.get(broker)
-        is_ours = broker in cluster.brokers.ids() or pod is not None
+        is_ours = broker in ids or pod is not None
         there = registration is not None if view.snapshot is not None else None
-        state, reason = _state(pod, there, view.state.nodes) if is_ours else ("Running", "")
+        slot = cluster.brokers.slot_of(broker)
+        state, reason = _state(pod, slot, there, view.state.nodes) if is_ours else ("Running", "")
         if pod is None and is_ours:
-            reason = _no_pod(names.broker_pod(cluster.name, broker), view.state.refusals)
+            reason = _no_container(cluster, broker, view.state)
         found.append(
             _known(
                 id=broker,
@@ -250,22 +258,33 @@ def _brokers(cluster: Cluster, view: ClusterView) -> list[Document]:
                 pod=None if pod is None else pod.name,
                 node=None if pod is None else pod.node,
                 rack=None if registration is None else registration.rack,
-                outdated=True if broker in view.decision.outdated else None,
+                outdated=True if pod is not None and pod.ordinal in view.decision.outdated else None,
                 reason=reason or None,
             )
         )
     return found
 
 
+def _no_container(cluster: Cluster, broker: int, state: KubernetesState) -> str:
+    """Return why there is no container for a broker."""
+    ordinal = cluster.brokers.pod_of(broker)
+    if ordinal in state.brokers:
+        return f"It starts when {state.brokers[ordinal].name} restarts."
+    return _no_pod(names.broker_pod(cluster.name, ordinal), state.refusals)
+
+
 def _no_pod(name: str, refusals: Mapping[str, str]) -> str:
     return " ".join(["It has no pod.", *filter(None, [refusals.get(name)])])
 
 
-def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
-    """Return state and reason. `registered` is None while ZooKeeper does not answer."""
+def _state(pod: Pod | None, slot: int, registered: bool | None, nodes: Mapping[str, Node]) -> tuple[str, str]:
+    """Return state and reason of the broker in a slot. `registered` is None while ZooKeeper does not answer."""
     if pod is None:
         return "Missing", ""
-    if pod.node is not None and nodes and not (pod.ready and registered):
+    container = pod.containers.get(slot) if pod.slots > 1 else None
+    ready = pod.ready or (container is not None and container.ready)
+    trouble = pod.trouble if container is None else container.trouble
+    if pod.node is not None and nodes and not (ready and registered):
         node = nodes.get(pod.node)
         if node is None:
             return "Lost", f"Its node {pod.node} is gone."
@@ -275,8 +294,8 @@ def _state(pod: Pod | None, registered: bool | None, nodes: Mapping[str, Node]) 
         return "Restarting", pod.trouble
     if pod.node is None:
         return "Pending", pod.trouble
-    if not pod.ready:
-        return "Starting", pod.trouble
+    if not ready:
+        return "Starting", trouble
     if registered is False:
         return "Starting", "It is not registered in ZooKeeper."
     return "Running", ""

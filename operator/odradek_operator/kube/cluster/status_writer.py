@@ -188,7 +188,9 @@ class Statuses:
         document = with_condition(paused(), read_metadata(body).generation, previous=_status(body), now=time.time())
         for field_name, pods in (("brokersReady", state.brokers), ("zookeeper", state.ensemble)):
             if field_name in document:
-                document[field_name] = _counted(document[field_name], sum(pod.ready for pod in pods.values()))
+                document[field_name] = _counted(
+                    document[field_name], sum(pod.slots for pod in pods.values() if pod.ready)
+                )
         await self._patch(body, document)
 
     async def without_cluster(self, body: Object, cluster: str) -> None:

@@ -63,3 +63,27 @@ def test_a_topic_may_have_as_many_replicas_as_there_are_brokers() -> None:
     assert read_resources(parse_documents(f"{text}\n---\n{topic % 4}", "f")).topics["t"].replicas == 4
     with pytest.raises(ResourceError, match="at most 4, the number of brokers"):
         read_resources(parse_documents(f"{text}\n---\n{topic % 5}", "f"))
+
+
+@pytest.mark.parametrize(
+    ("port", "per_pod", "message"),
+    [
+        (8091, 2, "slots of it and of 9091 have the same port"),
+        (9404 + 3_000, 4, "slots of it and of 9404 have the same port"),
+        (11_092, 3, "slots of it and of 9092 have the same port"),
+        (65_000, 2, "must be at most 64535 with perPod 2"),
+    ],
+)
+def test_ports_of_slots_must_differ(port: int, per_pod: int, message: str) -> None:
+    listeners = [{"name": "plain", "port": 9092}, {"name": "other", "port": port}]
+    with pytest.raises(ResourceError, match=message):
+        on_kubernetes({"brokers": {"perPod": per_pod}, "listeners": listeners})
+    fewer = on_kubernetes({"brokers": {"perPod": per_pod - 1}, "listeners": listeners})
+    assert fewer.brokers.per_pod == per_pod - 1
+
+
+def test_ids_have_at_most_nine_digits() -> None:
+    most = on_kubernetes({"brokers": {"perPod": 2, "firstBrokerId": 999_997_999}})
+    assert max(most.brokers.ids(1_000)) == 999_999_998
+    with pytest.raises(ResourceError, match=r"spec\.brokers\.firstBrokerId: must be at most 999997999 with perPod 2"):
+        on_kubernetes({"brokers": {"perPod": 2, "firstBrokerId": 999_998_000}})

@@ -16,7 +16,8 @@ from odradek_operator.objects.names import Component
 
 from .world import KAFKA, World, make_world
 
-BROKERS = st.integers(0, 4)
+PODS = st.integers(0, 4)
+BROKERS = st.builds(lambda ordinal, slot: ordinal + 1000 * slot, PODS, st.integers(0, 1))
 EVENTS = st.tuples(
     st.sampled_from(["sets", "schedule", "end", "register", "ready", "member ready", "elect", "catch up", "reassign"]),
     st.integers(0, 12),
@@ -24,8 +25,12 @@ EVENTS = st.tuples(
 HASHES = st.sampled_from("abc")
 
 
-def spread(brokers: int, partitions: int, factor: int) -> list[tuple[int, ...]]:
-    return [tuple((number + step) % brokers for step in range(factor)) for number in range(partitions)]
+def spread(brokers: int, partitions: int, factor: int, per_pod: int = 1) -> list[tuple[int, ...]]:
+    """Return the replicas of partitions, each on another pod."""
+    return [
+        tuple((number + step) % brokers + 1000 * ((number + step) % per_pod) for step in range(factor))
+        for number in range(partitions)
+    ]
 
 
 def happen(world: World, event: str, number: int) -> None:
@@ -40,7 +45,7 @@ def happen(world: World, event: str, number: int) -> None:
             world.end(Component.ZOOKEEPER)
             world.elect()
         case "register":
-            world.register(number % 5)
+            world.register(number % 5 + 1000 * (number // 5 % 2))
             world.elect()
         case "ready":
             world.become_ready(Component.KAFKA, number % 5)
@@ -66,11 +71,18 @@ class OverTime(RuleBasedStateMachine):
         zookeeper=st.sampled_from([1, 3]),
         shapes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3),
         racked=st.booleans(),
+        per_pod=st.sampled_from([1, 1, 2]),
     )
-    def begin(self, brokers: int, zookeeper: int, shapes: list[tuple[int, int, int]], racked: bool) -> None:
+    def begin(
+        self, brokers: int, zookeeper: int, shapes: list[tuple[int, int, int]], racked: bool, per_pod: int
+    ) -> None:
         self.world = make_world(
-            {f"t{i}": spread(brokers, count, min(factor, brokers)) for i, (count, factor, _) in enumerate(shapes)},
+            {
+                f"t{i}": spread(brokers, count, min(factor, brokers), per_pod)
+                for i, (count, factor, _) in enumerate(shapes)
+            },
             brokers=brokers,
+            per_pod=per_pod,
             zookeeper=zookeeper,
             racks={broker: f"rack-{broker % 3}" for broker in range(8)} if racked else {},
             minimum={f"t{i}": minimum for i, (_, _, minimum) in enumerate(shapes)},
@@ -104,6 +116,11 @@ class OverTime(RuleBasedStateMachine):
         cluster = self.world.cluster
         self.world.cluster = dataclasses.replace(cluster, brokers=dataclasses.replace(cluster.brokers, replicas=count))
 
+    @rule(per_pod=st.integers(1, 3))
+    def pods_change(self, per_pod: int) -> None:
+        brokers = dataclasses.replace(self.world.cluster.brokers, per_pod=per_pod)
+        self.world.cluster = dataclasses.replace(self.world.cluster, brokers=brokers)
+
     @rule(topic=st.sampled_from(["t0", "t1"]), factor=st.integers(1, 4))
     def factor_changes(self, topic: str, factor: int) -> None:
         if topic in self.world.topics:
@@ -130,9 +147,9 @@ class OverTime(RuleBasedStateMachine):
         self.world.elect()
 
     @precondition(lambda self: len(self.world.bad_nodes) < 2)
-    @rule(broker=BROKERS, runs_on=st.booleans())
-    def node_is_lost(self, broker: int, runs_on: bool) -> None:
-        self.world.lose_node(broker, runs_on=runs_on)
+    @rule(ordinal=PODS, runs_on=st.booleans())
+    def node_is_lost(self, ordinal: int, runs_on: bool) -> None:
+        self.world.lose_node(ordinal, runs_on=runs_on)
         self.world.elect()
 
     @precondition(lambda self: len(self.world.bad_nodes) < 2)
@@ -175,14 +192,18 @@ def check_settled(world: World) -> None:
     assert not decision.steps, decision
     assert not decision.outdated
     assert all(one.needs_person for one in decision.waiting)
-    assert all(pod.hash == world.hash and pod.ready for pod in [*world.pods.values(), *world.members.values()])
+    assert all(pod.hash == world.hash and pod.ready for pod in world.members.values())
+    hash_of_brokers = world.brokers_hash(decision.per_pod)
+    assert all(pod.hash == hash_of_brokers and pod.ready for pod in world.pods.values())
     assert not any(one.adding or one.removing or set(one.isr) != set(one.replicas) for one in world.all_partitions())
     assert MARK not in world.defaults
     assert world.defaults == world.dynamic
     assert not any(world.overrides.values())
     if "ReplicasDoNotFit" not in refused:
         assert len(world.pods) == world.cluster.brokers.replicas
-        assert all(broker < world.cluster.brokers.replicas for one in world.all_partitions() for broker in one.replicas)
+        assert decision.per_pod == world.cluster.brokers.per_pod
+        ids = world.cluster.brokers.ids()
+        assert all(ids.issuperset(one.replicas) for one in world.all_partitions())
     for topic, factor in world.factors.items():
         if factor <= world.cluster.brokers.replicas:
             assert all(len(one.replicas) == factor for one in world.topics[topic].values())

@@ -314,3 +314,79 @@ def test_topics_known_by_name_only_are_refused() -> None:
     bare = {name: dataclasses.replace(topic, version=-1) for name, topic in snapshot.topics.items()}
     with pytest.raises(ValueError, match="orders was not read"):
         decide(world, dataclasses.replace(snapshot, topics=bare))
+
+
+SPREAD = {"orders": [(0, 1001), (1, 1002), (2, 1000)]}
+
+
+def world_of_pairs(topics: dict[str, list[tuple[int, ...]]], minimum: int = 1, pods: int = 3) -> World:
+    """Return a world with two brokers in each outdated pod. The controller is broker 1002, or that of the last pod."""
+    world = make_world(topics, minimum={"orders": minimum}, brokers=pods, per_pod=2)
+    for pod in world.pods.values():
+        pod.hash = "old"
+    return world
+
+
+def decide_pairs(world: World) -> Verdict:
+    return rolling.decide(
+        world.cluster,
+        world.observe(),
+        seen(world),
+        wanted_hash=world.brokers_hash(2),
+        count=world.sets[KAFKA].replicas,
+        ensemble=EnsembleState(),
+    )
+
+
+def test_all_brokers_of_a_pod_restart_together() -> None:
+    world = world_of_pairs(SPREAD)
+    assert restarts(decide_pairs(world)) == 0
+    for ordinal in (0, 1):
+        world.pods[ordinal].hash = world.brokers_hash(2)
+    assert restarts(decide_pairs(world)) == 2
+
+
+def test_the_pod_of_the_controller_is_last_whatever_its_slot() -> None:
+    world = world_of_pairs(SPREAD)
+    world.controller = 1000
+    assert restarts(decide_pairs(world)) == 1
+
+
+def test_replicas_in_one_pod_make_it_wait() -> None:
+    """Planted fault: with absences of single brokers, the other replica in the pod would count as in sync."""
+    world = world_of_pairs({"orders": [(0, 1000)]})
+    world.pods[1].hash = world.pods[2].hash = world.brokers_hash(2)
+    assert waits(decide_pairs(world)) == (
+        "InSyncReplicas",
+        "Without brokers 0 and 1000, orders-0 would have fewer in-sync replicas than needed. orders-0 has several "
+        "replicas in demo-kafka-0: move them to brokers of other pods.",
+    )
+
+
+def test_replicas_share_a_pod_if_there_are_not_enough_pods() -> None:
+    world = world_of_pairs({"orders": [(0, 1, 1001)]}, minimum=2, pods=2)
+    world.pods[0].hash = world.brokers_hash(2)
+    world.controller = 0
+    verdict = decide_pairs(world)
+    assert restarts(verdict) == 1
+    assert isinstance(verdict.step, RestartPod)
+    assert "orders-0 will lack in-sync replicas meanwhile" in verdict.step.reason
+
+
+def test_a_pod_that_has_not_restarted_yet_has_fewer_brokers() -> None:
+    """While `perPod` grows, brokers that no pod has yet are not missing."""
+    world = make_world({"orders": [(0, 1), (1, 0)]}, brokers=2)
+    world.cluster = dataclasses.replace(world.cluster, brokers=dataclasses.replace(world.cluster.brokers, per_pod=2))
+    world.round()
+    world.sets_act()
+    assert restarts(decide_pairs(world)) == 0
+
+
+def test_a_pod_with_a_broker_that_does_not_serve_is_awaited() -> None:
+    world = world_of_pairs(SPREAD)
+    world.pods[0].hash = world.brokers_hash(2)
+    world.crash(1000)
+    world.elect()
+    assert waits(decide_pairs(world)) == ("BrokerRestarting", "Pod demo-kafka-0 does not serve yet: It is starting.")
+    world.pods[0].ready = True
+    assert waits(decide_pairs(world))[1] == "Pod demo-kafka-0 does not serve yet: Broker 1000: not registered yet."

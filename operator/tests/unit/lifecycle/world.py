@@ -35,6 +35,8 @@ from odradek_operator.topics.zookeeper_state import ObservedBrokersRecord, Obser
 NAME = "demo"
 KAFKA, ZOOKEEPER = names.kafka(NAME), names.zookeeper(NAME)
 DEFAULTS = "<default>"
+MAX_SLOTS = 3
+"""Most brokers of a pod in these tests."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class PodModel:
     ready: bool = False
     terminating: bool = False
     pending_since: float | None = None
+    slots: int = 1
+    """Number of its brokers."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class World:
     """The restart hash of the current templates of both sets."""
     now: float = 1_000.0
     pods: dict[int, PodModel] = field(default_factory=dict)
+    """The pods of brokers, by ordinal."""
     members: dict[int, PodModel] = field(default_factory=dict)
     sets: dict[str, Set] = field(default_factory=dict)
     claims: dict[int, str] = field(default_factory=dict)
@@ -141,7 +146,20 @@ class World:
             trouble="",
             unscheduled_since=pod.pending_since,
             claims=(f"data-{set_name}-{ordinal}",),
+            slots=pod.slots,
         )
+
+    def brokers_hash(self, per_pod: int) -> str:
+        """Return the restart hash of the template with this number of brokers in a pod."""
+        return self.hash if per_pod == 1 else f"{self.hash}-{per_pod}"
+
+    def group(self, ordinal: int) -> tuple[int, ...]:
+        """Return the ids of the brokers that a pod may have."""
+        return self.cluster.brokers.ids_of_pod(ordinal, MAX_SLOTS)
+
+    def brokers_of(self, ordinal: int) -> tuple[int, ...]:
+        """Return the ids of the brokers that a pod has; none without a pod."""
+        return self.cluster.brokers.ids_of_pod(ordinal, self.pods[ordinal].slots) if ordinal in self.pods else ()
 
     def modes(self) -> dict[int, str]:
         up = [number for number, pod in self.members.items() if pod.ready and not pod.terminating]
@@ -162,7 +180,10 @@ class World:
             controller_epoch_version=1,
             brokers={
                 broker: BrokerRegistration(
-                    broker_id=broker, endpoints=(Endpoint("R", "h", 9091),), rack=self.racks.get(broker)
+                    broker_id=broker,
+                    endpoints=(Endpoint("R", "h", 9091),),
+                    rack=self.racks.get(broker % 1000),
+                    machine=f"machine-{broker % 1000}",
                 )
                 for broker in sorted(self.registered)
             },
@@ -200,11 +221,13 @@ class World:
     # Operator
 
     def decide(self) -> ClusterDecision:
+        state, snapshot = self.observe(), self.snapshot()
+        per_pod = plan.per_pod_now(self.cluster, state, snapshot)
         return plan.decide(
             self.cluster,
-            self.observe(),
-            self.snapshot(),
-            wanted_hashes={KAFKA: self.hash, ZOOKEEPER: self.hash},
+            state,
+            snapshot,
+            wanted_hashes={KAFKA: self.brokers_hash(per_pod), ZOOKEEPER: self.hash},
             wanted_dynamic=self.dynamic,
             wanted_factors=self.factors,
             quorum=self.quorum(),
@@ -214,24 +237,34 @@ class World:
     def round(self, *, dies_after: int | None = None) -> ClusterDecision:
         """Run one round. With `dies_after`, kill it after this many writes. The StatefulSets are the first write."""
         decision = self.decide()
-        writes = [*(() if dies_after == 0 else (decision.broker_count,)), *decision.steps]
+        sizes = (decision.broker_count, decision.per_pod)
+        writes: list[Step | tuple[int, int]] = [*(() if dies_after == 0 else (sizes,)), *decision.steps]
         for write in writes[:dies_after]:
-            if isinstance(write, int):
-                self._apply_sets(write)
+            if isinstance(write, tuple):
+                self._apply_sets(*write)
             else:
                 self._carry_out(write)
         return decision
 
-    def _apply_sets(self, count: int) -> None:
-        before = self.sets[KAFKA].replicas
-        for broker in range(count, before):
+    def _apply_sets(self, count: int, per_pod: int) -> None:
+        before = self.sets[KAFKA]
+        kept = self.cluster.brokers.ids(count, per_pod)
+        for broker in self.cluster.brokers.ids(before.replicas, before.slots) - kept:
             assert not any(broker in one.replicas for one in self.all_partitions()), (
                 f"broker {broker} goes with replicas on it"
             )
+        for ordinal in range(count, before.replicas):
             # A removed broker has no replicas and never returns, so nothing may wait for it.
-            self.away.discard((Component.KAFKA, broker))
-        for name, replicas in ((KAFKA, count), (ZOOKEEPER, self.cluster.zookeeper.replicas)):
-            wanted = Set(name=name, replicas=replicas, restart_hash=self.hash, generation_observed=True)
+            self.away.discard((Component.KAFKA, ordinal))
+        members = self.cluster.zookeeper.replicas
+        for name, replicas, slots in ((KAFKA, count, per_pod), (ZOOKEEPER, members, 1)):
+            wanted = Set(
+                name=name,
+                replicas=replicas,
+                restart_hash=self.brokers_hash(slots),
+                generation_observed=True,
+                slots=slots,
+            )
             if self.sets.get(name) != wanted:
                 self.sets[name] = dataclasses.replace(wanted, generation_observed=False)
 
@@ -282,11 +315,13 @@ class World:
 
     # Forbidden states
 
-    def _check_broker_restart(self, broker: int) -> None:
-        pod = self.pods[broker]
+    def _check_broker_restart(self, ordinal: int) -> None:
+        pod, group = self.pods[ordinal], set(self.brokers_of(ordinal))
         assert not pod.terminating
-        assert self.sets[KAFKA].restart_hash == self.hash != pod.hash, "a restart for nothing"
-        if not pod.ready and broker not in self.registered:
+        current = self.sets[KAFKA].restart_hash
+        assert current.startswith(self.hash), "the template is older"
+        assert current != pod.hash, "a restart for nothing"
+        if not pod.ready and group.isdisjoint(self.registered):
             return
         assert not self.away, f"{self.away} are away already"
         # A member on a lost node was not stopped by the operator and may never return, so restarts do not wait for it.
@@ -296,18 +331,22 @@ class World:
         assert all(member.ready for member in here), "brokers and ensemble roll at once"
         for topic, partitions in self.topics.items():
             for number, one in partitions.items():
-                if broker in one.isr:
-                    others = [member for member in one.isr if member != broker and member in self.registered]
-                    needed = min(self.minimum.get(topic, 1), len(one.target) - 1)
+                if not group.isdisjoint(one.isr):
+                    others = [member for member in one.isr if member not in group and member in self.registered]
+                    pods = len({member % 1000 for member in [*self.registered, *one.target]})
+                    spread = len(one.target) - -(-len(one.target) // pods)
+                    needed = min(self.minimum.get(topic, 1), spread)
                     assert len(others) >= needed, f"{topic}-{number} would keep {others} in sync of {one}"
         if pod.ready:
             size = self.sets[KAFKA].replicas
-            others_ready = [other for number, other in self.pods.items() if number != broker and number < size]
+            others_ready = [other for number, other in self.pods.items() if number != ordinal and number < size]
             assert all(other.ready for other in others_ready), "a ready pod goes while another is not ready"
-            assert self.registered >= {other for other in self.pods if other < size}
-            if broker == self.controller:
-                assert all(other.hash == self.hash for other in others_ready), "the controller is not the last"
-        self.away.add((Component.KAFKA, broker))
+            assert self.registered.issuperset(
+                broker for other in self.pods if other < size for broker in self.brokers_of(other)
+            )
+            if self.controller in group:
+                assert all(other.hash == current for other in others_ready), "the controller is not the last"
+        self.away.add((Component.KAFKA, ordinal))
 
     def _check_member_restart(self, number: int) -> None:
         pod = self.members[number]
@@ -324,13 +363,14 @@ class World:
                 assert all(other.hash == self.hash for other in others), "the leader is not the last"
         self.away.add((Component.ZOOKEEPER, number))
 
-    def _check_release(self, broker: int) -> None:
-        assert broker not in self.registered
-        assert self.claims[broker] in self.bad_nodes
-        assert self.now - self.bad_nodes[self.claims[broker]] >= self.cluster.brokers.release_lost_after_seconds > 0
+    def _check_release(self, ordinal: int) -> None:
+        group = set(self.group(ordinal))
+        assert group.isdisjoint(self.registered)
+        assert self.claims[ordinal] in self.bad_nodes
+        assert self.now - self.bad_nodes[self.claims[ordinal]] >= self.cluster.brokers.release_lost_after_seconds > 0
         for one in self.all_partitions():
-            if broker in one.replicas:
-                assert (set(one.isr) - {broker}) & self.registered, f"{one} would be lost"
+            if not group.isdisjoint(one.replicas):
+                assert (set(one.isr) - group) & self.registered, f"{one} would be lost"
 
     def _check_member_release(self, member: int) -> None:
         node = self.member_claims[member]
@@ -363,7 +403,7 @@ class World:
             for ordinal in range(found.replicas):
                 if ordinal not in pods:
                     self.made += 1
-                    pods[ordinal] = PodModel(uid=f"uid-{self.made}", hash=found.restart_hash)
+                    pods[ordinal] = PodModel(uid=f"uid-{self.made}", hash=found.restart_hash, slots=found.slots)
             for ordinal in [number for number in pods if number >= found.replicas]:
                 pods[ordinal].terminating = True
 
@@ -390,18 +430,19 @@ class World:
             if pods[ordinal].node not in self.bad_nodes:
                 del pods[ordinal]
                 if component is Component.KAFKA:
-                    self.registered.discard(ordinal)
+                    self.registered.difference_update(self.group(ordinal))
 
     def register(self, broker: int) -> None:
         """Register a broker whose pod runs."""
-        pod = self.pods.get(broker)
-        if pod is not None and self._runs(pod):
+        slot, ordinal = divmod(broker, 1000)
+        pod = self.pods.get(ordinal)
+        if pod is not None and slot < pod.slots and self._runs(pod):
             self.registered.add(broker)
 
     def become_ready(self, component: Component, ordinal: int) -> None:
-        """Mark a pod as ready if it runs and, for a broker, is registered."""
+        """Mark a pod as ready if it runs and all its brokers are registered."""
         pod = (self.pods if component is Component.KAFKA else self.members).get(ordinal)
-        known = component is Component.ZOOKEEPER or ordinal in self.registered
+        known = component is Component.ZOOKEEPER or self.registered.issuperset(self.brokers_of(ordinal))
         if pod is not None and self._runs(pod) and known:
             pod.ready = True
             self.away.discard((component, ordinal))
@@ -410,7 +451,7 @@ class World:
 
     def _runs(self, pod: PodModel) -> bool:
         on_node = pod.node is not None and pod.node not in self.bad_nodes
-        return on_node and not pod.terminating and pod.hash not in self.broken
+        return on_node and not pod.terminating and pod.hash.partition("-")[0] not in self.broken
 
     def _leads(self) -> bool:
         pod = self.members.get(self.leader)
@@ -467,8 +508,8 @@ class World:
 
     def crash(self, broker: int) -> None:
         """The process of a broker exits. Its pod remains and restarts it."""
-        if broker in self.pods:
-            self.pods[broker].ready = False
+        if (ordinal := broker % 1000) in self.pods:
+            self.pods[ordinal].ready = False
             self.registered.discard(broker)
 
     def crash_member(self, number: int) -> None:
@@ -476,16 +517,17 @@ class World:
         if number in self.members:
             self.members[number].ready = False
 
-    def lose_node(self, broker: int, *, runs_on: bool = False) -> None:
-        """The node with the broker's disk no longer answers. With `runs_on`, the broker stays registered."""
-        if broker in self.claims:
-            self.bad_nodes.setdefault(self.claims[broker], self.now)
-            # From now on, the lost node keeps the broker down, not the operator.
-            self.away.discard((Component.KAFKA, broker))
+    def lose_node(self, ordinal: int, *, runs_on: bool = False) -> None:
+        """The node with the disk of a pod no longer answers. With `runs_on`, its brokers stay registered."""
+        if ordinal in self.claims:
+            self.bad_nodes.setdefault(self.claims[ordinal], self.now)
+            # From now on, the lost node keeps the brokers down, not the operator.
+            self.away.discard((Component.KAFKA, ordinal))
             if not runs_on:
-                self.crash(broker)
-            elif broker in self.pods:
-                self.pods[broker].ready = False
+                for broker in self.group(ordinal):
+                    self.crash(broker)
+            elif ordinal in self.pods:
+                self.pods[ordinal].ready = False
 
     def lose_member_node(self, member: int) -> None:
         """The node with the disk of a member no longer answers, and the member is down."""
@@ -507,9 +549,10 @@ class World:
             self.schedule()
             for number in list(self.members):
                 self.become_ready(Component.ZOOKEEPER, number)
-            for broker in list(self.pods):
-                self.register(broker)
-                self.become_ready(Component.KAFKA, broker)
+            for ordinal in list(self.pods):
+                for broker in self.brokers_of(ordinal):
+                    self.register(broker)
+                self.become_ready(Component.KAFKA, ordinal)
             self.elect()
             for one in self.all_partitions():
                 if replicas_too and one.leader in self.registered:
@@ -525,20 +568,28 @@ def make_world(
     racks: Mapping[int, str] | None = None,
     minimum: Mapping[str, int] | None = None,
     portion: int = 2,
+    per_pod: int = 1,
 ) -> World:
     """Return the world of a healthy cluster."""
     cluster = Cluster(
         name=NAME,
         brokers=Brokers(
             replicas=brokers,
+            per_pod=per_pod,
             volumes=(Volume(id=0, size="1Gi"),),
             rebalance=Rebalance(partitions=portion, throttle_bytes_per_second=1_000),
         ),
         zookeeper=ZooKeeper(replicas=zookeeper),
     )
     world = World(cluster=cluster, racks=racks or {}, minimum=dict(minimum or {}))
-    for name, replicas in ((KAFKA, brokers), (ZOOKEEPER, zookeeper)):
-        world.sets[name] = Set(name=name, replicas=replicas, restart_hash="a", generation_observed=True)
+    for name, replicas, slots in ((KAFKA, brokers, per_pod), (ZOOKEEPER, zookeeper, 1)):
+        world.sets[name] = Set(
+            name=name,
+            replicas=replicas,
+            restart_hash=world.brokers_hash(slots),
+            generation_observed=True,
+            slots=slots,
+        )
     world.topics = {
         topic: {
             number: PartitionModel(replicas=of_one, isr=of_one, leader=of_one[0])

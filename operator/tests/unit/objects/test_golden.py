@@ -1,4 +1,4 @@
-"""Golden files with every object of two clusters. A diff of the files shows the effect of a change of the builders.
+"""Golden files with every object of three clusters. A diff of the files shows the effect of a change of the builders.
 
 A changed pod template restarts the pods of every existing cluster. If the change is intended, regenerate the files:
 
@@ -74,6 +74,14 @@ def everything() -> Cluster:
     )
 
 
+def cores() -> Cluster:
+    """Return the same with several brokers in each pod."""
+    cluster = everything()
+    return dataclasses.replace(
+        cluster, name="cores", brokers=dataclasses.replace(cluster.brokers, per_pod=3, image=None)
+    )
+
+
 class Dumper(yaml.SafeDumper):
     """Writes strings of several lines as blocks, and writes no YAML aliases."""
 
@@ -91,7 +99,7 @@ EXTRAS = Extras(
 )
 
 
-@pytest.mark.parametrize("make", [demo, everything])
+@pytest.mark.parametrize("make", [demo, everything, cores])
 def test_objects_are_those_of_the_files(make: Callable[[], Cluster]) -> None:
     cluster = make()
     wanted = wanted_objects(

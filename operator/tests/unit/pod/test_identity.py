@@ -107,3 +107,14 @@ def test_invalid_listeners_are_refused(text: str, said: str) -> None:
 
 def test_the_types_are_those_of_the_resource() -> None:
     assert set(LISTENER_TYPES) == {kind.value for kind in ListenerType}
+
+
+def test_a_further_broker_of_a_pod_has_another_id() -> None:
+    found = broker_pod({**BROKER, "SLOT": "3"})
+    assert (found.broker_id, found.slot) == (3012, 3)
+
+
+@pytest.mark.parametrize("slot", ["", "16", "-1", "a"])
+def test_the_slot_must_be_a_number(slot: str) -> None:
+    with pytest.raises(PodError, match="SLOT="):
+        broker_pod({**BROKER, "SLOT": slot})
