@@ -170,7 +170,9 @@ class Brokers(Model):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"self.firstBrokerId + {ID_STRIDE} * self.perPod <= {MAX_BROKER_ID}",
+            # The published default of the whole mapping is empty, so fields may be missing.
+            "(has(self.firstBrokerId) ? self.firstBrokerId : 0) + "
+            f"{ID_STRIDE} * (has(self.perPod) ? self.perPod : 1) <= {MAX_BROKER_ID}",
             f"firstBrokerId and {ID_STRIDE} * perPod must be at most {MAX_BROKER_ID} together: ids have at most nine "
             "digits.",
         ),

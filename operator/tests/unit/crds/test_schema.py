@@ -312,3 +312,17 @@ def test_an_uninstall_keeps_the_definitions() -> None:
         assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
         assert definition["spec"]["names"]["categories"] == ["odradek"]
         assert definition["spec"]["versions"][0]["subresources"] == {"status": {}}
+
+
+def test_rules_of_mappings_with_an_empty_default_allow_missing_fields() -> None:
+    """The API server applies the rules to the default itself, and refuses the definition if a rule cannot be
+    evaluated."""
+    checked = 0
+    for path, inner in fields_of(schema_of("clusters")):
+        if inner.get("default") != {} or "properties" not in inner:
+            continue
+        for rule in inner.get("x-kubernetes-validations", []):
+            used = set(re.findall(r"self\.([a-zA-Z]+)", rule["rule"])) & inner["properties"].keys()
+            assert used <= set(re.findall(r"has\(self\.([a-zA-Z]+)\)", rule["rule"])), path
+            checked += bool(used)
+    assert checked

@@ -35,8 +35,7 @@ from odradek_operator.topics.zookeeper_state import ObservedBrokersRecord, Obser
 NAME = "demo"
 KAFKA, ZOOKEEPER = names.kafka(NAME), names.zookeeper(NAME)
 DEFAULTS = "<default>"
-MAX_SLOTS = 3
-"""Most brokers of a pod in these tests."""
+MAX_SLOTS = 3  # in these tests
 
 
 @dataclass(slots=True)
