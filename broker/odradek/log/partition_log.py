@@ -76,9 +76,9 @@ class PartitionLog(LogWrites["PartitionLog"]):
         config = self.config
         now_ms = self._clock.wall_ms()
         sequenced, first_offset = origin is _CLIENT, self.log_end_offset if group is None else group.end_offset
-        changing = (config.max_message_bytes, now_ms, origin, zstd_allowed, any_format)
-        # `tuple.__new__` here and for the result: a NamedTuple call with so many arguments takes over twice as long.
-        rules = tuple.__new__(AppendRules, changing + self._rules_of_topic)
+        rules = self._rules
+        rules.now_ms, rules.origin = now_ms, origin
+        rules.zstd_allowed, rules.any_format = zstd_allowed, any_format
         records, headers, converted = prepare(records, rules, first_offset)
         size = len(records)
         if size > config.segment_bytes:
@@ -107,9 +107,20 @@ class PartitionLog(LogWrites["PartitionLog"]):
             append = StagedAppend(records, headers, first_offset, offset, leader_epoch, markers)
             self._stage(group, append, max_timestamp)
         count = offset - first_offset
-        start = self.log_start_offset
-        ends, times = (first_offset, offset - 1, count, size), (max_timestamp, log_append_time)
-        return tuple.__new__(AppendInfo, (*ends, *times, start, leader_epoch, False, converted))
+        # `tuple.__new__`: a call of a NamedTuple with so many arguments takes over twice as long.
+        fields = (
+            first_offset,
+            offset - 1,
+            count,
+            size,
+            max_timestamp,
+            log_append_time,
+            self.log_start_offset,
+            leader_epoch,
+            False,
+            converted,
+        )
+        return tuple.__new__(AppendInfo, fields)
 
     def append_as_follower(self, records: memoryview, group: WriteGroup | None = None) -> AppendInfo:
         """Append batches with the offsets and epochs that the leader assigned; a truncated last batch is ignored.
@@ -223,7 +234,7 @@ class PartitionLog(LogWrites["PartitionLog"]):
         Raises `UnsupportedForMessageFormatError` if the topic uses format 0, whose records have no timestamps.
         """
         self._check_online()
-        if not self._rules_of_topic.magic:
+        if not self._rules.magic:
             raise UnsupportedForMessageFormatError(
                 f"{self.topic_partition} has no timestamps: message.format.version={self.config.message_format_version}"
             )

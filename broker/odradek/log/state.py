@@ -36,7 +36,7 @@ class LogState(Generic[LogT]):
         "_host",
         "_is_abandoned",
         "_producers",
-        "_rules_of_topic",
+        "_rules",
         "_segments",
         "_storage",
         "_timestamp_type",
@@ -194,13 +194,13 @@ class LogState(Generic[LogT]):
             if config.message_timestamp_type == "LogAppendTime"
             else TimestampType.CREATE_TIME
         )
-        self._rules_of_topic = rules_of_topic(config, validate_records=self._validate_records)
+        self._rules = rules_of_topic(config, validate_records=self._validate_records)
         self._storage.update_config(config)
 
     def validate_records(self, wanted: bool) -> None:
         """Set whether each record that clients produce is validated, or only batches (`log.record.validation`)."""
         self._validate_records = wanted
-        self._rules_of_topic = rules_of_topic(self.config, validate_records=wanted)
+        self._rules = rules_of_topic(self.config, validate_records=wanted)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Drop idle producers (`producer.id.expiration.ms`). Returns their number."""

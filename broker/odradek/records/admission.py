@@ -68,7 +68,8 @@ def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepa
     if rules.origin is _CLIENT and rules.codec is None and rules.magic == MAGIC:
         header = usual_batch(records, rules)
         if header is not None and _is_kept(records, header, rules):
-            return Prepared(records, (header,))
+            # `tuple.__new__`: the constructor of a NamedTuple is interpreted in the compiled form as well.
+            return tuple.__new__(Prepared, (records, (header,), 0))
         if header is None and rules.any_format:
             raised = _raise_usual(records, rules)
             if raised is not None:

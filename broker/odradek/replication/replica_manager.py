@@ -26,7 +26,7 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Clock, Timer
-from odradek.base.types import NO_BROKER, NO_EPOCH, TopicPartition
+from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.log.flush import NO_LIMIT
 from odradek.log.log_manager import LogManager
@@ -418,24 +418,16 @@ class ReplicaManager:
                 fault=error.fault if isinstance(error, RefusedRecordsError) else None,
             )
         first_offset, last_offset, count, _, _, append_time_ms, start_offset, _, is_duplicate, converted = info
-        # `tuple.__new__`, because the constructor of a NamedTuple is interpreted in the compiled form as well.
-        fields = (
+        return AppendResult(
             topic_partition,
-            0,
-            first_offset,
-            last_offset,
-            append_time_ms,
-            start_offset,
-            None,
-            0 if is_duplicate else count,
-            NO_BROKER,
-            NO_EPOCH,
-            (),
-            len(records),
-            converted,
-            None,
+            first_offset=first_offset,
+            last_offset=last_offset,
+            log_append_time_ms=append_time_ms,
+            log_start_offset=start_offset,
+            record_count=0 if is_duplicate else count,
+            size_bytes=len(records),
+            converted=converted,
         )
-        return tuple.__new__(AppendResult, fields)
 
     def _is_replicated(self, results: list[AppendResult]) -> bool:
         """Whether each append has failed or is already replicated to the ISR, whose minimum size was checked before."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -73,8 +73,9 @@ _ZSTD: Final = int(Codec.ZSTD)
 """Module-level constants: looking up an enum member takes as long as a call, for every batch."""
 
 
-class AppendRules(NamedTuple):
-    """The rules of an append. A tuple, because one is created for each append; the first fields differ for each.
+class AppendRules:
+    """The rules of an append. A log has one object and sets the fields that differ for each append: `now_ms`, `origin`,
+    `zstd_allowed` and `any_format`.
 
     `zstd_allowed` is false for Produce below version 7 (KIP-110). `any_format` is true below version 3, which may carry
     formats 0 and 1. `timestamp_before_max_ms` and `timestamp_after_max_ms` limit the distance of a create time from
@@ -83,28 +84,62 @@ class AppendRules(NamedTuple):
     client. `decompressed_limit_bytes` limits the memory for checking compressed records.
     """
 
-    max_message_bytes: int
-    now_ms: int
-    origin: AppendOrigin = AppendOrigin.CLIENT
-    zstd_allowed: bool = True
-    any_format: bool = False
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = UNBOUNDED_MS
-    timestamp_after_max_ms: int = UNBOUNDED_MS
-    compacted: bool = False
-    magic: int = MAGIC
-    codec: Codec | None = None
-    compression_level: int | None = None
-    validate_records: bool = True
-    decompressed_limit_bytes: int = _DECOMPRESSED_LIMIT_BYTES
+    __slots__ = (
+        "any_format",
+        "codec",
+        "compacted",
+        "compression_level",
+        "decompressed_limit_bytes",
+        "judges_records",
+        "magic",
+        "max_message_bytes",
+        "now_ms",
+        "origin",
+        "timestamp_after_max_ms",
+        "timestamp_before_max_ms",
+        "timestamp_type",
+        "validate_records",
+        "zstd_allowed",
+    )
 
-    @property
-    def judges_records(self) -> bool:
-        """Whether the topic has a rule about the content of individual records."""
-        return self.compacted or (
-            self.timestamp_type is _CREATE_TIME
-            and (self.timestamp_before_max_ms != UNBOUNDED_MS or self.timestamp_after_max_ms != UNBOUNDED_MS)
+    def __init__(
+        self,
+        max_message_bytes: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        *,
+        zstd_allowed: bool = True,
+        any_format: bool = False,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        timestamp_before_max_ms: int = UNBOUNDED_MS,
+        timestamp_after_max_ms: int = UNBOUNDED_MS,
+        compacted: bool = False,
+        magic: int = MAGIC,
+        codec: Codec | None = None,
+        compression_level: int | None = None,
+        validate_records: bool = True,
+        decompressed_limit_bytes: int = _DECOMPRESSED_LIMIT_BYTES,
+    ) -> None:
+        """The defaults are the rules of a client's append to a topic without settings."""
+        self.max_message_bytes: Final = max_message_bytes
+        self.now_ms = now_ms
+        self.origin = origin
+        self.zstd_allowed = zstd_allowed
+        self.any_format = any_format
+        self.timestamp_type: Final = timestamp_type
+        self.timestamp_before_max_ms: Final = timestamp_before_max_ms
+        self.timestamp_after_max_ms: Final = timestamp_after_max_ms
+        self.compacted: Final = compacted
+        self.magic: Final = magic
+        self.codec: Final = codec
+        self.compression_level: Final = compression_level
+        self.validate_records: Final = validate_records
+        self.decompressed_limit_bytes: Final = decompressed_limit_bytes
+        self.judges_records: Final = compacted or (
+            timestamp_type is _CREATE_TIME
+            and (timestamp_before_max_ms != UNBOUNDED_MS or timestamp_after_max_ms != UNBOUNDED_MS)
         )
+        """Whether the topic has a rule about the content of individual records."""
 
     @property
     def looks_at_records(self) -> bool:
@@ -116,34 +151,23 @@ class AppendRules(NamedTuple):
         )
 
 
-class TopicRules(NamedTuple):
-    """The fields of `AppendRules` that depend on the topic's settings, in the same order; created when they change."""
-
-    timestamp_type: TimestampType
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    compacted: bool
-    magic: int
-    codec: Codec | None
-    compression_level: int | None
-    validate_records: bool
-    decompressed_limit_bytes: int
-
-
-def rules_of_topic(config: TopicConfig, *, validate_records: bool) -> TopicRules:
+def rules_of_topic(config: TopicConfig, *, validate_records: bool) -> AppendRules:
     """Return the rules that a topic's settings imply. `validate_records` is the broker's `log.record.validation`."""
-    return TopicRules(
-        TimestampType.LOG_APPEND_TIME
-        if config.message_timestamp_type == "LogAppendTime"
-        else TimestampType.CREATE_TIME,
-        config.timestamp_before_max_ms,
-        config.timestamp_after_max_ms,
-        config.compacted,
-        config.magic,
-        _CODECS[config.compression_type],
-        config.compression_level,
-        validate_records,
-        min(max(config.max_message_bytes * _MOST_RATIO, _LEAST_LIMIT_BYTES), _DECOMPRESSED_LIMIT_BYTES),
+    by_broker = config.message_timestamp_type == "LogAppendTime"
+    return AppendRules(
+        config.max_message_bytes,
+        0,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=config.timestamp_before_max_ms,
+        timestamp_after_max_ms=config.timestamp_after_max_ms,
+        compacted=config.compacted,
+        magic=config.magic,
+        codec=_CODECS[config.compression_type],
+        compression_level=config.compression_level,
+        validate_records=validate_records,
+        decompressed_limit_bytes=min(
+            max(config.max_message_bytes * _MOST_RATIO, _LEAST_LIMIT_BYTES), _DECOMPRESSED_LIMIT_BYTES
+        ),
     )
 
 

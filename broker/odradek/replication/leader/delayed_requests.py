@@ -75,7 +75,7 @@ class DelayedProduce(DelayedOperation):
         self._respond(self._results)
 
     def _fail(self, index: int, code: int) -> None:
-        self._results[index] = self._results[index]._replace(error_code=code)
+        self._results[index].error_code = code
 
 
 class _Awaited(NamedTuple):

@@ -503,17 +503,23 @@ def _is_transactional(records: memoryview) -> bool:
 def _encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult]) -> bytes:
     if len(results) == 1 and version >= LOG_START_SINCE:
         # One append without an error, the frequent case: without an object for its row of the response.
-        topic_partition, error_code, first_offset, _, append_time_ms, start_offset = results[0][:6]
-        if not error_code:
-            only = (topic_partition, error_code, first_offset, append_time_ms, start_offset)
-            return encode_only_result(version, correlation_id, only)
+        only = results[0]
+        if not only.error_code:
+            fields = (only.topic_partition, 0, only.first_offset, only.log_append_time_ms, only.log_start_offset)
+            return encode_only_result(version, correlation_id, fields)
     return encode_produce_response(version, correlation_id, [_produced(result) for result in results])
 
 
 def _produced(result: AppendResult) -> ProducedPartition:
-    partition, error_code, first_offset, _, append_time_ms, start_offset, message, *_ = result
-    errors = [RecordError(*each) for each in result.record_errors] if result.record_errors else ()
-    fields = (partition, error_code, first_offset, append_time_ms, start_offset, errors, message)
+    fields = (
+        result.topic_partition,
+        result.error_code,
+        result.first_offset,
+        result.log_append_time_ms,
+        result.log_start_offset,
+        [RecordError(*each) for each in result.record_errors] if result.record_errors else (),
+        result.error_message,
+    )
     return tuple.__new__(ProducedPartition, fields)
 
 

@@ -265,7 +265,7 @@ def test_the_fast_check_agrees_with_the_full_check(
         raw[at : at + len(change)] = change[: len(raw[at : at + len(change)])]
     if mended:
         raw[17:21] = crc32c(raw[21:]).to_bytes(4, "big")
-    rules = AppendRules(1 << 12, NOW_MS, timestamp_type=kind)._replace(**changes)
+    rules = AppendRules(1 << 12, NOW_MS, timestamp_type=kind, **changes)
     told = outcome(bytes(raw), rules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "usual_batch", lambda *_: None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.base.errors import (
@@ -30,8 +32,8 @@ LIMIT = 1 << 24
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 
 
-def rules(**changes: object) -> AppendRules:
-    return AppendRules(max_message_bytes=1 << 20, now_ms=NOW_MS, any_format=True)._replace(**changes)
+def rules(**changes: Any) -> AppendRules:
+    return AppendRules(**{"max_message_bytes": 1 << 20, "now_ms": NOW_MS, "any_format": True, **changes})
 
 
 def built(

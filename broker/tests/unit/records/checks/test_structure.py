@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.base.errors import InvalidRecordError, InvalidTimestampError
@@ -19,8 +21,8 @@ MANY = 300
 """Enough records for the validation by columns."""
 
 
-def rules(**changes: object) -> AppendRules:
-    return AppendRules(max_message_bytes=1 << 20, now_ms=NOW_MS)._replace(**changes)
+def rules(**changes: Any) -> AppendRules:
+    return AppendRules(**{"max_message_bytes": 1 << 20, "now_ms": NOW_MS, **changes})
 
 
 def record(
