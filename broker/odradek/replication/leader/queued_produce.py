@@ -95,7 +95,7 @@ class QueuedProduce:
 
     def finish(self, code: int) -> None:
         """Answer now, because of a timeout or a lost role: it is not written if that has not begun."""
-        self.result = self.result._replace(error_code=code)
+        self.result.error_code = code
         self.is_done = True
 
     @property
