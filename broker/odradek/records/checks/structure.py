@@ -89,7 +89,7 @@ def _facts(section: Buffer, count: int) -> Facts:
         data = bytes(section)
         walked = walk(data, 0, count, most_headers=MAX_STEPS - count)
         if walked is not None:
-            end, oldest, newest, all_keyed, numbered = walked
+            end, oldest, newest, all_keyed, numbered, _ = walked
             if numbered and end == len(data):
                 return Facts(count, end, oldest, newest, all_keyed)
     return survey(section, count) if count >= SURVEYED_COUNT else NOTHING

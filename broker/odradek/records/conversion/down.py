@@ -12,30 +12,45 @@ requested offset.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
 from struct import Struct
-from typing import Final, NamedTuple
-from zlib import crc32
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from isal.isal_zlib import crc32
+from librt.strings import BytesWriter, write_i64_be
 
 from odradek.base.errors import CorruptMessageError, UnsupportedCompressionTypeError
 from odradek.base.ports import Buffer
 from odradek.compression import Codec
-from odradek.records.conversion.down_runs import Target, Transcript, transcribe_alike
+from odradek.records.conversion.down_runs import Target, transcribe_alike
 from odradek.records.conversion.message_table import next_slice
 from odradek.records.formats import check_entry, iterate_entries
 from odradek.records.legacy.message_set import read_messages
 from odradek.records.legacy.writing import PREFIX, encode_set, encode_wrapper
-from odradek.records.v2.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, MAGIC, BatchHeader, TimestampType
+from odradek.records.v2.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME_FLAG, MAGIC, BatchHeader, TimestampType
 from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, record_bytes
-from odradek.records.v2.record_walk import pass_headers
-from odradek.records.v2.varint import decode_varint
+from odradek.records.v2.record_walk import (
+    ANY_NUMBER,
+    IS_COMPILED,
+    long_number,
+    long_timestamp,
+    pass_headers,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 _LOG_OVERHEAD: Final = 12
-_MESSAGE_OVERHEAD: Final = 34
+_OVERHEADS: Final = (26, 34)
+"""Size of a message without key and value, by format."""
 _LEAD_1: Final = Struct(">BBqi")
 _LEAD_0: Final = Struct(">BBi")
 _INT: Final = Struct(">i")
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+_UNLIMITED: Final = 1 << 60
+_NULL: Final = 1
+"""The length of a null key or value, -1, zigzag-encoded."""
 
 
 class Converted(NamedTuple):
@@ -66,18 +81,21 @@ def down(
     Raises `UnsupportedCompressionTypeError` for zstd, which old clients do not support, and `CorruptMessageError` or
     `InvalidRecordError` for an invalid entry.
     """
-    pieces: list[Buffer] = []
-    size = count = consumed = 0
-    view, wanted = memoryview(records), _Wanted(magic, first_offset, limit)
-    for position, header in iterate_entries(records):
-        piece, converted = _lower_entry(view, position, header, wanted)
-        if max_bytes is not None and size and size + len(piece) > max_bytes:
+    out = BytesWriter()
+    count = consumed = 0
+    data, wanted = bytes(records), _Wanted(magic, first_offset, limit)
+    most = _UNLIMITED if max_bytes is None else max_bytes
+    for position, header in iterate_entries(data):
+        size = len(out)
+        if size and not _may_fit(data, position, header, magic, most - size):
             break
-        pieces.append(piece)
-        size += len(piece)
+        converted = _lower_entry(data, position, header, wanted, out)
+        if size and len(out) > most:
+            out.truncate(size)
+            break
         count += converted
         consumed = position + header.size
-    return Converted(b"".join(pieces), count, consumed)
+    return Converted(out.getvalue(), count, consumed)
 
 
 def converted_down(records: Buffer, magic: int, first_offset: int) -> tuple[bytes, int]:
@@ -98,51 +116,78 @@ class _Wanted(NamedTuple):
     limit: int
 
 
-def _lower_entry(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[Buffer, int]:
-    """Return the entry as `target` requires it, empty if nothing is left, and the number of converted records."""
+def _may_fit(data: bytes, position: int, header: BatchHeader, magic: int, most_bytes: int) -> bool:
+    """Whether at most `most_bytes` bytes may result from the entry; always true if only its conversion shows that.
+
+    A conversion whose result is discarded takes time. Reading the lengths first takes much less, if it is compiled.
+    """
+    if not IS_COMPILED or header.magic != MAGIC or header.attributes & CODEC_MASK or header.is_control:
+        return True
+    overhead = header.record_count * _OVERHEADS[magic]
+    if header.batch_length + overhead <= most_bytes:
+        return True
+    walked = walk(data, position + HEADER_SIZE, header.record_count)
+    return walked is None or walked[5] + overhead <= most_bytes
+
+
+def _lower_entry(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
+    """Write the entry to `out` as `target` requires it, if anything is left. Return the number of converted records."""
     if header.is_control:
-        return b"", 0
+        return 0
     if header.attributes & CODEC_MASK == Codec.ZSTD:
-        raise UnsupportedCompressionTypeError("clients that read format {target.magic} do not support zstd")
+        raise UnsupportedCompressionTypeError(f"clients that read format {target.magic} do not support zstd")
     if header.magic <= target.magic:
-        return view[position : position + header.size], 0
-    check_entry(view, position, header)
-    return (_lower_batch if header.magic == MAGIC else _lower_message)(view, position, header, target)
+        out.write(data[position : position + header.size])
+        return 0
+    check_entry(data, position, header)
+    return (_lower_batch if header.magic == MAGIC else _lower_message)(data, position, header, target, out)
 
 
-def _lower_message(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
+def _lower_message(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
     """Convert a message or wrapper from format 1 to format 0."""
-    messages = read_messages(view, position, header, limit=target.limit)
+    messages = read_messages(data, position, header, limit=target.limit)
     codec = header.codec
     if codec is Codec.NONE and header.base_offset < target.first_offset:
-        return b"", 0
-    return encode_set(messages, magic=target.magic, codec=codec), len(messages)
+        return 0
+    out.write(encode_set(messages, magic=target.magic, codec=codec))
+    return len(messages)
 
 
-def _lower_batch(view: memoryview, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
+def _lower_batch(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
     """Convert a format 2 batch to a wrapper or to plain messages."""
     codec = header.codec
-    data = bytes(record_bytes(view, position, header, limit=target.limit))
-    if len(data) + header.record_count * _MESSAGE_OVERHEAD > target.limit:
+    section = record_bytes(data, position, header, limit=target.limit)
+    if len(section) + header.record_count * _OVERHEADS[1] > target.limit:
         raise CorruptMessageError(
             f"the batch at offset {header.base_offset} decompresses to more than {target.limit} bytes"
         )
+    if codec is not Codec.NONE:
+        return _lower_compressed(bytes(section), header, target, out)
+    begin, end = position + HEADER_SIZE, position + header.size
+    if header.base_offset >= target.first_offset:
+        _transcribe(data, (begin, end), header, target.magic, out)
+        return header.record_count
+    plain = BytesWriter()
+    _transcribe(data, (begin, end), header, target.magic, plain)
+    messages = plain.getvalue()
+    skipped, start = _find_offset(messages, target.first_offset)
+    out.write(messages[start:])
+    return header.record_count - skipped
+
+
+def _lower_compressed(section: bytes, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
+    """Convert a compressed batch, of which `section` has the decompressed records, to a wrapper."""
+    plain = BytesWriter()
     # Offsets in a format 1 wrapper are relative to its first message. Offsets relative to the batch's base offset work
     # too, and differ only if compaction removed that record: readers derive the base from the last message.
-    base_offset = 0 if codec and target.magic else header.base_offset
-    try:
-        plain, last_delta = _transcribe(data, header, target.magic, base_offset)
-    except (IndexError, struct.error) as error:
-        raise CorruptMessageError(f"a number in the batch at offset {header.base_offset} is out of range") from error
-    if codec is Codec.NONE:
-        skipped, start = _find_offset(plain, target.first_offset)
-        return plain[start:], header.record_count - skipped
-    if not plain:
-        return b"", 0
-    wrapper = (header.base_offset + last_delta, header.max_timestamp, None, plain)
+    numbered = header._replace(base_offset=0) if target.magic else header
+    last_delta = _transcribe(section, (0, len(section)), numbered, target.magic, plain)
+    if not len(plain):
+        return 0
+    wrapper = (header.base_offset + last_delta, header.max_timestamp, None, plain.getvalue())
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    piece = encode_wrapper(wrapper, magic=target.magic, codec=codec, is_append_time=is_append_time)
-    return piece, header.record_count
+    out.write(encode_wrapper(wrapper, magic=target.magic, codec=header.codec, is_append_time=is_append_time))
+    return header.record_count
 
 
 def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
@@ -157,103 +202,130 @@ def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
     return count, position
 
 
-def _transcribe(data: bytes, header: BatchHeader, magic: int, base_offset: int) -> tuple[bytes, int]:
-    """Convert the records of a batch to plain messages numbered from `base_offset`; also return the last offset delta.
+def _transcribe(data: bytes, section: tuple[int, int], header: BatchHeader, magic: int, out: BytesWriter) -> int:
+    """Write the records in a section of the data as plain messages to `out`. Return the last offset delta.
 
-    Similar records are converted together, others one by one, in longer runs the more attempts to find similar ones
-    have failed. The output is joined every few thousand records, so that tiny records take no more memory than others.
-    Raises `IndexError` or `struct.error` if a number exceeds the data or its field.
+    Raises `CorruptMessageError` if they are invalid or do not fill the section.
     """
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_timestamp, scale = (header.max_timestamp, 0) if is_append_time else (header.base_timestamp, 1)
     attributes = LOG_APPEND_TIME_FLAG if is_append_time and magic else 0
-    target = Target(magic, attributes, base_offset, base_timestamp, scale, header.last_offset_delta)
-    pieces: list[Buffer] = []
-    at = delta = 0
-    left, alone = header.record_count, 0
-    while left:
-        found = transcribe_alike(data, at, left, target)
+    target = Target(magic, attributes, header.base_offset, base_timestamp, scale, header.last_offset_delta)
+    position, end = section
+    try:
+        reached, delta = _transcribe_all(data, position, header.record_count, target, out)
+    except IndexError:
+        reached, delta = -1, 0
+    if reached != end:
+        raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
+    return delta
+
+
+def _transcribe_all(
+    data: bytes, position: int, count: int, target: Target, out: BytesWriter
+) -> tuple[int, int]:
+    """Convert `count` records. Return the position after them and the last offset delta.
+
+    In the interpreter, similar records are converted together, others one by one, in longer runs the more attempts to
+    find similar ones have failed. Compiled, one by one is the fastest way for all records.
+    """
+    if IS_COMPILED:
+        return _transcribe_each(data, position, count, target, out)
+    delta = alone = 0
+    while count:
+        found = transcribe_alike(data, position, count, target)
         if found is not None:
             alone = 0
+            out.write(found.messages)
+            position, delta = found.end, found.offset_delta
+            count -= found.number
         else:
-            alone = next_slice(alone)
-            found = _transcribe_each(data, at, min(left, alone), target)
-        pieces.append(found.messages)
-        at, delta = found.end, found.offset_delta
-        left -= found.number
-    if at != len(data):
-        raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
-    return b"".join(pieces), delta
+            alone = min(count, next_slice(alone))
+            position, delta = _transcribe_each(data, position, alone, target, out)
+            count -= alone
+    return position, delta
 
 
-def _transcribe_each(data: bytes, at: int, count: int, target: Target) -> Transcript:
-    """Convert the next `count` records of any kind.
+def _transcribe_each(
+    data: bytes, position: int, count: int, target: Target, out: BytesWriter
+) -> tuple[int, int]:
+    """Convert the next `count` records of any kind. Return the position after them and the last offset delta.
 
-    Reads and writes in one loop: rows of `record_walk.walk` in between would add a quarter to the time.
+    Reads and writes in one loop: rows of `record_walk.walk` in between would add a quarter to the time. Like there, no
+    sum can exceed 64 bits: `earliest`, `latest` and `highest` limit what is added to the bases. Raises `IndexError` if
+    a number extends beyond the data.
     """
     magic, attributes, base_offset, base_timestamp, scale, last_offset_delta = target
-    pack_lead, pack_prefix, pack_length = _LEADS[magic], PREFIX.pack, _INT.pack
-    parts: list[bytes] = []
-    highest = last_offset_delta << 1
-    number = 0
-    # Numbers stay zigzag-encoded until they are used: the null length, -1, is encoded as 1, which halves to 0.
+    scale = scale if magic else 0
+    at: i64 = position
+    base: i64 = base_offset
+    base_ms: i64 = base_timestamp
+    factor: i64 = scale
+    earliest: i64 = _MIN_INT64 - min(base_timestamp, 0) * scale
+    latest: i64 = _MAX_INT64 - max(base_timestamp, 0) * scale
+    highest: i64 = min(last_offset_delta, _MAX_INT64 - base_offset) << 1
+    head, middle, head_crc = b"", b"", 0
+    head_delta: i64 = 0
+    head_key: i64 = -1
+    head_value: i64 = 0
+    number: i64 = 0
+    # Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, becomes 1.
     for _ in range(count):
-        length = data[at]
+        length: i64 = data[at]
         at += 1
         if length >= 0x80:
-            length, at = _long_number(data, at)
-        end = at + (length >> 1)
-        timestamp = data[at + 1]  # The byte before it, the record's attributes, is unused.
+            length, at = long_number(data, at)
+        end: i64 = at + (length >> 1)
+        delta: i64 = data[at + 1]  # The byte before it, the record's attributes, is unused.
         at += 2
-        if timestamp >= 0x80:
-            timestamp, at = _long_number(data, at)
+        if delta >= 0x80:
+            delta, at = long_timestamp(data, at)
+        else:
+            delta = (delta >> 1) ^ -(delta & 1)
         number = data[at]
         at += 1
         if number >= 0x80:
-            number, at = _long_number(data, at)
-        size = data[at]
+            number, at = long_number(data, at)
+        key: i64 = data[at]
         at += 1
-        if size >= 0x80:
-            size, at = _long_number(data, at)
-        key_length = size >> 1 ^ -(size & 1)
-        lead = pack_lead(magic, attributes, base_timestamp + scale * (timestamp >> 1 ^ -(timestamp & 1)), key_length)
-        key_at, at = at, at + (size >> 1)
-        key = data[key_at:at]
-        size = data[at]
+        if key >= 0x80:
+            key, at = long_number(data, at)
+        key_at: i64 = at
+        at += key >> 1
+        value: i64 = data[at]
         at += 1
-        if size >= 0x80:
-            size, at = _long_number(data, at)
-        value_length = size >> 1 ^ -(size & 1)
-        value_at, at = at, at + (size >> 1)
-        sound = not ((length | number) & 1 or number > highest or key_length < -1 or value_length < -1)
-        if not sound or data[at] or at + 1 != end:
-            _check_unusual(data, at, end, is_sound=sound)
-        body = b"".join((lead, key, pack_length(value_length), data[value_at:at]))
-        parts += (pack_prefix(base_offset + (number >> 1), len(body) + 4, crc32(body)), body)
+        if value >= 0x80:
+            value, at = long_number(data, at)
+        value_at: i64 = at
+        at += value >> 1
+        headers: i64 = data[at]
+        sound = (length | number) & 1 == 0 and number <= highest and (key & 1 == 0 or key == 1)
+        sound = sound and (value & 1 == 0 or value == 1) and earliest <= delta and delta <= latest
+        if headers or at + 1 != end or not sound:
+            pass_headers(data, at, end, ANY_NUMBER if sound else -1)
+        if delta != head_delta or key != head_key or value != head_value:
+            # Records often have the same head as the one before. It ends before the key, or before a value without key.
+            head_delta, head_key, head_value = delta, key, value
+            middle = _INT.pack((value >> 1) - (value & 1))
+            head = _head(magic, attributes, base_ms + factor * delta, (key >> 1) - (key & 1))
+            if key == _NULL:
+                head += middle
+            head_crc = crc32(head)
+        body = data[value_at:at]
+        if key != _NULL:
+            body = b"".join((data[key_at : key_at + (key >> 1)], middle, body))
+        crc: i64 = crc32(body, head_crc)
+        size: i64 = len(head) + len(body) + 4
+        write_i64_be(out, base + (number >> 1))
+        write_i64_be(out, size << 32 | crc)
+        out.write(head)
+        out.write(body)
         at = end
-    return Transcript(b"".join(parts), count, at, number >> 1)
+    return at, number >> 1
 
 
-def _check_unusual(data: bytes, position: int, end: int, *, is_sound: bool) -> None:
-    """Check a record that has headers or is invalid."""
-    if not is_sound:
-        raise CorruptMessageError("a record has impossible lengths or an offset outside its batch")
-    pass_headers(data, position, end)
-
-
-def _long_number(data: bytes, position: int) -> tuple[int, int]:
-    """Return the number that began one byte before `position`, still zigzag-encoded, and the position after it."""
-    following = data[position]
-    if following < 0x80:
-        return data[position - 1] & 0x7F | following << 7, position + 1
-    value, end = decode_varint(data, position - 1)
-    return value << 1 ^ value >> 63, end
-
-
-def _pack_lead_0(magic: int, attributes: int, timestamp: int, key_length: int) -> bytes:
-    """Like format 1, but without the timestamp, which format 0 does not have."""
+def _head(magic: int, attributes: int, timestamp: int, key_length: int) -> bytes:
+    """Return the fields of a message from the format to the length of the key. Format 0 has no timestamp."""
+    if magic:
+        return _LEAD_1.pack(magic, attributes, timestamp, key_length)
     return _LEAD_0.pack(magic, attributes, key_length)
-
-
-_LEADS: Final[tuple[Callable[[int, int, int, int], bytes], ...]] = (_pack_lead_0, _LEAD_1.pack)
-"""Encoders of the fields between a message's CRC and its key, by format."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 from itertools import starmap
 from struct import iter_unpack
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
+from isal.isal_zlib import crc32
 
 from odradek.base.errors import CorruptMessageError
-from odradek.base.ports import Buffer
 from odradek.records.conversion.message_table import (
     BEFORE_CRC,
     BEHIND_CRC,
@@ -53,7 +52,7 @@ class Target(NamedTuple):
 class Transcript(NamedTuple):
     """Messages, their number, where their records end, and the last offset delta."""
 
-    messages: Buffer
+    messages: bytes
     number: int
     end: int
     offset_delta: int
@@ -134,7 +133,7 @@ def _numbers(columns: Octets) -> Integers:
     return (value >> 1) ^ -(value & 1)
 
 
-def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: RecordLayout, target: Target) -> memoryview:
+def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: RecordLayout, target: Target) -> bytes:
     key_bytes, value_bytes = max(layout.key_length, 0), max(layout.value_length, 0)
     table = np.empty(len(rows), dtype=message_type(target.magic, key_bytes, value_bytes))
     size = table.itemsize
@@ -149,6 +148,5 @@ def _write(rows: Octets, timestamps: Integers, offsets: Integers, layout: Record
     table["value_length"] = layout.value_length
     table["value"] = rows[:, layout.value_at : layout.headers_at]
     octets: Octets = table.view(np.uint8)
-    view = octets.data
-    table["crc"] = list(starmap(crc32, iter_unpack(f"{BEHIND_CRC}x{size - BEHIND_CRC}s", view)))
-    return view
+    table["crc"] = list(starmap(crc32, iter_unpack(f"{BEHIND_CRC}x{size - BEHIND_CRC}s", octets.data)))
+    return table.tobytes()

@@ -10,22 +10,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from isal.isal_zlib import crc32
+from librt.strings import BytesWriter, read_i64_be
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.compression import Codec, compress
-from odradek.records.conversion.message_table import next_slice
-from odradek.records.conversion.up_runs import MessageSet, Raised, raise_alike
+from odradek.records.conversion.message_table import BEFORE_CRC, next_slice
+from odradek.records.conversion.up_runs import MessageSet, raise_alike
 from odradek.records.formats import check_entry
-from odradek.records.legacy.message_set import read_message, read_messages, read_run, read_set
+from odradek.records.legacy.message_set import (
+    ATTRIBUTES_AT,
+    KEY_LENGTH_AT,
+    MAGIC_AT,
+    MAX_OFFSET,
+    MIN_OFFSET,
+    SIZE_AT,
+    TIMESTAMP_AT,
+    read_message,
+    read_messages,
+    read_set,
+)
 from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, MAGIC, BatchHeader, TimestampType, assemble
 from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Message
+from odradek.records.v2.record_walk import IS_COMPILED
 from odradek.records.v2.varint import encode_varint
 
-_ANY: Final = 0xFF
-"""Mask of all attributes of a message."""
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+_LENGTH_BYTES: Final = 4
+_UNUSUAL: Final = (-1, 0, 0)
 _MAX_DELTA: Final = (1 << 31) - 1
 _MAX_TIME: Final = 1 << 61
 """In milliseconds; beyond, the difference of two timestamps may not fit into the 64 bits of a delta."""
@@ -93,46 +111,123 @@ def up_plain(records: Buffer, *, magic: int) -> bytes | None:
 
 
 def _raise_all(data: bytes, magic: int) -> bytes | None:
-    """Convert runs of similar messages together and others one by one; the inverse of `_transcribe`."""
-    pieces: list[Buffer] = []
-    position = count = alone = 0
-    base_timestamp = newest = read_message(data).base_timestamp
-    if not _times_fit(base_timestamp, base_timestamp):
-        return None
+    """Convert all messages of a set; the inverse of `down._transcribe`."""
+    base_timestamp = read_message(data).base_timestamp
     messages = MessageSet(data, magic, base_timestamp)
-    while position < len(data):
-        found = raise_alike(messages, position, count)
-        if found is not None:
-            alone = 0
-        else:
-            alone = next_slice(alone)
-            found = _raise_each(messages, position, count, alone)
-        if found is None:
-            return None
-        pieces.append(found.records)
-        newest = max(newest, found.newest_ms)
-        position = found.end
-        count += found.number
+    out = BytesWriter()
+    # In the interpreter, similar messages are converted together. Compiled, one by one is the fastest way for all.
+    convert = _raise_each if IS_COMPILED else _raise_runs
+    position, count, newest = convert(messages, 0, 0, len(data), out)
+    if position < 0:
+        return None
     header = _batch_header(0, NO_EPOCH, attributes=0, append_time_ms=None)
     header = header._replace(
         last_offset_delta=count - 1, base_timestamp=base_timestamp, max_timestamp=newest, record_count=count
     )
-    return assemble(header, b"".join(pieces))
+    return assemble(header, out.getvalue())
 
 
-def _raise_each(source: MessageSet, position: int, number: int, most: int) -> Raised | None:
-    """Convert at most `most` messages, numbered from `number`; None if another kind of entry comes before."""
-    data, magic, base_timestamp = source
-    messages: list[Message] = []
-    end = read_run(data, position, magic, messages, most=most, end_at=_ANY)
-    count = len(messages)
-    if not count or (count < most and end < len(data)):
-        return None
-    oldest, newest = _oldest_and_newest(messages)
-    if not _times_fit(oldest, newest):
-        return None
-    records = b"".join(_encode_records(messages, range(number, number + count), base_timestamp))
-    return Raised(records, count, end, newest)
+def _raise_runs(
+    source: MessageSet, position: int, number: int, most: int, out: BytesWriter
+) -> tuple[int, int, int]:
+    """Like `_raise_each`, but converts runs of similar messages together.
+
+    The others are converted in longer slices the more attempts to find similar ones have failed.
+    """
+    newest, alone = source.base_timestamp_ms, 0
+    end = len(source.data)
+    while 0 <= position < end and number < most:
+        found = raise_alike(source, position, number)
+        if found is not None:
+            alone = 0
+            out.write(found.records)
+            position, newest_ms = found.end, found.newest_ms
+            number += found.number
+        else:
+            alone = next_slice(alone)
+            position, number, newest_ms = _raise_each(source, position, number, number + alone, out)
+        newest = max(newest, newest_ms)
+    return position, number, newest
+
+
+def _raise_each(
+    source: MessageSet, position: int, number: int, most: int, out: BytesWriter
+) -> tuple[int, int, int]:
+    """Convert the messages from `position` on, numbered from `number` to below `most`, and write them to `out`.
+
+    Return the position after them, the number of the next one, and the newest timestamp. The position is negative if
+    an entry is invalid or unusual.
+    """
+    data, magic, base_timestamp_ms = source
+    at: i64 = position
+    end: i64 = len(data)
+    base_ms: i64 = base_timestamp_ms
+    count: i64 = number
+    after_last: i64 = most
+    key_length_at: i64 = KEY_LENGTH_AT[magic]
+    lowest: i64 = MIN_OFFSET
+    highest: i64 = MAX_OFFSET
+    timestamp: i64 = base_ms
+    newest: i64 = base_ms
+    while at < end and count < after_last:
+        place: i64 = at + key_length_at + _LENGTH_BYTES
+        if place + _LENGTH_BYTES > end or data[at + MAGIC_AT] != magic or data[at + ATTRIBUTES_AT]:
+            return _UNUSUAL
+        size_and_crc: i64 = read_i64_be(data, at + SIZE_AT)
+        following: i64 = at + BEFORE_CRC + (size_and_crc >> 32)
+        if following > end or following < place + _LENGTH_BYTES:
+            return _UNUSUAL
+        crc: i64 = crc32(data[at + MAGIC_AT : following])
+        key: i64 = read_i64_be(data, place - _LENGTH_BYTES) >> 32
+        key_bytes: i64 = key if key > 0 else 0
+        value_at: i64 = place + key_bytes + _LENGTH_BYTES
+        if crc != size_and_crc & 0xFFFFFFFF or key < -1 or value_at > following:
+            return _UNUSUAL
+        value_bytes: i64 = following - value_at
+        value: i64 = read_i64_be(data, value_at - 8) & 0xFFFFFFFF
+        # Zigzag-encoded lengths: that of a null key or value, -1, is encoded as 1.
+        key = 1 if key < 0 else key << 1
+        value = 1 if value == 0xFFFFFFFF and value_bytes == 0 else value << 1
+        offset: i64 = read_i64_be(data, at)
+        if magic:
+            timestamp = read_i64_be(data, at + TIMESTAMP_AT)
+        times_fit = -_MAX_TIME < base_ms and base_ms < _MAX_TIME and -_MAX_TIME < timestamp and timestamp < _MAX_TIME
+        if value >> 1 != value_bytes or offset < lowest or offset > highest or not times_fit:
+            return _UNUSUAL
+        newest = timestamp if timestamp > newest else newest  # noqa: FURB136 - a call costs as much as a field
+        delta: i64 = timestamp - base_ms
+        delta = (delta << 1) ^ (delta >> 63)
+        widths: i64 = _width(delta) + _width(count << 1) + _width(key) + _width(value)
+        _put(out, (2 + widths + key_bytes + value_bytes) << 1)
+        out.append(0)
+        _put(out, delta)
+        _put(out, count << 1)
+        _put(out, key)
+        if key_bytes:
+            out.write(data[place : place + key_bytes])
+        _put(out, value)
+        out.write(data[value_at:following])
+        out.append(0)
+        count += 1
+        at = following
+    return at, count, newest
+
+
+def _width(number: i64) -> i64:
+    """Return the number of bytes of a zigzag-encoded number."""
+    width: i64 = 1
+    while number > 0x7F:
+        number >>= 7
+        width += 1
+    return width
+
+
+def _put(out: BytesWriter, number: i64) -> None:
+    """Write a zigzag-encoded number."""
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
 
 
 def _oldest_and_newest(messages: Sequence[Message]) -> tuple[int, int]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from itertools import starmap
 from struct import Struct, iter_unpack
 from typing import Final, NamedTuple
-from zlib import crc32
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from odradek.base.ports import Buffer
@@ -28,7 +28,7 @@ from odradek.records.conversion.message_table import (
     Octets,
     message_type,
 )
-from odradek.records.legacy.message_set import MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET
+from odradek.records.legacy.message_set import KEY_LENGTH_AT, MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET, SIZE_AT
 from odradek.records.v2.varint import encode_varint
 
 FEWEST: Final = 24
@@ -44,8 +44,6 @@ _STEPS: Final = tuple(1 << 7 * count for count in range(1, _MOST_NUMBER_BYTES))
 """From each of these values on, a number takes one more byte."""
 
 _SIZE: Final = Struct(">i")
-_SIZE_AT: Final = 8
-_KEY_LENGTH_AT: Final = (18, 26)
 
 
 class MessageSet(NamedTuple):
@@ -59,7 +57,7 @@ class MessageSet(NamedTuple):
 class Raised(NamedTuple):
     """Records, their number, where their messages end, and the newest timestamp."""
 
-    records: Buffer
+    records: bytes
     number: int
     end: int
     newest_ms: int
@@ -96,10 +94,10 @@ def raise_alike(messages: MessageSet, position: int, number: int) -> Raised | No
 
 def _alike(data: bytes, position: int, magic: int) -> NDArray[np.void] | None:
     """Return the plain messages from `position` on that have the lengths of the first one."""
-    key_length_at = position + _KEY_LENGTH_AT[magic]
+    key_length_at = position + KEY_LENGTH_AT[magic]
     if len(data) - position < FEWEST * MIN_MESSAGE_SIZE:
         return None
-    size = BEFORE_CRC + _SIZE.unpack_from(data, position + _SIZE_AT)[0]
+    size = BEFORE_CRC + _SIZE.unpack_from(data, position + SIZE_AT)[0]
     (key_length,) = _SIZE.unpack_from(data, key_length_at)
     value_at = key_length_at + _SIZE.size + max(key_length, 0) + _SIZE.size
     value_bytes = position + size - value_at

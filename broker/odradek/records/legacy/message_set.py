@@ -22,7 +22,8 @@ import sys
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from odradek.base.errors import (
     CorruptMessageError,
@@ -43,11 +44,12 @@ UNKNOWN_COUNT: Final = -1
 
 _LOG_OVERHEAD: Final = 12
 """Bytes of offset and size, which `size` does not count."""
+SIZE_AT: Final = 8
 CRC_AT: Final = 12
 MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 17
 TIMESTAMP_AT: Final = 18
-_KEY_AT: Final = (18, 26)
+KEY_LENGTH_AT: Final = (18, 26)
 """Position of the key length, by format."""
 _MIN_SIZE: Final = (14, 22)
 _KNOWN_ATTRIBUTES: Final = (CODEC_MASK, CODEC_MASK | LOG_APPEND_TIME_FLAG)
@@ -136,7 +138,7 @@ def read_messages(buffer: Buffer, position: int, header: BatchHeader, *, limit: 
     end = position + header.size
     if end > len(buffer):
         raise CorruptMessageError(f"the message at offset {header.base_offset} is incomplete")
-    data = bytes(memoryview(buffer)[position + _KEY_AT[header.magic] : end])
+    data = bytes(memoryview(buffer)[position + KEY_LENGTH_AT[header.magic] : end])
     key, value = _read_key_and_value(data, 0, len(data))
     if not header.attributes & CODEC_MASK:
         return [(header.base_offset, header.base_timestamp, key, value)]
@@ -251,7 +253,7 @@ def read_run(
     Stops at the end of `data`, before a message of another format than `magic` or with one of the attributes `end_at`
     (by default, any wrapper), or after `most` messages. Raises `CorruptMessageError` for an invalid message.
     """
-    key_at, min_size = _KEY_AT[magic], _MIN_SIZE[magic]
+    key_at, min_size = KEY_LENGTH_AT[magic], _MIN_SIZE[magic]
     unpack_from, view, end = _HEAD.unpack_from, memoryview(data), len(data)
     enough = len(messages) + most
     while position < end and len(messages) < enough:

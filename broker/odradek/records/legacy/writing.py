@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from odradek.base.errors import UnsupportedCompressionTypeError
 from odradek.compression import Codec, compress

@@ -37,9 +37,10 @@ _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 
 
-Walk = tuple[int, int, int, bool, bool]
-"""The position after the last record, the smallest and the largest timestamp delta, whether all records have keys, and
-whether the offset deltas are 0, 1, 2 … A plain tuple, because batches with one record need one each."""
+Walk = tuple[int, int, int, bool, bool, int]
+"""The position after the last record, the smallest and the largest timestamp delta, whether all records have keys,
+whether the offset deltas are 0, 1, 2 …, and the total size of keys and values in bytes. A plain tuple, because batches
+with one record need one each."""
 
 
 def walk(
@@ -63,6 +64,7 @@ def walk(
     newest: i64 = _MIN_INT64
     keys: i64 = 0
     disorder: i64 = 0
+    content: i64 = 0
     number: i64
     try:
         # Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, becomes 1.
@@ -70,28 +72,28 @@ def walk(
             length: i64 = data[at]
             at += 1
             if length >= 0x80:
-                length, at = _long_number(data, at)
+                length, at = long_number(data, at)
             end: i64 = at + (length >> 1)
             delta: i64 = data[at + 1]  # The byte before it, the record's attributes, is unused.
             at += 2
             if delta >= 0x80:
-                delta, at = _long_timestamp(data, at)
+                delta, at = long_timestamp(data, at)
             else:
                 delta = (delta >> 1) ^ -(delta & 1)
             offset: i64 = data[at]
             at += 1
             if offset >= 0x80:
-                offset, at = _long_number(data, at)
+                offset, at = long_number(data, at)
             key: i64 = data[at]
             at += 1
             if key >= 0x80:
-                key, at = _long_number(data, at)
+                key, at = long_number(data, at)
             key_at: i64 = at
             at += key >> 1
             value: i64 = data[at]
             at += 1
             if value >= 0x80:
-                value, at = _long_number(data, at)
+                value, at = long_number(data, at)
             value_at: i64 = at
             at += value >> 1
             headers: i64 = data[at]
@@ -107,11 +109,12 @@ def walk(
                 rows.append((delta, offset >> 1, key_at, key_length, value_at, value_length, headers, end))
             keys |= key
             disorder |= offset ^ (number << 1)
+            content += (key >> 1) + (value >> 1)
             oldest = delta if delta < oldest else oldest  # noqa: FURB136 - a call costs as much as a field
             newest = delta if delta > newest else newest  # noqa: FURB136
     except (CorruptMessageError, IndexError):
         return None
-    return at, oldest, newest, not keys & 1, not disorder
+    return at, oldest, newest, not keys & 1, not disorder, content
 
 
 def pass_headers(data: bytes, at: i64, end: i64, most: i64 = ANY_NUMBER) -> i64:
@@ -122,7 +125,7 @@ def pass_headers(data: bytes, at: i64, end: i64, most: i64 = ANY_NUMBER) -> i64:
     count: i64 = data[at]
     at += 1
     if count >= 0x80:
-        count, at = _long_number(data, at)
+        count, at = long_number(data, at)
     # A header takes at least two bytes.
     if end > len(data) or count & 1 or count > end - at or count >> 1 > most:
         raise CorruptMessageError("a record is invalid, or has more headers than fit")
@@ -130,12 +133,12 @@ def pass_headers(data: bytes, at: i64, end: i64, most: i64 = ANY_NUMBER) -> i64:
         name: i64 = data[at]
         at += 1
         if name >= 0x80:
-            name, at = _long_number(data, at)
+            name, at = long_number(data, at)
         at += name >> 1
         value: i64 = data[at]
         at += 1
         if value >= 0x80:
-            value, at = _long_number(data, at)
+            value, at = long_number(data, at)
         at += value >> 1
         if name & 1 or (value & 1 and value > 1) or at > end:
             raise CorruptMessageError("a header of a record is invalid")
@@ -144,7 +147,7 @@ def pass_headers(data: bytes, at: i64, end: i64, most: i64 = ANY_NUMBER) -> i64:
     return count >> 1
 
 
-def _long_number(data: bytes, at: i64) -> tuple[i64, i64]:
+def long_number(data: bytes, at: i64) -> tuple[i64, i64]:
     """Return the number that began one byte before `at`, still zigzag-encoded, and the position after it.
 
     Raises `CorruptMessageError` for more than 63 bits, which neither a length nor an offset delta needs.
@@ -166,7 +169,7 @@ def _long_number(data: bytes, at: i64) -> tuple[i64, i64]:
     return value, at
 
 
-def _long_timestamp(data: bytes, at: i64) -> tuple[i64, i64]:
+def long_timestamp(data: bytes, at: i64) -> tuple[i64, i64]:
     """Return the timestamp delta that began one byte before `at`, decoded, and the position after it."""
     byte: i64 = data[at]
     if byte >= 0x80:
@@ -198,7 +201,7 @@ def _follow(data: bytes, at: i64, count: i64, begins: list[int]) -> i64:
         if following < 0x80:
             at += 2 + ((byte & 0x7F | following << 7) >> 1)
             continue
-        length, at = _long_number(data, at + 1)
+        length, at = long_number(data, at + 1)
         at += length >> 1
     return at
 

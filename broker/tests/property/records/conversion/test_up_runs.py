@@ -1,8 +1,9 @@
-"""Compares the up-conversion of runs of similar messages with the conversion of single records."""
+"""Compares both ways of the up-conversion, by runs and message by message, with the general conversion."""
 
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
@@ -13,6 +14,7 @@ from odradek.compression import Codec
 from odradek.records import admission
 from odradek.records.admission import prepare
 from odradek.records.checks.validate import AppendRules
+from odradek.records.conversion import up as conversion
 from odradek.records.conversion.up import up, up_plain
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import read_header
@@ -51,16 +53,26 @@ def messages_of(content: list[Run]) -> list[Message]:
     return messages
 
 
+def raised_both_ways(written: bytes, *, magic: int) -> bytes | None:
+    """Convert as in the interpreter and, message by message, as in compiled code. Return the result, if it is the same."""
+    results = []
+    for compiled in (False, True):
+        with patch.object(conversion, "IS_COMPILED", compiled):
+            results.append(up_plain(written, magic=magic))
+    assert results[0] == results[1]
+    return results[0]
+
+
 @given(runs, magics)
 def test_similar_messages_are_converted_like_single_ones(content: list[Run], magic: int) -> None:
     written = encode_set(messages_of(content), magic=magic)
-    assert up_plain(written, magic=magic) == up(written, base_offset=0)
+    assert raised_both_ways(written, magic=magic) == up(written, base_offset=0)
 
 
 @given(st.integers(8150, 8250), magics)
 def test_offset_deltas_grow_wider_inside_a_run(count: int, magic: int) -> None:
     written = encode_set(messages_of([(count, None, 3, 0, 1)]), magic=magic)
-    assert up_plain(written, magic=magic) == up(written, base_offset=0)
+    assert raised_both_ways(written, magic=magic) == up(written, base_offset=0)
 
 
 @given(times, times, st.integers(1, 40))
@@ -75,7 +87,7 @@ def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None
     content = [(number, first_ms, None, b"other size") for number in range(before)]
     content += [(before + number, then_ms, None, b"one size") for number in range(60)]
     written = encode_set(content, magic=1)
-    whole, quick = up(written, base_offset=0), up_plain(written, magic=1)
+    whole, quick = up(written, base_offset=0), raised_both_ways(written, magic=1)
     assert quick == whole or (quick is None and max(abs(first_ms), abs(then_ms)) >= 1 << 61)
     assert [record.timestamp for record in iterate_batch(whole, 0, read_header(whole), limit=LIMIT)] == [
         message[1] for message in content
@@ -85,11 +97,12 @@ def test_times_of_any_distance(first_ms: int, then_ms: int, before: int) -> None
     assert headers[0].max_timestamp == max(first_ms, then_ms)
 
 
-def admitted(records: bytes, *, quickly: bool) -> tuple[Any, ...]:
+def admitted(records: bytes, *, quickly: bool, compiled: bool = False) -> tuple[Any, ...]:
     """Return the converted bytes, or the error."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(conversion, "IS_COMPILED", compiled)
         if not quickly:
-            patch.setattr(admission, "_raise_usual", lambda records, rules: None)
+            monkeypatch.setattr(admission, "_raise_usual", lambda records, rules: None)
         try:
             kept = prepare(memoryview(records), RULES, 0)
         except PeerError as error:
@@ -117,9 +130,12 @@ def test_what_is_damaged_fares_as_in_the_general_way(
             [(offset, change - 200, key, value)], magic=magic, append_time_ms=change if change & 1 else None
         )
         damaged = bytearray(before + other + after)
-    assert admitted(bytes(damaged), quickly=True) == admitted(bytes(damaged), quickly=False)
+    expected = admitted(bytes(damaged), quickly=False)
+    assert admitted(bytes(damaged), quickly=True) == expected
+    assert admitted(bytes(damaged), quickly=True, compiled=True) == expected
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_packed_messages_are_left_to_the_general_way(magic: int) -> None:
-    assert up_plain(encode_set(messages_of([(100, 3, 3, 0, 0)]), magic=magic, codec=Codec.GZIP), magic=magic) is None
+    packed = encode_set(messages_of([(100, 3, 3, 0, 0)]), magic=magic, codec=Codec.GZIP)
+    assert raised_both_ways(packed, magic=magic) is None

@@ -94,7 +94,8 @@ def check_against_reference(data: bytes, position: int, count: int) -> None:
     else:
         deltas, offsets = [row[0] for row in rows], [row[1] for row in rows]
         all_keyed = all(row[3] >= 0 for row in rows)
-        assert walked == (rows[-1][-1], min(deltas), max(deltas), all_keyed, offsets == list(range(count)))
+        content = sum(max(row[3], 0) + max(row[5], 0) for row in rows)
+        assert walked == (rows[-1][-1], min(deltas), max(deltas), all_keyed, offsets == list(range(count)), content)
     for row in rows:
         assert record_fault(data, position, last_offset_delta=MAX_OFFSET_DELTA) is None
         position = row[-1]
