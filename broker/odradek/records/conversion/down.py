@@ -15,7 +15,6 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from isal.isal_zlib import crc32
 from librt.strings import BytesWriter, write_i64_be
 
 from odradek.base.errors import CorruptMessageError, UnsupportedCompressionTypeError
@@ -24,6 +23,7 @@ from odradek.compression import Codec
 from odradek.records.conversion.down_runs import Target, transcribe_alike
 from odradek.records.conversion.message_table import next_slice
 from odradek.records.formats import check_entry, iterate_entries
+from odradek.records.legacy.checksum import crc32
 from odradek.records.legacy.message_set import read_messages
 from odradek.records.legacy.writing import PREFIX, encode_set, encode_wrapper
 from odradek.records.v2.batch import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME_FLAG, MAGIC, BatchHeader, TimestampType
@@ -81,21 +81,21 @@ def down(
     Raises `UnsupportedCompressionTypeError` for zstd, which old clients do not support, and `CorruptMessageError` or
     `InvalidRecordError` for an invalid entry.
     """
-    out = BytesWriter()
-    count = consumed = 0
+    pieces: list[bytes] = []
+    size = count = consumed = 0
     data, wanted = bytes(records), _Wanted(magic, first_offset, limit)
     most = _UNLIMITED if max_bytes is None else max_bytes
     for position, header in iterate_entries(data):
-        size = len(out)
         if size and not _may_fit(data, position, header, magic, most - size):
             break
-        converted = _lower_entry(data, position, header, wanted, out)
-        if size and len(out) > most:
-            out.truncate(size)
+        piece, converted = _lower_entry(data, position, header, wanted)
+        if size and size + len(piece) > most:
             break
+        pieces.append(piece)
+        size += len(piece)
         count += converted
         consumed = position + header.size
-    return Converted(out.getvalue(), count, consumed)
+    return Converted(b"".join(pieces), count, consumed)
 
 
 def converted_down(records: Buffer, magic: int, first_offset: int) -> tuple[bytes, int]:
@@ -130,30 +130,28 @@ def _may_fit(data: bytes, position: int, header: BatchHeader, magic: int, most_b
     return walked is None or walked[5] + overhead <= most_bytes
 
 
-def _lower_entry(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
-    """Write the entry to `out` as `target` requires it, if anything is left. Return the number of converted records."""
+def _lower_entry(data: bytes, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
+    """Return the entry as `target` requires it, empty if nothing is left, and the number of converted records."""
     if header.is_control:
-        return 0
+        return b"", 0
     if header.attributes & CODEC_MASK == Codec.ZSTD:
         raise UnsupportedCompressionTypeError(f"clients that read format {target.magic} do not support zstd")
     if header.magic <= target.magic:
-        out.write(data[position : position + header.size])
-        return 0
+        return data[position : position + header.size], 0
     check_entry(data, position, header)
-    return (_lower_batch if header.magic == MAGIC else _lower_message)(data, position, header, target, out)
+    return (_lower_batch if header.magic == MAGIC else _lower_message)(data, position, header, target)
 
 
-def _lower_message(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
+def _lower_message(data: bytes, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
     """Convert a message or wrapper from format 1 to format 0."""
     messages = read_messages(data, position, header, limit=target.limit)
     codec = header.codec
     if codec is Codec.NONE and header.base_offset < target.first_offset:
-        return 0
-    out.write(encode_set(messages, magic=target.magic, codec=codec))
-    return len(messages)
+        return b"", 0
+    return encode_set(messages, magic=target.magic, codec=codec), len(messages)
 
 
-def _lower_batch(data: bytes, position: int, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
+def _lower_batch(data: bytes, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
     """Convert a format 2 batch to a wrapper or to plain messages."""
     codec = header.codec
     section = record_bytes(data, position, header, limit=target.limit)
@@ -162,32 +160,26 @@ def _lower_batch(data: bytes, position: int, header: BatchHeader, target: _Wante
             f"the batch at offset {header.base_offset} decompresses to more than {target.limit} bytes"
         )
     if codec is not Codec.NONE:
-        return _lower_compressed(bytes(section), header, target, out)
-    begin, end = position + HEADER_SIZE, position + header.size
+        return _lower_compressed(bytes(section), header, target)
+    plain, _ = _transcribe(data, (position + HEADER_SIZE, position + header.size), header, target.magic)
     if header.base_offset >= target.first_offset:
-        _transcribe(data, (begin, end), header, target.magic, out)
-        return header.record_count
-    plain = BytesWriter()
-    _transcribe(data, (begin, end), header, target.magic, plain)
-    messages = plain.getvalue()
-    skipped, start = _find_offset(messages, target.first_offset)
-    out.write(messages[start:])
-    return header.record_count - skipped
+        return plain, header.record_count
+    skipped, start = _find_offset(plain, target.first_offset)
+    return plain[start:], header.record_count - skipped
 
 
-def _lower_compressed(section: bytes, header: BatchHeader, target: _Wanted, out: BytesWriter) -> int:
-    """Convert a compressed batch, of which `section` has the decompressed records, to a wrapper."""
-    plain = BytesWriter()
+def _lower_compressed(section: bytes, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
+    """Convert a compressed batch to a wrapper; `section` has its decompressed records."""
     # Offsets in a format 1 wrapper are relative to its first message. Offsets relative to the batch's base offset work
     # too, and differ only if compaction removed that record: readers derive the base from the last message.
     numbered = header._replace(base_offset=0) if target.magic else header
-    last_delta = _transcribe(section, (0, len(section)), numbered, target.magic, plain)
-    if not len(plain):
-        return 0
-    wrapper = (header.base_offset + last_delta, header.max_timestamp, None, plain.getvalue())
+    plain, last_delta = _transcribe(section, (0, len(section)), numbered, target.magic)
+    if not plain:
+        return b"", 0
+    wrapper = (header.base_offset + last_delta, header.max_timestamp, None, plain)
     is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    out.write(encode_wrapper(wrapper, magic=target.magic, codec=header.codec, is_append_time=is_append_time))
-    return header.record_count
+    piece = encode_wrapper(wrapper, magic=target.magic, codec=header.codec, is_append_time=is_append_time)
+    return piece, header.record_count
 
 
 def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
@@ -202,8 +194,8 @@ def _find_offset(plain: bytes, offset: int) -> tuple[int, int]:
     return count, position
 
 
-def _transcribe(data: bytes, section: tuple[int, int], header: BatchHeader, magic: int, out: BytesWriter) -> int:
-    """Write the records in a section of the data as plain messages to `out`. Return the last offset delta.
+def _transcribe(data: bytes, section: tuple[int, int], header: BatchHeader, magic: int) -> tuple[bytes, int]:
+    """Return the records in a section of the data as plain messages, and the last offset delta.
 
     Raises `CorruptMessageError` if they are invalid or do not fill the section.
     """
@@ -212,18 +204,17 @@ def _transcribe(data: bytes, section: tuple[int, int], header: BatchHeader, magi
     attributes = LOG_APPEND_TIME_FLAG if is_append_time and magic else 0
     target = Target(magic, attributes, header.base_offset, base_timestamp, scale, header.last_offset_delta)
     position, end = section
+    out = BytesWriter()
     try:
         reached, delta = _transcribe_all(data, position, header.record_count, target, out)
     except IndexError:
         reached, delta = -1, 0
     if reached != end:
         raise CorruptMessageError(f"the records of the batch at offset {header.base_offset} do not fill it")
-    return delta
+    return out.getvalue(), delta
 
 
-def _transcribe_all(
-    data: bytes, position: int, count: int, target: Target, out: BytesWriter
-) -> tuple[int, int]:
+def _transcribe_all(data: bytes, position: int, count: int, target: Target, out: BytesWriter) -> tuple[int, int]:
     """Convert `count` records. Return the position after them and the last offset delta.
 
     In the interpreter, similar records are converted together, others one by one, in longer runs the more attempts to
@@ -246,24 +237,20 @@ def _transcribe_all(
     return position, delta
 
 
-def _transcribe_each(
-    data: bytes, position: int, count: int, target: Target, out: BytesWriter
-) -> tuple[int, int]:
+def _transcribe_each(data: bytes, position: int, count: int, target: Target, out: BytesWriter) -> tuple[int, int]:
     """Convert the next `count` records of any kind. Return the position after them and the last offset delta.
 
     Reads and writes in one loop: rows of `record_walk.walk` in between would add a quarter to the time. Like there, no
     sum can exceed 64 bits: `earliest`, `latest` and `highest` limit what is added to the bases. Raises `IndexError` if
     a number extends beyond the data.
     """
-    magic, attributes, base_offset, base_timestamp, scale, last_offset_delta = target
-    scale = scale if magic else 0
+    # Format 0 has no timestamps, so there any delta is valid.
+    scale = target.scale if target.magic else 0
+    earliest: i64 = _MIN_INT64 - min(target.base_timestamp, 0) * scale
+    latest: i64 = _MAX_INT64 - max(target.base_timestamp, 0) * scale
+    highest: i64 = min(target.last_offset_delta, _MAX_INT64 - target.base_offset) << 1
+    base_offset: i64 = target.base_offset
     at: i64 = position
-    base: i64 = base_offset
-    base_ms: i64 = base_timestamp
-    factor: i64 = scale
-    earliest: i64 = _MIN_INT64 - min(base_timestamp, 0) * scale
-    latest: i64 = _MAX_INT64 - max(base_timestamp, 0) * scale
-    highest: i64 = min(last_offset_delta, _MAX_INT64 - base_offset) << 1
     head, middle, head_crc = b"", b"", 0
     head_delta: i64 = 0
     head_key: i64 = -1
@@ -306,17 +293,14 @@ def _transcribe_each(
         if delta != head_delta or key != head_key or value != head_value:
             # Records often have the same head as the one before. It ends before the key, or before a value without key.
             head_delta, head_key, head_value = delta, key, value
-            middle = _INT.pack((value >> 1) - (value & 1))
-            head = _head(magic, attributes, base_ms + factor * delta, (key >> 1) - (key & 1))
-            if key == _NULL:
-                head += middle
+            head, middle = _fixed_fields(target, delta, (key >> 1) - (key & 1), (value >> 1) - (value & 1))
             head_crc = crc32(head)
         body = data[value_at:at]
         if key != _NULL:
             body = b"".join((data[key_at : key_at + (key >> 1)], middle, body))
         crc: i64 = crc32(body, head_crc)
         size: i64 = len(head) + len(body) + 4
-        write_i64_be(out, base + (number >> 1))
+        write_i64_be(out, base_offset + (number >> 1))
         write_i64_be(out, size << 32 | crc)
         out.write(head)
         out.write(body)
@@ -324,8 +308,15 @@ def _transcribe_each(
     return at, number >> 1
 
 
-def _head(magic: int, attributes: int, timestamp: int, key_length: int) -> bytes:
-    """Return the fields of a message from the format to the length of the key. Format 0 has no timestamp."""
-    if magic:
-        return _LEAD_1.pack(magic, attributes, timestamp, key_length)
-    return _LEAD_0.pack(magic, attributes, key_length)
+def _fixed_fields(target: Target, delta: int, key_length: int, value_length: int) -> tuple[bytes, bytes]:
+    """Return the fields of a message from the format to the key, and the length of the value between key and value.
+
+    If the key is null, the former include the length of the value.
+    """
+    middle = _INT.pack(value_length)
+    if target.magic:
+        timestamp = target.base_timestamp + target.scale * delta
+        head = _LEAD_1.pack(target.magic, target.attributes, timestamp, key_length)
+    else:
+        head = _LEAD_0.pack(target.magic, target.attributes, key_length)
+    return head if key_length >= 0 else head + middle, middle

@@ -14,7 +14,6 @@ from struct import iter_unpack
 from typing import Final, NamedTuple
 
 import numpy as np
-from isal.isal_zlib import crc32
 
 from odradek.base.errors import CorruptMessageError
 from odradek.records.conversion.message_table import (
@@ -26,6 +25,7 @@ from odradek.records.conversion.message_table import (
     Octets,
     message_type,
 )
+from odradek.records.legacy.checksum import crc32
 from odradek.records.v2.record_starts import RecordLayout, count_alike, record_layout
 
 _FEWEST: Final = 48

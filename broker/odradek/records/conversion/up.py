@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from isal.isal_zlib import crc32
 from librt.strings import BytesWriter, read_i64_be
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError
@@ -22,6 +21,7 @@ from odradek.compression import Codec, compress
 from odradek.records.conversion.message_table import BEFORE_CRC, next_slice
 from odradek.records.conversion.up_runs import MessageSet, raise_alike
 from odradek.records.formats import check_entry
+from odradek.records.legacy.checksum import crc32
 from odradek.records.legacy.message_set import (
     ATTRIBUTES_AT,
     KEY_LENGTH_AT,
@@ -127,9 +127,7 @@ def _raise_all(data: bytes, magic: int) -> bytes | None:
     return assemble(header, out.getvalue())
 
 
-def _raise_runs(
-    source: MessageSet, position: int, number: int, most: int, out: BytesWriter
-) -> tuple[int, int, int]:
+def _raise_runs(source: MessageSet, position: int, number: int, most: int, out: BytesWriter) -> tuple[int, int, int]:
     """Like `_raise_each`, but converts runs of similar messages together.
 
     The others are converted in longer slices the more attempts to find similar ones have failed.
@@ -150,9 +148,7 @@ def _raise_runs(
     return position, number, newest
 
 
-def _raise_each(
-    source: MessageSet, position: int, number: int, most: int, out: BytesWriter
-) -> tuple[int, int, int]:
+def _raise_each(source: MessageSet, position: int, number: int, most: int, out: BytesWriter) -> tuple[int, int, int]:
     """Convert the messages from `position` on, numbered from `number` to below `most`, and write them to `out`.
 
     Return the position after them, the number of the next one, and the newest timestamp. The position is negative if
@@ -167,6 +163,8 @@ def _raise_each(
     key_length_at: i64 = KEY_LENGTH_AT[magic]
     lowest: i64 = MIN_OFFSET
     highest: i64 = MAX_OFFSET
+    min_time: i64 = -_MAX_TIME
+    max_time: i64 = _MAX_TIME
     timestamp: i64 = base_ms
     newest: i64 = base_ms
     while at < end and count < after_last:
@@ -179,7 +177,7 @@ def _raise_each(
             return _UNUSUAL
         crc: i64 = crc32(data[at + MAGIC_AT : following])
         key: i64 = read_i64_be(data, place - _LENGTH_BYTES) >> 32
-        key_bytes: i64 = key if key > 0 else 0
+        key_bytes: i64 = key if key > 0 else 0  # noqa: FURB136 - as below
         value_at: i64 = place + key_bytes + _LENGTH_BYTES
         if crc != size_and_crc & 0xFFFFFFFF or key < -1 or value_at > following:
             return _UNUSUAL
@@ -191,7 +189,7 @@ def _raise_each(
         offset: i64 = read_i64_be(data, at)
         if magic:
             timestamp = read_i64_be(data, at + TIMESTAMP_AT)
-        times_fit = -_MAX_TIME < base_ms and base_ms < _MAX_TIME and -_MAX_TIME < timestamp and timestamp < _MAX_TIME
+        times_fit = min_time < base_ms < max_time and min_time < timestamp < max_time
         if value >> 1 != value_bytes or offset < lowest or offset > highest or not times_fit:
             return _UNUSUAL
         newest = timestamp if timestamp > newest else newest  # noqa: FURB136 - a call costs as much as a field

@@ -15,7 +15,6 @@ from struct import Struct, iter_unpack
 from typing import Final, NamedTuple
 
 import numpy as np
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from odradek.base.ports import Buffer
@@ -28,6 +27,7 @@ from odradek.records.conversion.message_table import (
     Octets,
     message_type,
 )
+from odradek.records.legacy.checksum import crc32
 from odradek.records.legacy.message_set import KEY_LENGTH_AT, MAX_OFFSET, MIN_MESSAGE_SIZE, MIN_OFFSET, SIZE_AT
 from odradek.records.v2.varint import encode_varint
 

@@ -23,8 +23,6 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from isal.isal_zlib import crc32
-
 from odradek.base.errors import (
     CorruptMessageError,
     InvalidRecordError,
@@ -33,6 +31,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from odradek.compression import Codec, decompress
+from odradek.records.legacy.checksum import crc32
 from odradek.records.v2.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, BatchHeader, TimestampType
 from odradek.records.v2.record import Message, Record
 

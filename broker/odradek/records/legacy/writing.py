@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from isal.isal_zlib import crc32
-
 from odradek.base.errors import UnsupportedCompressionTypeError
 from odradek.compression import Codec, compress
+from odradek.records.legacy.checksum import crc32
 from odradek.records.legacy.message_set import ATTRIBUTES_AT, CRC_AT, MAGIC_AT, TIMESTAMP_AT
 from odradek.records.v2.batch import CODEC_MASK, LOG_APPEND_TIME_FLAG, BatchHeader, TimestampType
 from odradek.records.v2.record import Message

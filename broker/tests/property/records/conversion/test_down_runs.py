@@ -49,7 +49,7 @@ def built(records: list[tuple[int, int | None, int | None, int, int, bool]]) -> 
 
 
 def down_both_ways(content: bytes, *, magic: int, max_bytes: int | None = None) -> Converted:
-    """Convert as in the interpreter and, record by record, as in compiled code. Return the result, if it is the same."""
+    """Convert as in the interpreter and, record by record, as in compiled code. Both results must be equal."""
     results = []
     for compiled in (False, True):
         with patch.object(conversion, "IS_COMPILED", compiled):
@@ -79,7 +79,10 @@ def test_similar_records_are_converted_like_single_ones(
 
 @given(st.lists(runs, min_size=1, max_size=3), st.sampled_from([0, 1]), st.integers(-60, 60), st.data())
 def test_the_limit_is_kept(
-    batches: list[list[tuple[int, int | None, int | None, int, int, bool]]], magic: int, difference: int, data: st.DataObject
+    batches: list[list[tuple[int, int | None, int | None, int, int, bool]]],
+    magic: int,
+    difference: int,
+    data: st.DataObject,
 ) -> None:
     """The limit is near the end of one of the converted batches."""
     contents = [built(records) for records in batches]

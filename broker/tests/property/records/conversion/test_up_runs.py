@@ -54,7 +54,7 @@ def messages_of(content: list[Run]) -> list[Message]:
 
 
 def raised_both_ways(written: bytes, *, magic: int) -> bytes | None:
-    """Convert as in the interpreter and, message by message, as in compiled code. Return the result, if it is the same."""
+    """Convert as in the interpreter and, message by message, as in compiled code. Both results must be equal."""
     results = []
     for compiled in (False, True):
         with patch.object(conversion, "IS_COMPILED", compiled):
