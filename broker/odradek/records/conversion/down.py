@@ -86,7 +86,7 @@ def down(
     data, wanted = bytes(records), _Wanted(magic, first_offset, limit)
     most = _UNLIMITED if max_bytes is None else max_bytes
     for position, header in iterate_entries(data):
-        if size and not _may_fit(data, position, header, magic, most - size):
+        if size and not _may_fit(data, position, header, wanted, most - size):
             break
         piece, converted = _lower_entry(data, position, header, wanted)
         if size and size + len(piece) > most:
@@ -116,18 +116,24 @@ class _Wanted(NamedTuple):
     limit: int
 
 
-def _may_fit(data: bytes, position: int, header: BatchHeader, magic: int, most_bytes: int) -> bool:
+def _may_fit(data: bytes, position: int, header: BatchHeader, target: _Wanted, most_bytes: int) -> bool:
     """Whether at most `most_bytes` bytes may result from the entry; always true if only its conversion shows that.
 
     A conversion whose result is discarded takes time. Reading the lengths first takes much less, if it is compiled.
+    An invalid entry may fit, so that the conversion reports the error.
     """
     if not IS_COMPILED or header.magic != MAGIC or header.attributes & CODEC_MASK or header.is_control:
         return True
-    overhead = header.record_count * _OVERHEADS[magic]
-    if header.batch_length + overhead <= most_bytes:
+    overhead = header.record_count * _OVERHEADS[target.magic]
+    if header.batch_length + overhead <= most_bytes or header.batch_length + 2 * overhead > target.limit:
         return True
-    walked = walk(data, position + HEADER_SIZE, header.record_count)
-    return walked is None or walked[5] + overhead <= most_bytes
+    check_entry(data, position, header)
+    highest = min(header.last_offset_delta, _MAX_INT64 - header.base_offset)
+    walked = walk(data, position + HEADER_SIZE, header.record_count, last_offset_delta=highest)
+    if walked is None or walked[0] != position + header.size:
+        return True
+    oldest, newest = header.base_timestamp + walked[1], header.base_timestamp + walked[2]
+    return oldest < _MIN_INT64 or newest > _MAX_INT64 or walked[5] + overhead <= most_bytes
 
 
 def _lower_entry(data: bytes, position: int, header: BatchHeader, target: _Wanted) -> tuple[bytes, int]:
