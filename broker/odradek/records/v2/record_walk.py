@@ -10,6 +10,8 @@ would triple the time. Compiled with mypyc, its integers are those of the machin
 fast (design note 0022). No sum can exceed 64 bits, in either way: a length has at most 63 bits while it is encoded, so
 at most 62 after that, and the next access checks the position before another length is added.
 
+Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, becomes 1.
+
 A fault ends the walk without a reason. `record_fault` then finds the reason: it reads one record in the order of its
 fields and is written for readers, not for speed.
 """
@@ -54,8 +56,7 @@ def walk(
 ) -> Walk | None:
     """Walk over `count` records, at least one, from `position` on; None if one of them is invalid.
 
-    Appends a row for each record to `rows`, if given; after a fault, `rows` has the records before the invalid one.
-    Offset deltas must be 0 .. `last_offset_delta`. A record that exceeds the total of `most_headers` is invalid, too.
+    Appends a row per valid record to `rows`. Limits are the largest offset delta and the total number of headers.
     """
     at: i64 = position
     highest: i64 = last_offset_delta << 1
@@ -67,7 +68,6 @@ def walk(
     content: i64 = 0
     number: i64
     try:
-        # Numbers stay zigzag-encoded until they are used. The lowest bit is the sign: the length -1, null, becomes 1.
         for number in range(count):
             length: i64 = data[at]
             at += 1
