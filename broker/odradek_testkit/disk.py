@@ -154,6 +154,13 @@ class MemoryFile:
         data = self.pread(length, position)
         return data if len(data) == length else None
 
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        """Read exactly `length` bytes into the start of `buffer`; see `pread_now`."""
+        data = self.pread_now(length, position)
+        if data is not None:
+            buffer[:length] = data
+        return data is not None
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers from `position`. If the disk becomes full, it keeps what fits, as a real one does."""
         data = b"".join(buffers)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from odradek.base.errors import WorkerDiedError
 from odradek.base.ports import DiskThreads, DiskThreadsMaker, RunBlocking
+from odradek.log.directories.directory_worker import READ_THREADS
 
 T = TypeVar("T")
 
@@ -90,6 +91,52 @@ class StallingThreads:
                 future.set_result(function())
             except Exception as error:  # noqa: BLE001 - the caller gets it through the future
                 future.set_exception(error)
+
+
+class HeldReads:
+    """A `DiskThreadsMaker` of which one read of records ends only when it is released. All other calls run at once."""
+
+    def __init__(self) -> None:
+        """No read is held."""
+        self.is_early = True
+        """Whether a held read reads at once, so that only its result is late. Otherwise it reads when released."""
+        self.total = 0
+        """Number of reads so far."""
+        self._holds_next = False
+        self._held: asyncio.Future[None] | None = None
+
+    def __call__(self, directory: str, count: int) -> DiskThreads:
+        """Return the threads of a directory."""
+        return _Calls(self._read if count == READ_THREADS else _at_once)
+
+    def hold(self) -> None:
+        """Hold the next read."""
+        self._holds_next = True
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether a read is held."""
+        return self._held is not None
+
+    def release(self) -> None:
+        """Let the held read end."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.set_result(None)
+
+    async def _read(self, function: Callable[[], T], /) -> T:
+        self.total += 1
+        if not self._holds_next:
+            return function()
+        self._holds_next = False
+        self._held = released = asyncio.get_running_loop().create_future()
+        if not self.is_early:
+            await released
+            return function()
+        try:
+            return function()
+        finally:
+            await released
 
 
 class InlineWorkers:

@@ -23,7 +23,7 @@ from odradek.base.errors import (
     StorageError,
     error_for,
 )
-from odradek.base.ports import Clock, DiskThreadsMaker, FileRegion
+from odradek.base.ports import Clock, DiskThreadsMaker, FileRegion, Files
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import EARLIEST_TIMESTAMP, TopicPartition
 from odradek.cluster import MetadataCache
@@ -106,7 +106,7 @@ class MemoryBroker:
         )[0]
         self.clock = clock
         self.cluster = cluster
-        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=cluster.disk_threads)
+        self.logs = LogManager(cluster.files, clock, self.config, disk_threads=cluster.disk_threads)
         self.view = MetadataCache()
         """The broker's metadata image; empty unless a test sets it."""
         self.replicas = ReplicaManager(
@@ -261,6 +261,7 @@ class MemoryCluster:
         fetch_version: int = 17,
         disks: int = 1,
         disk_threads: DiskThreadsMaker = inline_threads,
+        files: Files | None = None,
     ) -> None:
         """`settings` are for all brokers, `topic_settings` for all topics; `fetch_version` is the newest Fetch version.
 
@@ -269,6 +270,7 @@ class MemoryCluster:
         self.fetch_version = fetch_version
         self.disks = disks
         self.disk_threads = disk_threads
+        self.files = files or SystemFiles()
         self.topic_settings = topic_settings or {}
         self.brokers: dict[int, MemoryBroker] = {}
         self.connections: list[tuple[str, int]] = []

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
+from odradek.base.ports import Buffer
 from odradek.base.types import Offset, TopicPartition
+from odradek.log.partition_log import PartitionLog
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
@@ -65,24 +67,30 @@ class CoordinatorLog:
             if not partition.is_leader or partition.leader_epoch != epoch:
                 raise NotLeaderOrFollowerError(f"this broker stopped leading {topic_partition} while it read the log")
             log = partition.log  # the log changes if the replica moves to another directory
-            piece = log.read(
-                max(offset, log.log_start_offset), max_bytes=self._load_bytes, max_offset=end, min_one_batch=True
-            )
             try:
-                data = piece.load()
-            except StorageError as error:
+                data = await self._load(log, max(offset, log.log_start_offset), end)
+            except (StorageError, KafkaStorageError) as error:
+                if partition.log is not log:
+                    continue
                 self._replicas.take_offline(topic_partition)
                 raise KafkaStorageError(f"{topic_partition} cannot be read: {error}") from error
+            if partition.log is not log or not partition.is_leader or partition.leader_epoch != epoch:
+                continue  # it may have been truncated during the read
             records, offset = _whole_batches(data, offset)
             if not records:
                 return
             yield records
             await asyncio.sleep(0)
 
+    async def _load(self, log: PartitionLog, offset: int, end: int) -> Buffer:
+        lookups = self._replicas.lookups
+        found = await lookups.read(log, offset, max_bytes=self._load_bytes, max_offset=end)
+        return await lookups.load(log, found)
 
-def _whole_batches(data: bytes, offset: int) -> tuple[bytes, int]:
+
+def _whole_batches(data: Buffer, offset: int) -> tuple[bytes, int]:
     """Return the whole batches at the start of `data`, and the offset after them."""
     length = 0
     for position, header in iterate_entries(data):
         length, offset = position + header.size, header.next_offset
-    return data[:length], offset
+    return bytes(memoryview(data)[:length]), offset

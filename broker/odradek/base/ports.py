@@ -117,6 +117,11 @@ class File(Protocol):
         if the read would have to wait for a disk."""
         ...
 
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        """Like `pread_now`, into the first `length` bytes of `buffer`. Returns whether they were read; if not, the
+        content of the buffer is undefined. This costs no more than `pread`."""
+        ...
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers consecutively from `position`. Returns the number of bytes written.
 

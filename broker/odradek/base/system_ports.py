@@ -191,6 +191,20 @@ class SystemFile:
         found = self.pread(length, position)
         return found if len(found) == length else None
 
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        """Read exactly `length` bytes into the start of `buffer` if they are in the page cache; see `pread_now`."""
+        target = buffer if len(buffer) == length else memoryview(buffer)[:length]
+        try:
+            return os.preadv(self._descriptor, (target,), position, os.RWF_NOWAIT) == length
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise _storage_error("read", self._path, error) from error
+        found = self.pread(length, position)
+        target[: len(found)] = found
+        return len(found) == length
+
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers consecutively from `position`. Returns the number of bytes written."""
         try:

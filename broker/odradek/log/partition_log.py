@@ -30,8 +30,9 @@ from odradek.log.producers.producer_files import load_producers, write_snapshot
 from odradek.log.producers.producer_state import Duplicate
 from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
 from odradek.log.retention import RetentionRules, expired_segments
+from odradek.log.segments.entries import whole_batches
 from odradek.log.segments.replacement import cleanable_segments
-from odradek.log.segments.segment import INT32_MAX, whole_batches
+from odradek.log.segments.segment import INT32_MAX
 from odradek.log.segments.segment_list import ReadBounds
 from odradek.log.values import AppendInfo, CleanedSwap, LogSlice, SegmentView, TimestampOffset
 from odradek.log.write_group import StagedAppend, WriteGroup
@@ -191,13 +192,20 @@ class PartitionLog(LogWrites["PartitionLog"]):
     # Read
 
     def read(
-        self, offset: int, *, max_bytes: int, max_offset: int | None = None, min_one_batch: bool = True
+        self,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_offset: int | None = None,
+        min_one_batch: bool = True,
+        waits: bool = True,
     ) -> LogSlice:
         """Read batches from the one that contains `offset`, all below `max_offset` (default: the log end).
 
         Returns at most `max_bytes`, but with `min_one_batch` at least the first batch. The last batch may be
         incomplete. The result is empty at or above `max_offset`. Raises `OffsetOutOfRangeError` if `offset` is outside
-        log start .. log end, and `KafkaStorageError`.
+        log start .. log end, and `KafkaStorageError`. Unless it `waits` for the disk, it raises `NotInMemoryError` if
+        the records are not in memory: see `log/lookups`.
         """
         self._check_online()
         end = self.log_end_offset
@@ -208,44 +216,55 @@ class PartitionLog(LogWrites["PartitionLog"]):
         if max_offset is not None and max_offset < end:
             end = max_offset
         try:
-            return self._segments.read(offset, ReadBounds(end, self.log_end_offset, max_bytes, min_one_batch))
+            return self._segments.read(offset, ReadBounds(end, self.log_end_offset, max_bytes, min_one_batch, waits))
         except StorageError as error:
             raise self._fail(error) from error
 
-    def aborted_transactions(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
+    def aborted_transactions(
+        self, offset: int, upper_offset: int, *, waits: bool = True
+    ) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
 
-        They are in the order of their markers. Raises `KafkaStorageError`, `CorruptMessageError`.
+        They are in the order of their markers. Raises `KafkaStorageError`, `CorruptMessageError`. For `waits` see
+        `read`.
         """
         self._check_online()
         try:
-            return self._segments.aborted(offset, upper_offset)
+            return self._segments.aborted(offset, upper_offset, waits=waits)
         except StorageError as error:
             raise self._fail(error) from error
 
-    def aborted_within(self, offset: int, found: LogSlice) -> tuple[tuple[int, int], ...]:
+    def aborted_within(self, offset: int, found: LogSlice, *, waits: bool = True) -> tuple[tuple[int, int], ...]:
         """Like `aborted_transactions`, for the slice that `read` returned; may return more, as the index is sparse."""
         end = self._segments.end_of(offset, found)
-        return self.aborted_transactions(offset, self.log_end_offset if end is None else end)
+        return self.aborted_transactions(offset, self.log_end_offset if end is None else end, waits=waits)
+
+    def read_failed(self, error: StorageError) -> KafkaStorageError:
+        """Take the directory offline after a failed read."""
+        return self._fail(error)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """Return the first record at or after a time; None if there is none. May raise `CorruptMessageError`.
 
         Raises `UnsupportedForMessageFormatError` if the topic uses format 0, whose records have no timestamps.
         """
-        self._check_online()
-        if not self._rules.magic:
-            raise UnsupportedForMessageFormatError(
-                f"{self.topic_partition} has no timestamps: message.format.version={self.config.message_format_version}"
-            )
+        self.check_timestamps()
         try:
             return self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         except StorageError as error:
             raise self._fail(error) from error
 
+    def check_timestamps(self) -> None:
+        """Raise the errors of `offset_for_timestamp` that need no lookup."""
+        self._check_online()
+        if not self._rules.magic:
+            raise UnsupportedForMessageFormatError(
+                f"{self.topic_partition} has no timestamps: message.format.version={self.config.message_format_version}"
+            )
+
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp (KIP-734); None for an empty log."""
-        newest = self._segments.newest_timestamp()
+        newest = self.newest_timestamp
         return self.offset_for_timestamp(newest) if newest >= 0 else None
 
     # Truncate, start offset, retention

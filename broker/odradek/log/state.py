@@ -15,6 +15,7 @@ from odradek.log.epoch_cache import EpochCache, EpochEndOffset
 from odradek.log.flush import NO_LIMIT, Durability, FlushTicket, decided_below
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.log.recovery.log_recovery import LoadedLog
+from odradek.log.segments.lookups import SegmentLookup, TimestampLookup
 from odradek.log.segments.segment import Segment
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext, LogHost, LogT
@@ -119,6 +120,27 @@ class LogState(Generic[LogT]):
     def size_bytes(self) -> int:
         """Total size of the `.log` files in bytes."""
         return self._segments.size_bytes
+
+    @property
+    def newest_timestamp(self) -> int:
+        """The largest timestamp of the records; -1 if there is none."""
+        return self._segments.newest_timestamp()
+
+    def holds(self, segment: Segment, generation: int) -> bool:
+        """Whether the log is in use, was not truncated since `generation`, and still has this segment.
+
+        If so, what a lookup found in the segment meanwhile is right.
+        """
+        return (
+            self._failure is None
+            and not self._is_abandoned
+            and generation == self._durability.generation
+            and self._segments.contains(segment)
+        )
+
+    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> None:
+        """Use the result of a lookup in a segment that the log still `holds`."""
+        self._segments.adopt(lookup)
 
     def is_sealed_below(self, offset: int, upper_offset: int) -> bool:
         """Whether a read at `offset` ends in an older segment than `upper_offset`, so that it never returns more."""

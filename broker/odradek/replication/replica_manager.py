@@ -30,12 +30,14 @@ from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.log.flush import NO_LIMIT
 from odradek.log.log_manager import LogManager
+from odradek.log.lookups import LogLookups
 from odradek.log.write_group import WriteGroup
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.replication.follower.fetch_loop import ConnectLeader
 from odradek.replication.follower.fetchers import FetcherManager
 from odradek.replication.high_watermarks import HighWatermarks
 from odradek.replication.leader.awaited import SHORT_WAIT_MS, AwaitedFollowers
+from odradek.replication.leader.cold_reads import COLD_WAIT_MS, ColdReads
 from odradek.replication.leader.delayed_requests import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
 from odradek.replication.leader.delete_records import RecordDeletion
 from odradek.replication.leader.isr_changes import IsrChanges
@@ -103,8 +105,9 @@ class ReplicaManager:
         self._awaited: Final = AwaitedFollowers()
         self.quotas: Final = ReplicationQuotas(self.table, clock, config)
         selector = SELECTORS.get(config.replica_selector_class)
+        self._cold: Final = ColdReads(LogLookups(log_manager.worker_of), self._check_fetches)
         self._reader: Final = PartitionReader(
-            self.table, self.take_offline, selector=selector, quota=self.quotas.leader
+            self.table, self.take_offline, cold=self._cold, selector=selector, quota=self.quotas.leader
         )
         self.isr_changes: Final = IsrChanges(clock, ports.isr_writer, self._in_sync_set_changed)
         self.fetchers: Final = FetcherManager(
@@ -171,6 +174,7 @@ class ReplicaManager:
         self.deletion.purgatory.close()
         self.produce_purgatory.close()
         self.fetch_purgatory.close()
+        await self._cold.close()
         await self._marks.close()
 
     def _every(self, name: str, interval_ms: float, work: Callable[[], None]) -> None:
@@ -181,6 +185,11 @@ class ReplicaManager:
         self._timers[name] = self._clock.call_later(interval_ms, run)
 
     # Lookup
+
+    @property
+    def lookups(self) -> LogLookups:
+        """Reads of logs that do not make the event loop wait for a disk."""
+        return self._cold.lookups
 
     def partition(self, topic_partition: TopicPartition) -> HostedPartition:
         """Return a partition.
@@ -321,6 +330,9 @@ class ReplicaManager:
         if session is not None:
             params = params._replace(may_rest=True)
         outcome = self._reader.read(params, entries, notes)
+        if outcome.cold and not outcome.size_bytes:
+            # Whatever the lookups find is returned at once.
+            params = params._replace(max_wait_ms=max(params.max_wait_ms, COLD_WAIT_MS), min_bytes=1)
         if notes is not None and self._awaited.fetched(params.replica_id, entries, now_ms):
             params = params._replace(max_wait_ms=min(params.max_wait_ms, SHORT_WAIT_MS))
         if (
@@ -332,7 +344,9 @@ class ReplicaManager:
             respond(outcome.results)
         else:
             operation = DelayedFetch(params, entries, self._reader, respond, session=session)
-            done = self.fetch_purgatory.try_complete_else_watch(operation, operation.wait_for(self.table.online.get))
+            done = self.fetch_purgatory.try_complete_else_watch(
+                operation, operation.wait_for(self.table.online.get, outcome.cold)
+            )
             if notes is not None and not done:
                 self._awaited.park(params.replica_id, operation)
         if notes is not None:

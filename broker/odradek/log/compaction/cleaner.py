@@ -41,6 +41,7 @@ from odradek.log.compaction.cleaning_decisions import (
     dirtiest,
 )
 from odradek.log.log_manager import LogManager
+from odradek.log.lookups import LogLookups
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import CleanedSwap, SegmentView
 from odradek.records.formats import read_entry
@@ -122,6 +123,7 @@ class LogCleaner:
     ) -> None:
         """`workers` runs `log.cleaner.threads` passes at once. `files` is pickled for the workers."""
         self._logs = logs
+        self._lookups = LogLookups(logs.worker_of)
         self._workers = workers
         self._files = files
         self._clock = clock
@@ -322,7 +324,7 @@ class LogCleaner:
             self._first_timestamps[segment.path] = known
         return known
 
-    def _request(self, choice: _Choice) -> CleaningRequest:
+    async def _request(self, choice: _Choice) -> CleaningRequest:
         log, found, config = choice.log, choice.found, self._config
         segments = tuple(segment for segment in choice.segments if segment.base_offset < found.end_offset)
         return CleaningRequest(
@@ -341,7 +343,7 @@ class LogCleaner:
             read_bytes=max(LEAST_READ_BYTES, config.log_cleaner_io_buffer_size // config.log_cleaner_threads),
             io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second / config.log_cleaner_threads,
             seed=self._clock.token_bytes(16),
-            aborted=log.aborted_transactions(segments[0].base_offset, found.end_offset),
+            aborted=await self._lookups.aborted_transactions(log, segments[0].base_offset, found.end_offset),
             producers=_last_records(log),
         )
 
@@ -357,7 +359,7 @@ class LogCleaner:
             (choice.found.clean_bytes + choice.found.cleanable_bytes) / _MEBIBYTE,
         )
         try:
-            request = self._request(choice)
+            request = await self._request(choice)
             await self._remove_abort_file(log)
             given_up = asyncio.get_running_loop().create_future()
             with _Watch(self._clock, partial(self._stop_if_void, choice, request, given_up)):

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterable
 
 from odradek.base.ports import Files
+from odradek.log.segments.entries import walk_headers
 from odradek.log.segments.segment import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -19,7 +20,6 @@ from odradek.log.segments.segment import (
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
     offset_of,
-    walk_headers,
 )
 
 logger = logging.getLogger(__name__)

@@ -131,6 +131,8 @@ def load(files: Files, request: LoadRequest) -> LoadedLog:
     producers = recovery.producers_at_end(log_start_offset) if segments is recovery.kept else None
     if producers is None:
         producers = load_producers(files, segments, range(log_start_offset, next_offset), _expiration(request))
+    for segment in segments:
+        _ = segment.changed_ms  # The event loop uses it later, and must not wait for the disk then.
     remove_stray_snapshots(files, directory, [*(segment.base_offset for segment in segments), next_offset])
     return LoadedLog(
         topic_partition=request.topic_partition,

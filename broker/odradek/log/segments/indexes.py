@@ -3,7 +3,9 @@
 `log/segments/segment` is the only user. The file formats are Kafka's: sorted big-endian entries of 8 bytes (relative
 offset int32, position int32) and of 12 bytes (timestamp int64, relative offset int32). The indexes of an active segment
 exist in memory only and are written when the segment is sealed; after a crash they are rebuilt from the log anyway.
-Invariant: both columns of both indexes strictly increase, except that offsets in the time index may repeat.
+Invariants: both columns of both indexes strictly increase, except that offsets in the time index may repeat. A lookup
+on another thread may read an index while the event loop appends to it or truncates it: a truncation replaces the
+columns, and each method that reads uses one state of them.
 """
 
 from __future__ import annotations
@@ -90,8 +92,9 @@ class OffsetIndex:
 
     def floor_position(self, relative_offset: int) -> int:
         """Return the position of the last entry at or below `relative_offset`; 0 if there is none."""
-        slot = bisect_right(self._entries, relative_offset << 32 | _LOW_HALF) - 1
-        return self._entries[slot] & _LOW_HALF if slot >= 0 else 0
+        entries = self._entries
+        slot = bisect_right(entries, relative_offset << 32 | _LOW_HALF) - 1
+        return entries[slot] & _LOW_HALF if slot >= 0 else 0
 
     def offset_at(self, position: int) -> int | None:
         """Return the relative offset of the first entry at or above `position`; None if there is none."""
@@ -107,9 +110,9 @@ class OffsetIndex:
     def truncate(self, relative_offset: int) -> None:
         """Remove the entries at and above `relative_offset`."""
         if relative_offset <= 0:
-            del self._entries[:]
+            self._entries = array("Q")
         else:
-            del self._entries[bisect_right(self._entries, (relative_offset - 1) << 32 | _LOW_HALF) :]
+            self._entries = self._entries[: bisect_right(self._entries, (relative_offset - 1) << 32 | _LOW_HALF)]
 
     def encode(self) -> bytes:
         """Return the content of the `.index` file."""
@@ -151,13 +154,16 @@ class TimeIndex:
         """Add an entry if its timestamp is above all others; never adds one for a missing timestamp (-1)."""
         if timestamp <= (self._timestamps[-1] if self._timestamps else NO_TIMESTAMP):
             return
-        self._timestamps.append(timestamp)
+        # In this order, `floor` on another thread finds an offset for each timestamp.
         self._offsets.append(relative_offset)
+        self._timestamps.append(timestamp)
 
     def floor(self, timestamp: int) -> TimeEntry | None:
         """Return the last entry at or below `timestamp`; None if there is none."""
-        slot = bisect_right(self._timestamps, timestamp) - 1
-        return TimeEntry(self._timestamps[slot], self._offsets[slot]) if slot >= 0 else None
+        # A truncation on another thread removes timestamps first.
+        offsets, timestamps = self._offsets, self._timestamps
+        slot = bisect_right(timestamps, timestamp) - 1
+        return TimeEntry(timestamps[slot], offsets[slot]) if slot >= 0 else None
 
     def last(self) -> TimeEntry | None:
         """Return the entry with the largest timestamp; None if empty."""
@@ -165,9 +171,9 @@ class TimeIndex:
 
     def truncate(self, relative_offset: int) -> None:
         """Remove the entries at and above `relative_offset`."""
-        while self._offsets and self._offsets[-1] >= relative_offset:
-            self._offsets.pop()
-            self._timestamps.pop()
+        kept = bisect_left(self._offsets, max(relative_offset, 0))
+        self._timestamps = self._timestamps[:kept]
+        self._offsets = self._offsets[:kept]
 
     def encode(self) -> bytes:
         """Return the content of the `.timeindex` file. Interleaves columns of bytes: twelve copies in C, no loop."""

@@ -15,14 +15,23 @@ import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, StorageError
 from odradek.base.ports import Buffer, File, Files
 from odradek.base.types import NO_TIMESTAMP
+from odradek.log.segments.entries import (
+    LENGTH_OVERHEAD,
+    NOT_IN_MEMORY,
+    SCAN_BYTES,
+    SMALLEST_LENGTH,
+    SMALLEST_OLD_LENGTH,
+    BatchPlace,
+    walk_headers,
+)
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
-from odradek.records.formats import ENTRY_PREFIX, MAGIC_AT, MIN_ENTRY_SIZE, first_offset, read_entry
+from odradek.records.formats import ENTRY_PREFIX, MIN_ENTRY_SIZE, first_offset, read_entry
 from odradek.records.legacy.message_set import UNKNOWN_COUNT
 from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchHeader
 from odradek.records.v2.record import UNPACKED_LIMIT_BYTES
@@ -43,18 +52,11 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 
 INT32_MAX: Final = 2**31 - 1
 
-SCAN_BYTES: Final = 8192
-"""Bytes per read when batch headers are scanned; twice the default distance between index entries."""
-
 LOADED_BYTES: Final = 512
 """Approximate memory of an open file and of indexes without entries."""
 
-_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
 _PREFIX: Final = struct.Struct(">qi4xB6xi")
 """Offset, length, magic and last offset delta of an entry; the delta is valid in format 2 only."""
-_LENGTH_OVERHEAD: Final = 12
-_SMALLEST_LENGTH: Final = HEADER_SIZE - _LENGTH_OVERHEAD
-_SMALLEST_OLD_LENGTH: Final = MIN_ENTRY_SIZE - _LENGTH_OVERHEAD
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -66,50 +68,6 @@ def offset_of(name: str) -> int | None:
     """Return the offset in a file name; None if the name does not start with one."""
     digits = name.split(".", 1)[0]
     return int(digits) if digits.isdecimal() else None
-
-
-class BatchPlace(NamedTuple):
-    """Position of a batch in a segment, with its size and offsets."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-
-
-def whole_batches(records: Buffer) -> int:
-    """Return the length of the whole batches in a fetched record set; a fetch may truncate the last batch."""
-    size = len(records)
-    position = 0
-    while size - position > MAGIC_AT:
-        _, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
-        following = position + length + _LENGTH_OVERHEAD
-        # Keep an impossible length in the result: validation of the batch then reports what is wrong with it.
-        if length < _SMALLEST_LENGTH and (records[position + MAGIC_AT] >= MAGIC or length < _SMALLEST_OLD_LENGTH):
-            return size
-        if following > size:
-            break
-        position = following
-    return position
-
-
-def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch from `position`, a batch boundary, to `end`.
-
-    Raises as `Segment.locate`.
-    """
-    while end - position >= MIN_ENTRY_SIZE:
-        chunk = file.pread(min(SCAN_BYTES, end - position), position)
-        # Old messages are shorter than a current header, but only the last entry has nothing after it.
-        needed = HEADER_SIZE if position + len(chunk) < end else MIN_ENTRY_SIZE
-        at = 0
-        while len(chunk) - at >= needed:
-            header = read_entry(chunk, at)
-            yield position + at, header
-            at += header.batch_length + _LENGTH_OVERHEAD
-        if at == 0:
-            raise CorruptMessageError(f"{file.path} has no batch at position {position}")
-        position += at
 
 
 class Segment:
@@ -269,6 +227,39 @@ class Segment:
             _ = self.time_index
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether the file is open and the offset index is in memory, so that `locate` opens and loads nothing."""
+        return self._file is not None and self._offset_index is not None
+
+    @property
+    def knows_aborted(self) -> bool:
+        """Whether `transaction_index` reads no file."""
+        return self._transaction_index is not None or not self.has_aborted
+
+    def copy(self) -> Segment:
+        """Return a segment for a lookup on another thread. It shares the open file and the loaded indexes.
+
+        What the copy opens and loads does not change this segment; see `adopt`.
+        """
+        other = Segment(self.files, self.directory, self.base_offset, created_ms=self.created_ms)
+        other.size, other.has_aborted = self.size, self.has_aborted
+        other._file = self._file
+        other._offset_index, other._time_index = self._offset_index, self._time_index
+        other._transaction_index = self._transaction_index
+        return other
+
+    def adopt(self, other: Segment) -> None:
+        """Take over what a copy of this segment has opened and loaded. The segment must not have changed meanwhile."""
+        if self._file is None:
+            self._file = other._file
+        if self._offset_index is None:
+            self._offset_index = other._offset_index
+        if self._time_index is None:
+            self._time_index = other._time_index
+        if self._transaction_index is None:
+            self._transaction_index = other._transaction_index
+
+    @property
     def loaded_bytes(self) -> int:
         """Approximate memory that the file and the loaded indexes take."""
         size = LOADED_BYTES
@@ -333,7 +324,7 @@ class Segment:
         for header in headers:
             last_offset = offset + header.last_offset_delta
             self._note(header, last_offset, position, interval)
-            position += header.batch_length + _LENGTH_OVERHEAD
+            position += header.batch_length + LENGTH_OVERHEAD
             offset = last_offset + 1
         self.size = position
 
@@ -347,7 +338,7 @@ class Segment:
         position = self.size
         for header in headers:
             self._note(header, header.base_offset + header.last_offset_delta, position, interval)
-            position += header.batch_length + _LENGTH_OVERHEAD
+            position += header.batch_length + LENGTH_OVERHEAD
         self.size = position
 
     def _note(self, header: BatchHeader, last_offset: int, position: int, interval: int) -> None:
@@ -363,7 +354,7 @@ class Segment:
             self.bytes_since_index_entry = 0
             self.indexes_written = False
             self._has_index_room = False
-        self.bytes_since_index_entry += header.batch_length + _LENGTH_OVERHEAD
+        self.bytes_since_index_entry += header.batch_length + LENGTH_OVERHEAD
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
         """Add an aborted transaction whose marker was just appended to this segment."""
@@ -374,7 +365,7 @@ class Segment:
     def rebuild_note(self, header: BatchHeader, interval: int) -> None:
         """Add the batch at `size` to the state; recovery rebuilds a segment with this method."""
         self._note(header, header.base_offset + header.last_offset_delta, self.size, interval)
-        self.size += header.batch_length + _LENGTH_OVERHEAD
+        self.size += header.batch_length + LENGTH_OVERHEAD
 
     def cut_debris(self) -> None:
         """Truncate the file to `size` after a failed write. Raises `StorageError`."""
@@ -519,34 +510,43 @@ class Segment:
 
     # Reading
 
-    def locate(self, offset: int, *, within: int | None = None) -> BatchPlace | None:
+    def locate(self, offset: int, *, within: int | None = None, scratch: bytearray | None = None) -> BatchPlace | None:
         """Return the first batch that ends at or above `offset`; None if there is none below position `within`.
 
-        Takes one index lookup and usually one read, whatever the size of the segment. Raises `CorruptMessageError` if
-        the bytes are not batches, `StorageError` if they cannot be read.
+        Takes one index lookup and usually one read, whatever the size of the segment. With `scratch`, a buffer of
+        `SCAN_BYTES`, it does not wait for the disk if the segment is loaded: it returns `NOT_IN_MEMORY` instead. Raises
+        `CorruptMessageError` if the bytes are not batches, `StorageError` if they cannot be read.
         """
         limit = self.size if within is None else within
         relative = offset - self.base_offset
         position = self.offset_index.floor_position(relative) if relative > 0 else 0
-        pread = self.file.pread
+        file = self.file
         unpack = _PREFIX.unpack_from
         while limit - position >= MIN_ENTRY_SIZE:
-            chunk = pread(min(SCAN_BYTES, limit - position), position)
+            size = min(SCAN_BYTES, limit - position)
+            chunk: Buffer
+            if scratch is None:
+                chunk = file.pread(size, position)
+                size = len(chunk)
+            elif file.pread_into(scratch, size, position):
+                chunk = scratch
+            else:
+                return NOT_IN_MEMORY
             at = 0
-            last_start = len(chunk) - ENTRY_PREFIX
+            last_start = size - ENTRY_PREFIX
             while at <= last_start:
                 base_offset, length, magic, delta = unpack(chunk, at)
                 if magic != MAGIC:
                     # The field is not a delta here: an old entry has one offset, that of its last message.
                     delta = self._old_delta(magic, length, position + at)
-                elif length < _SMALLEST_LENGTH:
+                elif length < SMALLEST_LENGTH:
                     raise self._corrupt(position + at)
                 if base_offset + delta >= offset:
-                    return BatchPlace(position + at, length + _LENGTH_OVERHEAD, base_offset, base_offset + delta)
-                at += length + _LENGTH_OVERHEAD
+                    return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, base_offset + delta)
+                at += length + LENGTH_OVERHEAD
             if at == 0:
                 # A format 0 message without key and value is one byte shorter than what is unpacked above.
-                header = read_entry(chunk)
+                header = read_entry(chunk[:size])
                 if header.base_offset >= offset:
                     return BatchPlace(position, header.size, header.base_offset, header.base_offset)
                 at = header.size
@@ -554,7 +554,7 @@ class Segment:
         return None
 
     def _old_delta(self, magic: int, length: int, position: int) -> int:
-        if magic > MAGIC or length < _SMALLEST_OLD_LENGTH:
+        if magic > MAGIC or length < SMALLEST_OLD_LENGTH:
             raise self._corrupt(position)
         return 0
 
@@ -564,7 +564,7 @@ class Segment:
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
         """Return the bytes of one batch. Raises `StorageError`."""
-        return self.file.pread(header.batch_length + _LENGTH_OVERHEAD, position)
+        return self.file.pread(header.batch_length + LENGTH_OVERHEAD, position)
 
     def batches_for_timestamp(self, timestamp: int, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of the batches that may hold the first record at or after a time and an offset."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Final
 
+from odradek.log.segments.entries import SCAN_BYTES
 from odradek.log.segments.segment import Segment
 
 MOST_BYTES: Final = 64 << 20
@@ -24,7 +25,7 @@ MOST_FILES: Final = 1024
 class SegmentCache:
     """The loaded sealed segments of all logs; the least recently used are released first."""
 
-    __slots__ = ("_lock", "_sizes", "_total", "max_bytes", "max_files")
+    __slots__ = ("_lock", "_sizes", "_total", "max_bytes", "max_files", "scratch")
 
     def __init__(self, *, max_bytes: int = MOST_BYTES, max_files: int = MOST_FILES) -> None:
         """Create an empty cache."""
@@ -32,6 +33,8 @@ class SegmentCache:
         """Maximum memory of the loaded indexes. A new value applies at the next use of a segment."""
         self.max_files = max_files
         """Maximum number of open files, not counting those that only a reader still holds."""
+        self.scratch: Final = bytearray(SCAN_BYTES)
+        """Buffer for lookups on the event loop, which reads one segment at a time."""
         # The most recently used segment is the last one.
         self._sizes: OrderedDict[Segment, int] = OrderedDict()
         self._total = 0

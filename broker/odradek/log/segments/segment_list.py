@@ -8,29 +8,36 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.log.retention import SegmentFacts
+from odradek.log.segments.entries import NOT_IN_MEMORY, BatchPlace
+from odradek.log.segments.lookups import NotInMemoryError, SegmentLookup, TimestampLookup, search
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import LogSlice, TimestampOffset
-from odradek.records.formats import iterate_records
-from odradek.records.v2.record import UNPACKED_LIMIT_BYTES
+
+MOST_PLACES: Final = 64
+"""Maximum number of places that lookups found and that each log remembers."""
 
 
 class ReadBounds(NamedTuple):
-    """Limits of a read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`."""
+    """Limits of a read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`.
+
+    `waits`: whether it may wait for the disk.
+    """
 
     end: int
     log_end: int
     max_bytes: int
     min_one_batch: bool
+    waits: bool = True
 
 
 class SegmentList:
     """The segments of one log; never empty."""
 
-    __slots__ = ("_bases", "_cache", "_limit", "active", "all")
+    __slots__ = ("_bases", "_cache", "_limit", "_places", "active", "all")
 
     def __init__(self, segments: Sequence[Segment], cache: SegmentCache) -> None:
         """`segments` in order; `cache` bounds how many sealed segments of all logs are loaded."""
@@ -48,6 +55,8 @@ class SegmentList:
         self._bases = [segment.base_offset for segment in segments]
         # The last computed end of readable data, as (offset, segment, position): many fetches need the same one.
         self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
+        # Results of lookups by offset: the bytes may leave memory again before the next read needs them.
+        self._places: dict[int, tuple[Segment, BatchPlace]] = {}
 
     @property
     def start_offset(self) -> int:
@@ -75,13 +84,16 @@ class SegmentList:
     def read(self, offset: int, bounds: ReadBounds) -> LogSlice:
         """Return the batches from the one that contains `offset`; empty if there is none below `bounds.end`.
 
-        Raises `StorageError`, `CorruptMessageError`.
+        Raises `StorageError`, `CorruptMessageError`, and `NotInMemoryError` if it would have to wait but may not.
         """
         if offset < bounds.end:
             for slot in range(self.holding(offset), len(self.all)):
-                segment = self._loaded(self.all[slot])
+                segment = self.all[slot]
+                if not (bounds.waits or segment.is_loaded):
+                    raise NotInMemoryError(segment, offset)
+                self._loaded(segment)
                 bound = self._bound(slot, bounds)
-                place = segment.locate(offset, within=bound)
+                place = self._place(segment, offset, bound, bounds.waits)
                 if place is None:
                     continue
                 length = bounds.max_bytes
@@ -101,10 +113,37 @@ class SegmentList:
         known_end, known_segment, position = self._limit
         if known_end == end and known_segment is segment:
             return position
-        place = segment.locate(end)
+        place = self._place(segment, end, segment.size, bounds.waits)
         position = segment.size if place is None else place.position
         self._limit = (end, segment, position)
         return position
+
+    def _place(self, segment: Segment, offset: int, within: int, waits: bool) -> BatchPlace | None:
+        """Return the result of `Segment.locate`, or that of an earlier lookup if it would have to wait but may not."""
+        if waits:
+            return segment.locate(offset, within=within)
+        place = segment.locate(offset, within=within, scratch=self._cache.scratch)
+        if place is not NOT_IN_MEMORY:
+            return place
+        known = self._places.get(offset)
+        if known is None or known[0] is not segment:
+            raise NotInMemoryError(segment, offset)
+        return known[1] if known[1].position < within else None
+
+    def contains(self, segment: Segment) -> bool:
+        """Whether the log has this segment, rather than none or another one at its base offset."""
+        return self.all[self.holding(segment.base_offset)] is segment
+
+    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> None:
+        """Use what a lookup has loaded and found in a segment of this log, which has not changed meanwhile."""
+        segment = lookup.segment
+        segment.adopt(lookup.copy)
+        if segment is not self.active:
+            self._cache.use(segment)
+        if isinstance(lookup, SegmentLookup) and lookup.offset is not None and lookup.place is not None:
+            if len(self._places) >= MOST_PLACES:
+                del self._places[next(iter(self._places))]
+            self._places[lookup.offset] = (segment, lookup.place)
 
     def _loaded(self, segment: Segment, *, time_index: bool = False) -> Segment:
         """Return the segment, which stays loaded until the cache needs its memory or its file descriptor."""
@@ -122,15 +161,17 @@ class SegmentList:
         """Remove the segments from the cache, because the log is closed, deleted or offline."""
         self._cache.forget(self.all)
 
-    def aborted(self, offset: int, upper_offset: int) -> tuple[tuple[int, int], ...]:
+    def aborted(self, offset: int, upper_offset: int, *, waits: bool = True) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
 
-        Raises `StorageError`, `CorruptMessageError`.
+        Raises `StorageError`, `CorruptMessageError`, and `NotInMemoryError` if it would have to wait but may not.
         """
         found: list[tuple[int, int]] = []
         for segment in self.all[self.holding(offset) :]:
             if not segment.has_aborted:
                 continue
+            if not (waits or segment.knows_aborted):
+                raise NotInMemoryError(segment, None)
             index = segment.transaction_index
             if segment is not self.active:
                 self._cache.use(segment)
@@ -156,7 +197,7 @@ class SegmentList:
         for segment in self.all:
             if segment.max_timestamp < timestamp_ms:
                 continue
-            found = _search(self._loaded(segment, time_index=True), timestamp_ms, start_offset)
+            found = search(self._loaded(segment, time_index=True), timestamp_ms, start_offset)
             if found is not None:
                 return found
         return None
@@ -164,12 +205,3 @@ class SegmentList:
     def newest_timestamp(self) -> int:
         """Return the largest timestamp; -1 if there is none."""
         return max(segment.max_timestamp for segment in self.all)
-
-
-def _search(segment: Segment, timestamp_ms: int, start_offset: int) -> TimestampOffset | None:
-    for position, header in segment.batches_for_timestamp(timestamp_ms, start_offset):
-        batch = segment.read_batch(position, header)
-        for record in iterate_records(batch, 0, header, limit=UNPACKED_LIMIT_BYTES):
-            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                return TimestampOffset(record.timestamp, record.offset, header.leader_epoch)
-    return None

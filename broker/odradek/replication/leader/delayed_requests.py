@@ -86,6 +86,8 @@ class _Awaited(NamedTuple):
     is_leader: bool
     offset: int
     max_bytes: int
+    is_cold: bool
+    """Whether its records are looked up on a thread."""
 
 
 class DelayedFetch(DelayedOperation):
@@ -111,16 +113,26 @@ class DelayedFetch(DelayedOperation):
         self._session: Final = session
         self._awaited: list[_Awaited] = []
 
-    def wait_for(self, find: Callable[[TopicPartition], HostedPartition | None]) -> list[Hashable]:
-        """Record the state of the partitions. Returns the keys to watch: the partitions and the session."""
+    def wait_for(
+        self, find: Callable[[TopicPartition], HostedPartition | None], cold: Sequence[int] = ()
+    ) -> list[Hashable]:
+        """Record the state of the partitions. Returns the keys to watch: the partitions and the session.
+
+        `cold`: indices of the entries whose records are looked up on a thread.
+        """
         keys: list[Hashable] = [] if self._session is None else [self._session]
-        for entry in self._entries:
+        for index, entry in enumerate(self._entries):
             partition = find(entry.topic_partition)
             if partition is not None:
                 keys.append(entry.topic_partition)
                 self._awaited.append(
                     _Awaited(
-                        partition, partition.leader_epoch, partition.is_leader, entry.fetch_offset, entry.max_bytes
+                        partition,
+                        partition.leader_epoch,
+                        partition.is_leader,
+                        entry.fetch_offset,
+                        entry.max_bytes,
+                        index in cold,
                     )
                 )
         return keys
@@ -132,14 +144,16 @@ class DelayedFetch(DelayedOperation):
         if self._session is not None:
             for entry, rest in self._session.woken(self._entries):
                 self._awaited.append(
-                    _Awaited(rest.partition, rest.leader_epoch, rest.is_leader, entry.fetch_offset, entry.max_bytes)
+                    _Awaited(
+                        rest.partition, rest.leader_epoch, rest.is_leader, entry.fetch_offset, entry.max_bytes, False
+                    )
                 )
-        for partition, leader_epoch, is_leader, offset, max_bytes in self._awaited:
+        for partition, leader_epoch, is_leader, offset, max_bytes, is_cold in self._awaited:
             if partition.leader_epoch != leader_epoch or partition.is_leader is not is_leader:
                 return True
             upper = upper_bound(partition, params)
             if offset < upper:
-                size_bytes += self._available(partition, offset, upper, max_bytes)
+                size_bytes += self._available(partition, offset, upper, max_bytes, is_cold)
                 if size_bytes >= params.min_bytes:
                     return True
             elif offset > partition.log.log_end_offset:
@@ -154,14 +168,16 @@ class DelayedFetch(DelayedOperation):
         self._awaited = []
         self._respond(self._reader.read(self._params, self._entries).results)
 
-    def _available(self, partition: HostedPartition, offset: int, upper: int, max_bytes: int) -> int:
+    def _available(self, partition: HostedPartition, offset: int, upper: int, max_bytes: int, is_cold: bool) -> int:
         params = self._params
         if params.replica_id >= 0 and self._reader.is_held_back(partition, params.replica_id):
             return 0
-        if params.min_bytes <= 1:
+        if params.min_bytes <= 1 and not is_cold:
             return 1  # A single record is enough.
         if offset < partition.log.log_start_offset:
             return params.min_bytes  # Return the error immediately.
+        if is_cold:
+            return self._reader.available(partition, offset, upper, max_bytes, params)
         if partition.log.is_sealed_below(offset, upper):
             return params.min_bytes  # As in Kafka: this read can never return more.
-        return partition.log.read(offset, max_bytes=max_bytes, max_offset=upper, min_one_batch=True).length
+        return self._reader.available(partition, offset, upper, max_bytes, params)

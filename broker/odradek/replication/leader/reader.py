@@ -19,6 +19,8 @@ from uuid import UUID
 
 from odradek.base.errors import KafkaStorageError, ProtocolError
 from odradek.base.types import NO_EPOCH, ZERO_UUID, TopicPartition
+from odradek.log.segments.lookups import NotInMemoryError
+from odradek.replication.leader.cold_reads import ColdReads
 from odradek.replication.partition import (
     FENCED_LEADER_EPOCH,
     NOT_LEADER_OR_FOLLOWER,
@@ -77,6 +79,8 @@ class ReadOutcome(NamedTuple):
     size_bytes: int
     is_urgent: bool
     """Whether an error, a divergence or another replica has to be returned at once."""
+    cold: Sequence[int] = ()
+    """Indices of the entries whose records are not in memory. Their results have no records, and lookups run."""
 
 
 class FollowerNotes:
@@ -122,15 +126,18 @@ class PartitionReader:
         table: PartitionTable,
         on_storage_failure: Callable[[TopicPartition], None],
         *,
+        cold: ColdReads,
         selector: ReplicaSelector | None = None,
         quota: ReplicationQuota | None = None,
     ) -> None:
         """`on_storage_failure` takes a partition offline whose log cannot be read.
 
+        `cold` looks up what is not in memory.
         `selector` redirects consumers to followers; `quota` delays followers that are out of sync.
         """
         self._table: Final = table
         self._on_storage_failure: Final = on_storage_failure
+        self._cold: Final = cold
         self._selector: Final = selector
         self._quota: Final = quota
 
@@ -139,6 +146,7 @@ class PartitionReader:
     ) -> ReadOutcome:
         """Read every entry; with `notes`, also record the follower's positions."""
         results: list[FetchResult] = []
+        cold: list[int] = []
         find = self._table.online.get
         size_bytes = 0
         is_urgent = False
@@ -153,7 +161,11 @@ class PartitionReader:
                     if notes is not None:
                         notes.note(partition, entry)
                     elsewhere = self._elsewhere(partition, entry, params) if selects else None
-                    result = elsewhere or self._data(partition, entry, params, size_bytes)
+                    try:
+                        result = elsewhere or self._data(partition, entry, params, size_bytes)
+                    except NotInMemoryError as missing:
+                        result = self._look_up(partition, missing)
+                        cold.append(len(results))
                 else:
                     result = refused
             results.append(result)
@@ -161,10 +173,41 @@ class PartitionReader:
                 size_bytes += result.records.length
             elif result.error_code or result.diverging_epoch is not None or result.preferred_read_replica >= 0:
                 is_urgent = True
-        return ReadOutcome(results, size_bytes, is_urgent)
+        return ReadOutcome(results, size_bytes, is_urgent, cold)
+
+    def _look_up(self, partition: HostedPartition, missing: NotInMemoryError) -> FetchResult:
+        """Look up on a thread what a read needs, and return a result without records, or the error of the last
+        attempt."""
+        log = partition.log
+        error = self._cold.take_failure(missing)
+        if error is not None:
+            return FetchResult(error.code)
+        self._cold.start(log, missing)
+        return FetchResult(0, log.high_watermark, partition.last_stable_offset, log.log_start_offset)
+
+    def available(
+        self, partition: HostedPartition, offset: int, upper: int, max_bytes: int, params: FetchParams
+    ) -> int:
+        """Return the size of what a read would return now: 0 during a lookup, `min_bytes` instead of an error."""
+        log = partition.log
+        try:
+            found = log.read(offset, max_bytes=max_bytes, max_offset=upper, waits=False)
+            if params.read_committed:
+                log.aborted_within(offset, found, waits=False)
+        except NotInMemoryError as missing:
+            if self._cold.has_failed(missing):
+                return params.min_bytes
+            self._cold.start(log, missing)
+            return 0
+        except ProtocolError:
+            return params.min_bytes
+        return found.length
 
     def _data(self, partition: HostedPartition, entry: Fetchable, params: FetchParams, taken_bytes: int) -> FetchResult:
-        """Return offsets and records of one partition, after `taken_bytes` from the others."""
+        """Return offsets and records of one partition, after `taken_bytes` from the others.
+
+        Raises `NotInMemoryError`.
+        """
         log = partition.log
         mark, stable = log.high_watermark, partition.last_stable_offset
         offset, upper = entry.fetch_offset, upper_bound(partition, params)
@@ -179,7 +222,11 @@ class PartitionReader:
         is_hard = params.hard_max_bytes
         try:
             found = log.read(
-                offset, max_bytes=max(0, limit), max_offset=upper, min_one_batch=not (taken_bytes or is_hard)
+                offset,
+                max_bytes=max(0, limit),
+                max_offset=upper,
+                min_one_batch=not (taken_bytes or is_hard),
+                waits=False,
             )
         except KafkaStorageError:
             logger.exception("%s cannot be read", partition.topic_partition)
@@ -240,7 +287,7 @@ class PartitionReader:
         """Add the aborted transactions that a read-committed consumer has to skip to the result."""
         assert result.records is not None
         try:
-            aborted = partition.log.aborted_within(offset, result.records)
+            aborted = partition.log.aborted_within(offset, result.records, waits=False)
         except KafkaStorageError:
             logger.exception("%s cannot be read", partition.topic_partition)
             self._on_storage_failure(partition.topic_partition)

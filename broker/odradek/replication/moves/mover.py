@@ -27,6 +27,7 @@ from odradek.base.ports import Clock
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.log.log_manager import LogManager
+from odradek.log.lookups import LogLookups
 from odradek.log.partition_log import PartitionLog
 from odradek.log.values import LogSlice
 from odradek.replication.partition import EpochEnd, truncation_target
@@ -108,6 +109,7 @@ class ReplicaMover:
         """
         self._table: Final = table
         self._logs: Final = log_manager
+        self._lookups: Final = LogLookups(log_manager.worker_of)
         self._clock: Final = clock
         self._config = config
         self._step_bytes: Final = config.replica_fetch_max_bytes
@@ -254,8 +256,8 @@ class ReplicaMover:
 
     async def _step(self, move: _Move) -> int:
         """Copy the next records. Returns the number of bytes, 0 at the end."""
-        found = self._next(move)
-        if not found.length:
+        found = await self._lookups.read(move.partition.log, move.future.log_end_offset, max_bytes=self._step_bytes)
+        if not found.length or not self._is_current(move):
             return 0
         data = await self._load(move, found)
         if not self._is_current(move):

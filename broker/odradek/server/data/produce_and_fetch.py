@@ -7,6 +7,7 @@ response, without a task, a message object or an object per record. The other tw
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from odradek.base.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from odradek.base.ports import Clock, FileRegion, Part, Workers
+from odradek.base.ports import Buffer, Clock, FileRegion, Part, Workers
 from odradek.base.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -43,7 +44,7 @@ from odradek.base.types import (
 )
 from odradek.cluster import MetadataCache
 from odradek.log.partition_log import PartitionLog
-from odradek.log.values import LogSlice
+from odradek.log.values import LogSlice, TimestampOffset
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Request
@@ -67,6 +68,7 @@ from odradek.replication.replica_requests import AppendRequest, AppendResult, Fe
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
+from odradek.server.data.record_sets import LoadedRecords, RecordSets
 from odradek.server.dispatch import DirectHandler, Handler, RequestContext, route
 from odradek.server.failures import wire_error
 
@@ -85,12 +87,13 @@ SINGLE_OFFSET_SINCE: Final = 1
 """First ListOffsets version with one offset and its timestamp. Version 0 returns base offsets of segments (KIP-79)."""
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 """First ListOffsets version whose clients know the error (KIP-207). Others get LEADER_NOT_AVAILABLE."""
+SEARCH_S: Final = 10
+"""Maximum duration of a search by timestamp in seconds. Clients wait at least as long, and retry after the error."""
 NO_ACKS: Final = 0
 FROM_FILES_BYTES: Final = 2 << 20
 """Responses with at least this many bytes of records are sent from the files. For smaller ones, copying is cheaper."""
 FROM_FILE_BYTES: Final = 128 << 10
 """In such responses, partitions with at least this many bytes are sent from the files, the others are copied."""
-_EVERYTHING: Final = -1
 _ATTRIBUTES_LOW_BYTE: Final = 22
 """Position of the attribute flags in a batch of format 2."""
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
@@ -125,13 +128,15 @@ class DataHandlers:
         self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
         self._clock = clock
         self._conversion = DownConversion(self._topic_config, topic_stats, workers)
+        self._record_sets = RecordSets(replicas, self._cannot_be_read)
 
     def _topic_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
         partition = self._replicas.table.online.get(topic_partition)
         return None if partition is None else partition.log.config
 
     async def close(self) -> None:
-        """Cancel conversions in progress. Idempotent."""
+        """Cancel reads and conversions in progress. Idempotent."""
+        await self._record_sets.close()
         await self._conversion.close()
 
     def direct(self) -> Mapping[ApiKey, DirectHandler]:
@@ -258,15 +263,19 @@ class DataHandlers:
     ) -> None:
         answer = context.finish(results)
         if request.api_version < FETCH_ZSTD_SINCE:
-            copied_bytes = _EVERYTHING
-        else:
-            size_bytes = sum(each.records.length for _, each in answer.partitions if each.records is not None)
-            copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
-        rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
-        if copied_bytes != _EVERYTHING:
-            self._respond_fetch(request, answer, rows)
+            self._record_sets.load(answer.partitions, partial(self._answer_old_fetch, request, answer, is_consumer))
             return
-        offsets = [entry.fetch_offset for entry, _ in answer.partitions]
+        size_bytes = sum(each.records.length for _, each in answer.partitions if each.records is not None)
+        copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
+        rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
+        self._respond_fetch(request, answer, rows)
+
+    def _answer_old_fetch(
+        self, request: Request, answer: FetchAnswer, is_consumer: bool, loaded: Sequence[LoadedRecords]
+    ) -> None:
+        """Answer with the loaded records, which are converted if the version does not support their format."""
+        rows = [self._fetched(entry, result, is_consumer, 0, records) for entry, result, records in loaded]
+        offsets = [entry.fetch_offset for entry, _, _ in loaded]
         self._conversion.fit(request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting))
 
     def _respond_fetch(self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition]) -> None:
@@ -282,19 +291,23 @@ class DataHandlers:
         )
 
     def _fetched(
-        self, entry: FetchPartition, result: FetchResult, is_consumer: bool, copied_bytes: int
+        self,
+        entry: FetchPartition,
+        result: FetchResult,
+        is_consumer: bool,
+        copied_bytes: int,
+        loaded: Buffer | None = None,
     ) -> FetchedPartition:
-        """`copied_bytes`: record sets in memory that are smaller are copied. With `_EVERYTHING`, all are copied,
-        because they may be converted."""
+        """`copied_bytes`: record sets in memory that are smaller are copied. `loaded`: the record set, if it was
+        loaded."""
         topic, number = entry.topic_partition
         error_code = result.error_code
         records: Part = b""
-        if result.records is not None:
+        if loaded is not None:
+            records = loaded
+        elif result.records is not None:
             try:
-                if copied_bytes == _EVERYTHING:
-                    records = result.records.load()
-                else:
-                    records = self._outgoing(entry.topic_partition, result.records, copied_bytes)
+                records = self._outgoing(entry.topic_partition, result.records, copied_bytes)
             except StorageError as error:
                 self._cannot_be_read(entry.topic_partition, error)
                 error_code = KafkaStorageError.code
@@ -350,30 +363,70 @@ class DataHandlers:
         the maximum timestamp."""
         if context.api_version < SINGLE_OFFSET_SINCE:
             return self._old_offsets(request)
-        counts = Counter((topic.name, item.partition_index) for topic in request.topics for item in topic.partitions)
-        topics = []
-        for topic in request.topics:
-            partitions = []
-            for item in topic.partitions:
-                topic_partition = TopicPartition(topic.name, item.partition_index)
-                try:
-                    if counts[topic_partition] > 1:
-                        raise InvalidRequestError(f"{topic_partition} is in the request more than once")
-                    _check_timestamp(item.timestamp, context.api_version)
-                    found = self._listed(topic_partition, item, request)
-                    row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
-                except ProtocolError as error:
-                    row = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "error_code": error.code}
-                    if error.code == OffsetNotAvailableError.code and context.api_version < OFFSET_NOT_AVAILABLE_SINCE:
-                        row["error_code"] = LeaderNotAvailableError.code
-                partitions.append({"partition_index": item.partition_index, **row})
-            topics.append({"name": topic.name, "partitions": partitions})
+        items = [(topic.name, item) for topic in request.topics for item in topic.partitions]
+        counts = Counter((name, item.partition_index) for name, item in items)
+        # Searches run at the same time: one whose disk does not answer does not delay those on other disks.
+        searches = await asyncio.gather(
+            *(self._search(TopicPartition(name, item.partition_index), item) for name, item in items if _searches(item))
+        )
+        searched = iter(searches)
+        rows: dict[TopicPartition, Message] = {}
+        for name, item in items:
+            topic_partition = TopicPartition(name, item.partition_index)
+            search = next(searched) if _searches(item) else None
+            try:
+                if counts[topic_partition] > 1:
+                    raise InvalidRequestError(f"{topic_partition} is in the request more than once")
+                _check_timestamp(item.timestamp, context.api_version)
+                found = self._listed(topic_partition, item, request, search)
+                row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
+            except ProtocolError as error:
+                row = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "error_code": error.code}
+                if error.code == OffsetNotAvailableError.code and context.api_version < OFFSET_NOT_AVAILABLE_SINCE:
+                    row["error_code"] = LeaderNotAvailableError.code
+            rows[topic_partition] = {"partition_index": item.partition_index, **row}
+        topics = [
+            {
+                "name": topic.name,
+                "partitions": [rows[TopicPartition(topic.name, item.partition_index)] for item in topic.partitions],
+            }
+            for topic in request.topics
+        ]
         return {"throttle_time_ms": 0, "topics": topics}
 
+    async def _search(
+        self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition
+    ) -> TimestampOffset | ProtocolError | None:
+        """Return the record for a timestamp; None if there is none, and the error that prevents the search."""
+        lookups, epoch = self._replicas.lookups, item.current_leader_epoch
+        try:
+            async with asyncio.timeout(SEARCH_S):
+                while True:
+                    log = self._replicas.leader(topic_partition, epoch).log
+                    found: TimestampOffset | ProtocolError | None
+                    try:
+                        if item.timestamp == MAX_TIMESTAMP:
+                            found = await lookups.max_timestamp_offset(log)
+                        else:
+                            found = await lookups.offset_for_timestamp(log, item.timestamp)
+                    except ProtocolError as error:
+                        found = error
+                    # The replica may have moved to another directory meanwhile.
+                    if self._replicas.leader(topic_partition, epoch).log is log:
+                        return found
+        except ProtocolError as error:
+            return error
+        except TimeoutError:
+            return OffsetNotAvailableError(f"the disk of {topic_partition} did not answer within {SEARCH_S} s")
+
     def _listed(
-        self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition, request: ListOffsetsRequest
+        self,
+        topic_partition: TopicPartition,
+        item: ListOffsetsRequestPartition,
+        request: ListOffsetsRequest,
+        search: TimestampOffset | ProtocolError | None,
     ) -> tuple[int, int, int]:
-        """Return timestamp, offset and leader epoch; -1 for each that does not exist."""
+        """Return timestamp, offset and leader epoch; -1 for each that does not exist. `search`: see `_search`."""
         partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
         log, timestamp = partition.log, item.timestamp
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -389,9 +442,10 @@ class DataHandlers:
         if timestamp == LATEST_TIMESTAMP and not is_behind:
             return NO_TIMESTAMP, end, partition.leader_epoch
         if timestamp != LATEST_TIMESTAMP:
-            found = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-            if found is not None and found.offset < end:
-                return found.timestamp, found.offset, found.leader_epoch
+            if isinstance(search, ProtocolError):
+                raise search
+            if search is not None and search.offset < end:
+                return search.timestamp, search.offset, search.leader_epoch
         if is_behind:
             raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
         return _NOTHING
@@ -476,6 +530,11 @@ _SPECIAL_TIMESTAMPS_SINCE: Final = {
     LATEST_TIERED_TIMESTAMP: 9,
 }
 """First ListOffsets version that supports each special timestamp."""
+
+
+def _searches(item: ListOffsetsRequestPartition) -> bool:
+    """Whether the offset depends on the timestamps of records."""
+    return item.timestamp >= 0 or item.timestamp == MAX_TIMESTAMP
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:

@@ -145,7 +145,7 @@ def test_a_disk_that_fails(play: Callable[[Scenario], None], monkeypatch: pytest
         await log.append(TP, bytes(record_set(b"a")))
 
         class Gone:
-            def pread(self, length: int, position: int) -> bytes:
+            def pread_now(self, length: int, position: int) -> bytes:
                 raise StorageError("the disk is gone")
 
         hosted = server.replicas.leader(TP).log

@@ -9,7 +9,7 @@ from odradek.base.errors import UnsupportedForMessageFormatError
 from odradek.compression import Codec
 from odradek.log.epoch_cache import EpochEndOffset
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.segment import whole_batches
+from odradek.log.segments.entries import whole_batches
 from odradek.log.values import TimestampOffset
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.legacy.writing import encode_set

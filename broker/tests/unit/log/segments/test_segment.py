@@ -6,7 +6,8 @@ import pytest
 
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.types import NO_TIMESTAMP
-from odradek.log.segments.segment import BatchPlace, Segment, file_name, whole_batches
+from odradek.log.segments.entries import BatchPlace, whole_batches
+from odradek.log.segments.segment import Segment, file_name
 from odradek.records.v2.batch import read_header
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import batch

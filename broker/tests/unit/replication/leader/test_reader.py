@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from odradek.base.errors import CorruptMessageError
@@ -22,11 +23,11 @@ STATE = LeaderAndIsrState(
 )
 
 
-def fetch(broker: MemoryBroker, offset: int, **options: bool) -> FetchResult:
-    answers: list[list[FetchResult]] = []
+async def fetch(broker: MemoryBroker, offset: int, **options: bool) -> FetchResult:
+    answer: asyncio.Future[list[FetchResult]] = asyncio.get_running_loop().create_future()
     params = FetchParams(0, 1, 1 << 20, **options)  # type: ignore[arg-type]
-    broker.replicas.fetch(params, (FetchPartition("t", 0, offset, 1 << 20),), answers.append)
-    ((result,),) = answers
+    broker.replicas.fetch(params, (FetchPartition("t", 0, offset, 1 << 20),), answer.set_result)
+    (result,) = await answer
     return result
 
 
@@ -43,11 +44,11 @@ def test_aborted_transactions_come_with_committed_reads_alone(tmp_path: Path) ->
             records = marker(kind, producer_id=producer_id)
             partition.log.append_as_leader(records, leader_epoch=5, origin=AppendOrigin.COORDINATOR)
         partition.log.high_watermark = partition.log.log_end_offset
-        committed = fetch(broker, 0, read_committed=True)
+        committed = await fetch(broker, 0, read_committed=True)
         assert committed.last_stable_offset == 2
         assert committed.records is not None
         assert list(committed.aborted_transactions or ()) == [(2, 1)]
-        everything = fetch(broker, 0)
+        everything = await fetch(broker, 0)
         assert everything.records is not None
         assert everything.records.length > committed.records.length
         assert everything.aborted_transactions is None
@@ -58,8 +59,8 @@ def test_aborted_transactions_come_with_committed_reads_alone(tmp_path: Path) ->
         index = SystemFiles().open(partition.log.active_segment.path(".txnindex"))
         content = index.pread(index.size(), 0)
         index.truncate(len(content) - 1)
-        assert fetch(broker, 0, read_committed=True).error_code == CorruptMessageError.code
-        assert fetch(broker, 0).error_code == 0
+        assert (await fetch(broker, 0, read_committed=True)).error_code == CorruptMessageError.code
+        assert (await fetch(broker, 0)).error_code == 0
         index.pwritev((content,), 0)
         index.close()
         await cluster.close()
