@@ -30,6 +30,9 @@ LONGEST_WAIT_MS: Final = 86_400_000.0
 MOST_BUFFERS: Final = 512
 """Buffers in one pwritev call; Linux allows 1024 (IOV_MAX)."""
 
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+"""Linux only."""
+
 FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
@@ -195,7 +198,7 @@ class SystemFile:
         """Read exactly `length` bytes into the start of `buffer` if they are in the page cache; see `pread_now`."""
         target = buffer if len(buffer) == length else memoryview(buffer)[:length]
         try:
-            return os.preadv(self._descriptor, (target,), position, os.RWF_NOWAIT) == length
+            return os.preadv(self._descriptor, (target,), position, _NOWAIT) == length
         except BlockingIOError:
             return False
         except OSError as error:

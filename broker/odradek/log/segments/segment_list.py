@@ -87,13 +87,19 @@ class SegmentList:
         Raises `StorageError`, `CorruptMessageError`, and `NotInMemoryError` if it would have to wait but may not.
         """
         if offset < bounds.end:
+            scratch = None if bounds.waits else self._cache.scratch
             for slot in range(self.holding(offset), len(self.all)):
                 segment = self.all[slot]
-                if not (bounds.waits or segment.is_loaded):
-                    raise NotInMemoryError(segment, offset)
-                self._loaded(segment)
-                bound = self._bound(slot, bounds)
-                place = self._place(segment, offset, bound, bounds.waits)
+                if segment is not self.active:
+                    if not segment.is_loaded:
+                        if scratch is not None:
+                            raise NotInMemoryError(segment, offset)
+                        segment.load()
+                    self._cache.use(segment)
+                bound = self._bound(slot, bounds, scratch)
+                place = segment.locate(offset, within=bound, scratch=scratch)
+                if place is NOT_IN_MEMORY:
+                    place = self._known(segment, offset, bound)
                 if place is None:
                     continue
                 length = bounds.max_bytes
@@ -104,7 +110,7 @@ class SegmentList:
                 return LogSlice(segment.file, place.position, min(length, bound - place.position))
         return LogSlice(self.active.file, self.active.size, 0)
 
-    def _bound(self, slot: int, bounds: ReadBounds) -> int:
+    def _bound(self, slot: int, bounds: ReadBounds, scratch: bytearray | None) -> int:
         """Return the position in a segment at which the batches below `bounds.end` stop."""
         segment = self.all[slot]
         end = bounds.end
@@ -113,18 +119,15 @@ class SegmentList:
         known_end, known_segment, position = self._limit
         if known_end == end and known_segment is segment:
             return position
-        place = self._place(segment, end, segment.size, bounds.waits)
+        place = segment.locate(end, scratch=scratch)
+        if place is NOT_IN_MEMORY:
+            place = self._known(segment, end, segment.size)
         position = segment.size if place is None else place.position
         self._limit = (end, segment, position)
         return position
 
-    def _place(self, segment: Segment, offset: int, within: int, waits: bool) -> BatchPlace | None:
-        """Return the result of `Segment.locate`, or that of an earlier lookup if it would have to wait but may not."""
-        if waits:
-            return segment.locate(offset, within=within)
-        place = segment.locate(offset, within=within, scratch=self._cache.scratch)
-        if place is not NOT_IN_MEMORY:
-            return place
+    def _known(self, segment: Segment, offset: int, within: int) -> BatchPlace | None:
+        """Return the place that a lookup found, None if it is not below `within`. Raises `NotInMemoryError`."""
         known = self._places.get(offset)
         if known is None or known[0] is not segment:
             raise NotInMemoryError(segment, offset)

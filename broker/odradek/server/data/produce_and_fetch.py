@@ -69,6 +69,7 @@ from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
+from odradek.server.data.time_search import depends_on_time, search_by_time
 from odradek.server.dispatch import DirectHandler, Handler, RequestContext, route
 from odradek.server.failures import wire_error
 
@@ -87,8 +88,6 @@ SINGLE_OFFSET_SINCE: Final = 1
 """First ListOffsets version with one offset and its timestamp. Version 0 returns base offsets of segments (KIP-79)."""
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 """First ListOffsets version whose clients know the error (KIP-207). Others get LEADER_NOT_AVAILABLE."""
-SEARCH_S: Final = 10
-"""Maximum duration of a search by timestamp in seconds. Clients wait at least as long, and retry after the error."""
 NO_ACKS: Final = 0
 FROM_FILES_BYTES: Final = 2 << 20
 """Responses with at least this many bytes of records are sent from the files. For smaller ones, copying is cheaper."""
@@ -367,13 +366,17 @@ class DataHandlers:
         counts = Counter((name, item.partition_index) for name, item in items)
         # Searches run at the same time: one whose disk does not answer does not delay those on other disks.
         searches = await asyncio.gather(
-            *(self._search(TopicPartition(name, item.partition_index), item) for name, item in items if _searches(item))
+            *(
+                search_by_time(self._replicas, TopicPartition(name, item.partition_index), item)
+                for name, item in items
+                if depends_on_time(item)
+            )
         )
         searched = iter(searches)
         rows: dict[TopicPartition, Message] = {}
         for name, item in items:
             topic_partition = TopicPartition(name, item.partition_index)
-            search = next(searched) if _searches(item) else None
+            search = next(searched) if depends_on_time(item) else None
             try:
                 if counts[topic_partition] > 1:
                     raise InvalidRequestError(f"{topic_partition} is in the request more than once")
@@ -394,31 +397,6 @@ class DataHandlers:
         ]
         return {"throttle_time_ms": 0, "topics": topics}
 
-    async def _search(
-        self, topic_partition: TopicPartition, item: ListOffsetsRequestPartition
-    ) -> TimestampOffset | ProtocolError | None:
-        """Return the record for a timestamp; None if there is none, and the error that prevents the search."""
-        lookups, epoch = self._replicas.lookups, item.current_leader_epoch
-        try:
-            async with asyncio.timeout(SEARCH_S):
-                while True:
-                    log = self._replicas.leader(topic_partition, epoch).log
-                    found: TimestampOffset | ProtocolError | None
-                    try:
-                        if item.timestamp == MAX_TIMESTAMP:
-                            found = await lookups.max_timestamp_offset(log)
-                        else:
-                            found = await lookups.offset_for_timestamp(log, item.timestamp)
-                    except ProtocolError as error:
-                        found = error
-                    # The replica may have moved to another directory meanwhile.
-                    if self._replicas.leader(topic_partition, epoch).log is log:
-                        return found
-        except ProtocolError as error:
-            return error
-        except TimeoutError:
-            return OffsetNotAvailableError(f"the disk of {topic_partition} did not answer within {SEARCH_S} s")
-
     def _listed(
         self,
         topic_partition: TopicPartition,
@@ -426,7 +404,10 @@ class DataHandlers:
         request: ListOffsetsRequest,
         search: TimestampOffset | ProtocolError | None,
     ) -> tuple[int, int, int]:
-        """Return timestamp, offset and leader epoch; -1 for each that does not exist. `search`: see `_search`."""
+        """Return timestamp, offset and leader epoch; -1 for each that does not exist.
+
+        `search`: what `search_by_time` returned.
+        """
         partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
         log, timestamp = partition.log, item.timestamp
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
@@ -530,11 +511,6 @@ _SPECIAL_TIMESTAMPS_SINCE: Final = {
     LATEST_TIERED_TIMESTAMP: 9,
 }
 """First ListOffsets version that supports each special timestamp."""
-
-
-def _searches(item: ListOffsetsRequestPartition) -> bool:
-    """Whether the offset depends on the timestamps of records."""
-    return item.timestamp >= 0 or item.timestamp == MAX_TIMESTAMP
 
 
 def _check_timestamp(timestamp: int, version: int) -> None:

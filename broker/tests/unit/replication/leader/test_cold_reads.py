@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,22 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.log.lookups import ATTEMPTS
 from odradek.log.partition_log import PartitionLog
+from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.fetch import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
 from odradek.records.formats import iterate_entries
 from odradek.replication.replica_requests import FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
+from odradek.server.data.produce_and_fetch import DataHandlers
+from odradek.server.data.record_sets import LoadedRecords, RecordSets
+from odradek.server.data.time_search import SEARCH_S
+from odradek.server.dispatch import RequestContext
 from odradek_testkit.cleaning import settle, write_cleaned
 from odradek_testkit.inline_ports import HeldReads
 from odradek_testkit.logs import batch
@@ -369,5 +380,128 @@ def test_a_coordinator_stops_reading_a_partition_that_it_lost_meanwhile(play: Pl
             stage.broker.partition(TP).leader_epoch += 1
         with pytest.raises(NotLeaderOrFollowerError):
             await following
+
+    play(scenario)
+
+
+# Handlers
+
+
+def handlers(stage: Stage) -> DataHandlers:
+    broker = stage.broker
+    return DataHandlers(
+        replicas=broker.replicas,
+        sessions=broker.sessions,
+        view=broker.view,
+        topic_stats=BrokerTopicStats(),
+        request_stats=RequestStats(),
+        clock=stage.clock,
+    )
+
+
+async def listed(stage: Stage, timestamp: int, *partitions: int) -> list[tuple[int, int]]:
+    """Return the error code and the offset of each partition in a ListOffsets response."""
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=(
+            ListOffsetsRequestTopic(
+                name=TP.topic,
+                partitions=tuple(
+                    ListOffsetsRequestPartition(partition_index=number, timestamp=timestamp) for number in partitions
+                ),
+            ),
+        ),
+    )
+    context = RequestContext(
+        api_key=ApiKey.LIST_OFFSETS, api_version=7, client_id=None, client_host="localhost", listener="PLAINTEXT"
+    )
+    answer: Any = await handlers(stage).list_offsets(context, request)
+    (topic,) = answer["topics"]
+    return [(row["error_code"], row["offset"]) for row in topic["partitions"]]
+
+
+def test_a_search_by_time_whose_disk_does_not_answer_is_repeated_by_the_client(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.create(TP)
+        stage.create(OTHER)
+        stage.reads.hold()
+        began_ms = stage.clock.monotonic_ms()
+        (late, found) = await listed(stage, FIRST_MS + 7000, 0, 1)
+        assert late == (OffsetNotAvailableError.code, -1)
+        assert found == (0, 7)
+        assert stage.clock.monotonic_ms() - began_ms == pytest.approx(1000 * SEARCH_S, abs=2)
+        assert await listed(stage, FIRST_MS + 7000, 0, 1) == [(0, 7), (0, 7)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("change", [move, delete, lose])
+def test_a_search_by_time_ends_with_the_state_of_the_replica(play: Play, change: Change, is_early: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.create(TP)
+        stage.files.is_cold = True
+        stage.reads.is_early = is_early
+        stage.reads.hold()
+        search = asyncio.ensure_future(listed(stage, FIRST_MS + 7000, 0))
+        async with stage.held():
+            await change(stage)
+        ((code, offset),) = await search
+        wanted = {move: 0, delete: UnknownTopicOrPartitionError.code, lose: NotLeaderOrFollowerError.code}[change]
+        assert code == wanted
+        assert offset == (-1 if code else 7)
+
+    play(scenario)
+
+
+async def loaded(stage: Stage, *tps: TopicPartition) -> list[LoadedRecords]:
+    """Load the records of partitions as for a consumer whose records may have to be converted."""
+    results = await stage.fetch(0, *tps)
+    entries = [FetchPartition(tp.topic, tp.partition, 0, 1 << 20) for tp in tps]
+    done: asyncio.Future[Sequence[LoadedRecords]] = asyncio.get_running_loop().create_future()
+    sets = RecordSets(stage.broker.replicas, lambda *_: pytest.fail("nothing failed"))
+    sets.load(list(zip(entries, results, strict=True)), done.set_result)
+    try:
+        return list(await done)
+    finally:
+        await sets.close()
+
+
+def test_records_for_old_consumers_are_read_by_a_thread(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.create(TP)
+        stage.create(OTHER)
+        await stage.fetch(0, TP)
+        await stage.fetch(0, OTHER)
+        before = stage.reads.total
+        warm = await loaded(stage, TP, OTHER)
+        assert all(each.records for each in warm)
+        assert stage.reads.total == before, "what is in memory needs no thread"
+        stage.files.is_cold = True
+        assert [each.records for each in await loaded(stage, TP, OTHER)] == [each.records for each in warm]
+        assert stage.reads.total > before
+        stage.reads.is_early = False
+        stage.reads.hold()  # the next read is that of the records, because the place is known
+        late, other = await loaded(stage, TP, OTHER)
+        assert late.result.records is None
+        assert late.records == b""
+        assert not late.result.error_code
+        assert other.records == warm[1].records
+
+    play(scenario)
+
+
+def test_records_for_old_consumers_that_were_truncated_meanwhile(play: Play, is_early: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.create(TP)
+        stage.files.is_cold = True
+        stage.reads.is_early = is_early
+        await stage.fetch(0)
+        stage.reads.hold()
+        answer = asyncio.ensure_future(loaded(stage, TP))
+        async with stage.held():
+            stage.log().truncate_to(2)
+        ((_, result, records),) = await answer
+        assert (result.error_code, records) == (NotLeaderOrFollowerError.code, b"")
 
     play(scenario)
