@@ -14,7 +14,7 @@ from odradek.base.errors import KafkaStorageError, OdradekError, OffsetNotAvaila
 from odradek.base.ports import Buffer
 from odradek.log.directories.directory_worker import DirectoryWorker
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.lookups import NotInMemoryError, SegmentLookup, TimestampLookup
+from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup, TimestampLookup
 from odradek.log.values import LogSlice, TimestampOffset
 
 ATTEMPTS: Final = 10

@@ -15,8 +15,8 @@ from odradek.log.epoch_cache import EpochCache, EpochEndOffset
 from odradek.log.flush import NO_LIMIT, Durability, FlushTicket, decided_below
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.log.recovery.log_recovery import LoadedLog
-from odradek.log.segments.lookups import SegmentLookup, TimestampLookup
 from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_lookups import SegmentLookup, TimestampLookup
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext, LogHost, LogT
 from odradek.log.write_group import WriteGroup, WriteQueue

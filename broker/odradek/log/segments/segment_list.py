@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from odradek.log.retention import SegmentFacts
 from odradek.log.segments.entries import NOT_IN_MEMORY, BatchPlace
-from odradek.log.segments.lookups import NotInMemoryError, SegmentLookup, TimestampLookup, search
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_cache import SegmentCache
+from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup, TimestampLookup, search
 from odradek.log.values import LogSlice, TimestampOffset
 
 MOST_PLACES: Final = 64

@@ -18,8 +18,8 @@ from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.log.lookups import LogLookups
 from odradek.log.partition_log import PartitionLog
-from odradek.log.segments.lookups import NotInMemoryError, SegmentLookup
 from odradek.log.segments.segment import Segment
+from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup
 
 COLD_WAIT_MS: Final = 1_000
 """A fetch whose records all have to be read from a disk waits at least as long for them, even if its own maximum is

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from odradek.base.errors import KafkaStorageError, ProtocolError
 from odradek.base.types import NO_EPOCH, ZERO_UUID, TopicPartition
-from odradek.log.segments.lookups import NotInMemoryError
+from odradek.log.segments.segment_lookups import NotInMemoryError
 from odradek.replication.leader.cold_reads import ColdReads
 from odradek.replication.partition import (
     FENCED_LEADER_EPOCH,
