@@ -142,18 +142,20 @@ def answer_to(target: Target, topic: str, raw: bytes, version: int) -> Answer:
     """Produce only `raw` to partition 0 of `topic`, with this version of the API."""
     log = target.data / f"{topic}-0" / f"{0:020}.log"
     before = log.stat().st_size
-    told = produce(target.port, topic, raw, version)
-    faulty = tuple(sorted(error.batch_index for error in told.record_errors))
+    produced = produce(target.port, topic, raw, version)
+    faulty = tuple(sorted(error.batch_index for error in produced.record_errors))
     with log.open("rb") as file:
         file.seek(before)
         added = file.read()
-    if told.error_code:
+    if produced.error_code:
         if added:
             raise OdradekError(
-                f"{topic}: the response has error {told.error_code}, but {len(added)} bytes were appended"
+                f"{topic}: the response has error {produced.error_code}, but {len(added)} bytes were appended"
             )
-        return Answer(told.error_code, faulty)
-    return Answer(0, faulty, told.log_append_time_ms >= 0, tuple(_headers(added, told)), tuple(_records(added, told)))
+        return Answer(produced.error_code, faulty)
+    return Answer(
+        0, faulty, produced.log_append_time_ms >= 0, tuple(_headers(added, produced)), tuple(_records(added, produced))
+    )
 
 
 def produce(port: int, topic: str, raw: bytes, version: int) -> ProducedPartition:
@@ -169,11 +171,11 @@ def produce(port: int, topic: str, raw: bytes, version: int) -> ProducedPartitio
     return decode_produce_response(version, frame).partitions[0]
 
 
-def _headers(added: bytes, told: ProducedPartition) -> Iterable[BatchHeader]:
+def _headers(added: bytes, produced: ProducedPartition) -> Iterable[BatchHeader]:
     for _, header in iterate_entries(added):
-        newest = _time(header.max_timestamp, told)
+        newest = _time(header.max_timestamp, produced)
         yield header._replace(
-            base_offset=header.base_offset - told.base_offset,
+            base_offset=header.base_offset - produced.base_offset,
             base_timestamp=header.base_timestamp if header.magic == MAGIC else newest,
             max_timestamp=newest,
             batch_length=0,
@@ -181,12 +183,12 @@ def _headers(added: bytes, told: ProducedPartition) -> Iterable[BatchHeader]:
         )
 
 
-def _records(added: bytes, told: ProducedPartition) -> Iterable[Record]:
+def _records(added: bytes, produced: ProducedPartition) -> Iterable[Record]:
     for position, header in iterate_entries(added):
         for each in iterate_records(added, position, header, limit=_LIMIT_BYTES):
             yield Record(
-                each.offset - told.base_offset,
-                _time(each.timestamp, told),
+                each.offset - produced.base_offset,
+                _time(each.timestamp, produced),
                 each.key,
                 each.value,
                 each.headers,
@@ -194,5 +196,5 @@ def _records(added: bytes, told: ProducedPartition) -> Iterable[Record]:
             )
 
 
-def _time(timestamp_ms: int, told: ProducedPartition) -> int:
-    return BY_BROKER if timestamp_ms == told.log_append_time_ms >= 0 else timestamp_ms
+def _time(timestamp_ms: int, produced: ProducedPartition) -> int:
+    return BY_BROKER if timestamp_ms == produced.log_append_time_ms >= 0 else timestamp_ms

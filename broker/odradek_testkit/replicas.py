@@ -323,16 +323,16 @@ class MemoryCluster:
         return self._states[topic_partition].leader_epoch
 
     def create(
-        self, topic_partition: TopicPartition, replicas: Iterable[int], *, tell: Iterable[int] | None = None
+        self, topic_partition: TopicPartition, replicas: Iterable[int], *, inform: Iterable[int] | None = None
     ) -> None:
         """Create a partition led by its first replica, and send it to the brokers `tell` (default: all replicas)."""
         replicas = tuple(replicas)
         self._states[topic_partition] = _PartitionState(
             leader=replicas[0], leader_epoch=0, isr=replicas, replicas=replicas, partition_epoch=0
         )
-        self.announce(topic_partition, replicas if tell is None else tell, is_new=True)
+        self.announce(topic_partition, replicas if inform is None else inform, is_new=True)
 
-    def elect(self, topic_partition: TopicPartition, leader: int, isr: Iterable[int], tell: Iterable[int]) -> None:
+    def elect(self, topic_partition: TopicPartition, leader: int, isr: Iterable[int], inform: Iterable[int]) -> None:
         """Make a replica the leader in the next epoch, and inform these brokers."""
         state = self._states[topic_partition]
         self._states[topic_partition] = replace(
@@ -342,12 +342,12 @@ class MemoryCluster:
             isr=tuple(isr),
             partition_epoch=state.partition_epoch + 1,
         )
-        self.announce(topic_partition, tell)
+        self.announce(topic_partition, inform)
 
-    def announce(self, topic_partition: TopicPartition, tell: Iterable[int], *, is_new: bool = False) -> None:
+    def announce(self, topic_partition: TopicPartition, inform: Iterable[int], *, is_new: bool = False) -> None:
         """Send LeaderAndIsr to these brokers."""
         state = self._states[topic_partition]
-        for broker_id in tell:
+        for broker_id in inform:
             codes = self.brokers[broker_id].replicas.roles.apply(
                 [
                     (
@@ -400,6 +400,6 @@ REPLICATED: Final = replace(LED, isr=(1, 2), replicas=(1, 2))
 def assume(broker: MemoryBroker, state: LeaderAndIsrState = LED, *partitions: TopicPartition) -> list[int]:
     """Assign a role in partitions (default: t-0) to a broker. Returns the error codes of its answer."""
     wanted = partitions or (TopicPartition("t", 0),)
-    told = [(partition, TOPIC_ID, state) for partition in wanted]
+    states = [(partition, TOPIC_ID, state) for partition in wanted]
     broker.replicas.roles.admit(state.controller_epoch)
-    return list(broker.replicas.roles.apply(told).values())
+    return list(broker.replicas.roles.apply(states).values())

@@ -106,7 +106,7 @@ class SimulatedEnsemble:
         self._watch_over()
         return session_id
 
-    def hear(self, session_id: int) -> bool:
+    def keep_alive(self, session_id: int) -> bool:
         """Record a message of a session. Returns whether the session is alive."""
         session = self._sessions.get(session_id)
         if session is not None:
@@ -214,7 +214,7 @@ class SimulatedZk(MemoryZk):
         wanted = self._session_id
 
         def at_server() -> None:
-            alive = bool(wanted) and self._ensemble.hear(wanted)
+            alive = bool(wanted) and self._ensemble.keep_alive(wanted)
             session_id = wanted if alive or wanted else self._ensemble.open(self._timeout_s)
             is_expired = bool(wanted) and not alive
             way_in.send(lambda: here(lambda: self._opened(way_in, session_id, is_expired=is_expired)))
@@ -261,7 +261,7 @@ class SimulatedZk(MemoryZk):
         way_in, session_id = self._in, self._session_id
 
         def at_server() -> None:
-            if self._ensemble.hear(session_id) and way_in is not None:
+            if self._ensemble.keep_alive(session_id) and way_in is not None:
                 way_in.send(lambda: self._here(self._heard))
 
         self._out.send(at_server)
@@ -314,7 +314,7 @@ class SimulatedZk(MemoryZk):
         return await answer
 
     def _carry_out(self, session_id: int, path: str, operation: Callable[[], _T]) -> _T | Exception:
-        if not self._ensemble.hear(session_id):
+        if not self._ensemble.keep_alive(session_id):
             return SessionExpired("the session expired", path)
         try:
             return operation()
@@ -388,7 +388,7 @@ class SimulatedZk(MemoryZk):
         session_id = self._session_id
 
         def at_server() -> None:
-            if self._ensemble.hear(session_id) and watch in self._standing:
+            if self._ensemble.keep_alive(session_id) and watch in self._standing:
                 watch.registered(super(SimulatedZk, self)._watch(watch.path, watch.call, children=watch.children))
 
         if self._out is not None:

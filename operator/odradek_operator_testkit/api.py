@@ -216,9 +216,9 @@ class KubernetesApi:
         body = asked.body
         if not isinstance(body, dict) or not (body.get("metadata") or {}).get("name"):
             raise ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", "metadata.name: Required value")
-        said = (body.get("apiVersion"), body.get("kind"))
-        if said != (place.resource.api_version, place.resource.kind):
-            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"{said} is not {place.resource.kind}")
+        identity = (body.get("apiVersion"), body.get("kind"))
+        if identity != (place.resource.api_version, place.resource.kind):
+            raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", f"{identity} is not {place.resource.kind}")
         key = place.key(body["metadata"]["name"])
         if place.resource.namespaced and body["metadata"].get("namespace", key.namespace) != key.namespace:
             raise ApiError(HTTPStatus.BAD_REQUEST, "BadRequest", "the namespace of the object is not the URL's")

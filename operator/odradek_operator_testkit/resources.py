@@ -102,8 +102,8 @@ def _groups() -> list[Object]:
     groups = []
     for api_version in sorted({one.api_version for one in RESOURCES if "/" in one.api_version}):
         group, version = api_version.split("/")
-        told = {"groupVersion": api_version, "version": version}
-        groups.append({"name": group, "versions": [told], "preferredVersion": told})
+        described = {"groupVersion": api_version, "version": version}
+        groups.append({"name": group, "versions": [described], "preferredVersion": described})
     return groups
 
 

@@ -37,7 +37,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self._port = 0
         self._open: set[asyncio.Transport] = set()
-        self.api.store.heard.append(self._hear)
+        self.api.store.listeners.append(self._hear)
 
     @property
     def url(self) -> str:
@@ -127,20 +127,20 @@ class ApiServer:
 
     async def _stream(self, response: web.StreamResponse, asked: Asked, watched: _Watched) -> None:
         store = self.api.store
-        told = int(asked.query.get("resourceVersion") or 0)
-        if not told:
-            told = store.version
+        sent_version = int(asked.query.get("resourceVersion") or 0)
+        if not sent_version:
+            sent_version = store.version
             for body in store.all(watched.place.resource, watched.place.namespace):
                 if watched.chosen(body):
                     await _say(response, "ADDED", body)
-        while told >= store.forgotten:
+        while sent_version >= store.forgotten:
             changed = self._changed
-            for change in [change for change in store.changes if change.version > told]:
-                told = change.version
+            for change in [change for change in store.changes if change.version > sent_version]:
+                sent_version = change.version
                 for word, body in watched.events(change):
                     await _say(response, word, body)
             await changed.wait()
-        gone = ApiError(HTTPStatus.GONE, "Expired", f"too old resource version: {told} ({store.version})")
+        gone = ApiError(HTTPStatus.GONE, "Expired", f"too old resource version: {sent_version} ({store.version})")
         await _say(response, "ERROR", gone.document())
 
 

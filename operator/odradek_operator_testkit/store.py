@@ -82,7 +82,7 @@ class Store:
         self.changes: deque[Change] = deque(maxlen=HISTORY)
         self.forgotten = FIRST_VERSION
         """Changes up to this version are no longer available to watches."""
-        self.heard: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], None]] = []
         """Functions that are called after every change."""
         self._now = now
         self._objects: dict[Key, Object] = {}
@@ -254,7 +254,7 @@ class Store:
         if len(self.changes) == self.changes.maxlen:
             self.forgotten = self.changes[0].version
         self.changes.append(change)
-        for listener in list(self.heard):
+        for listener in list(self.listeners):
             listener()
 
     def _owned_by(self, uid: str) -> Iterator[Key]:

@@ -415,14 +415,14 @@ class Operator:
                 self._before()
 
         self.world.api.before_write = before
-        store.heard.append(self._hear)
+        store.listeners.append(self._hear)
         tasks = [asyncio.create_task(self.manager.run())]
         if self.leases is not None:
             tasks.append(asyncio.create_task(self.leases.run(self.manager)))
         try:
             yield self
         finally:
-            store.heard.remove(self._hear)
+            store.listeners.remove(self._hear)
             self.world.api.before_write = writes
             for task in tasks:
                 task.cancel()

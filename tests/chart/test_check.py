@@ -62,8 +62,8 @@ def resources(names: list[str]) -> tuple[int, bytes]:
 def test_all_is_well(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({"/apis/odradek.dev/v1": resources(SERVED), **WELL}) as url:
         assert check.main([url, url], 0) == 0
-    said = capsys.readouterr().out
-    assert "ready" in said and "serving all namespaces: shop" in said
+    output = capsys.readouterr().out
+    assert "ready" in output and "serving all namespaces: shop" in output
 
 
 def test_the_operator_stands_by_for_another_release(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,10 +71,10 @@ def test_the_operator_stands_by_for_another_release(check: Any, capsys: pytest.C
     answers = {"/apis/odradek.dev/v1": resources(SERVED), **WELL, "/leader": (503, sentence)}
     with serving(answers) as url:
         assert check.main([url, url], 0) == 1
-    said = capsys.readouterr().err
-    assert "is ready but serves no namespace (503 standby:" in said
-    assert "served by odradek-system/odradek-operator-0" in said
-    assert "set different watchNamespaces" in said
+    output = capsys.readouterr().err
+    assert "is ready but serves no namespace (503 standby:" in output
+    assert "served by odradek-system/odradek-operator-0" in output
+    assert "set different watchNamespaces" in output
 
 
 def test_definitions_are_missing(check: Any, capsys: pytest.CaptureFixture[str]) -> None:

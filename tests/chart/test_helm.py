@@ -107,7 +107,7 @@ def test_old_kubernetes_gets_no_admission_policies(environment: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         ("replicas=2,leaderElection=false", "replicas above 1 require leaderElection"),
         ("monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.disabled={Nonsense}", "no alert Nonsense"),
@@ -120,10 +120,10 @@ def test_old_kubernetes_gets_no_admission_policies(environment: dict[str, str]) 
         ("replicas=9", "replicas"),
     ],
 )
-def test_nonsense_is_refused(values: str, said: str, environment: dict[str, str]) -> None:
+def test_nonsense_is_refused(values: str, message: str, environment: dict[str, str]) -> None:
     done = template(environment, "--set", values)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_lint_has_nothing_to_say(environment: dict[str, str]) -> None:

@@ -172,9 +172,9 @@ def audit(own_cluster: kube_cluster.Cluster) -> AuditLog:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print at the end of the session, where people look, the figures that tests reported."""
-    if told := figures.told():
+    if lines := figures.lines():
         terminalreporter.section("figures")
-        for line in told:
+        for line in lines:
             terminalreporter.write_line(line)
 
 

@@ -132,8 +132,8 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
-    told = capsys.readouterr().out
-    assert all(name in told for name in (*NAMES, "docker push", "--base debian", "examples:"))
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in (*NAMES, "docker push", "--base debian", "examples:"))
 
 
 def test_the_table_tells_sizes(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def unneeded() -> Engine:
 
 
 def test_a_run_builds_and_the_next_one_has_nothing_to_do(project: Path, engine: Engine) -> None:
-    told: list[str] = []
-    (built,) = Job(asked(project), lambda: engine, told.append).run()
+    printed: list[str] = []
+    (built,) = Job(asked(project), lambda: engine, printed.append).run()
     assert (built.reference, built.was_fresh) == ("o/broker:1", False)
     assert built.archive is not None
     _, listed, _ = content(built.archive)
@@ -258,9 +258,9 @@ def test_a_run_builds_and_the_next_one_has_nothing_to_do(project: Path, engine: 
         "requirements.txt", "source", "with-machine",
     }  # fmt: skip
     assert not list((project.parent / "work/folders").iterdir())
-    (again,) = Job(asked(project), unneeded, told.append).run()
+    (again,) = Job(asked(project), unneeded, printed.append).run()
     assert again.was_fresh
-    assert told[-1] == "broker: unchanged, so the archive is kept"
+    assert printed[-1] == "broker: unchanged, so the archive is kept"
 
 
 def test_an_image_without_the_core_gets_the_wheel_and_no_source(project: Path, engine: Engine) -> None:
@@ -275,14 +275,14 @@ def test_an_image_without_the_core_gets_the_wheel_and_no_source(project: Path, e
 
 
 def test_a_second_run_waits_for_the_first(project: Path, engine: Engine) -> None:
-    told: list[str] = []
+    printed: list[str] = []
     work = asked(project).work
     work.mkdir()
     with (work / "lock").open("w") as lock, ThreadPoolExecutor() as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        running = pool.submit(Job(asked(project), lambda: engine, told.append).run)
-        wait_until(lambda: bool(told), what="the notice")
-        assert told == ["waiting for another build in the same folder ..."]
+        running = pool.submit(Job(asked(project), lambda: engine, printed.append).run)
+        wait_until(lambda: bool(printed), what="the notice")
+        assert printed == ["waiting for another build in the same folder ..."]
         fcntl.flock(lock, fcntl.LOCK_UN)
         assert not running.result(60)[0].was_fresh
 

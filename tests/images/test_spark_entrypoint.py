@@ -91,12 +91,12 @@ def test_a_user_without_a_name_gets_one(entrypoint: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [([], "An argument is missing"), (["drvier"], "drvier is not installed in this image")]
+    ("arguments", "message"), [([], "An argument is missing"), (["drvier"], "drvier is not installed in this image")]
 )
-def test_nonsense_is_told(arguments: list[str], said: str) -> None:
+def test_nonsense_is_told(arguments: list[str], message: str) -> None:
     answer = subprocess.run([sys.executable, PATH, *arguments], capture_output=True, text=True, check=False)
     assert answer.returncode == 1
-    assert said in answer.stderr
+    assert message in answer.stderr
 
 
 def test_it_becomes_the_program(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Reading:
     records: dict[int, bytes] = field(default_factory=dict)
     high_watermark: int = -1
 
-    def saw(self, reader: str, partition: TopicPartition, offset: int, record_id: bytes) -> None:
+    def note_read(self, reader: str, partition: TopicPartition, offset: int, record_id: bytes) -> None:
         """Add a record. Raises `Violation` if it was seen before, or is not below the high watermark."""
         if offset in self.records:
             raise Violation("seen-once", f"{reader} saw offset {offset} of {partition} again: {record_id!r}")

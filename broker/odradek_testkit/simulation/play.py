@@ -134,19 +134,19 @@ class _Game:
         invariants = Invariants(world)
         rules = DirectoryRules(world) if self._plan.directories > 1 else None
         begun_s = world.loop.time()
-        told = 0
+        printed = 0
 
         def look() -> None:
-            nonlocal told
+            nonlocal printed
             self._steps += 1
             if self._steps > MAX_STEPS:
                 raise Violation(NO_STANDSTILL, f"the run did not end within {MAX_STEPS} steps")
             self._ended_s = world.loop.time()
             self._digest.update(_TIME.pack(self._ended_s - begun_s))
             if self._on_line is not None:
-                for line in world.events[told:]:
+                for line in world.events[printed:]:
                     self._on_line(line)
-                told = len(world.events)
+                printed = len(world.events)
             invariants.look()
             if rules is not None:
                 rules.look()

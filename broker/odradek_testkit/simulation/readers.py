@@ -72,7 +72,7 @@ class Reader:
             for records, _ in iterate_records(fetch):
                 for record in records:
                     if self._clean:
-                        reading.saw(READER, partition, record.offset, record.value or b"")
+                        reading.note_read(READER, partition, record.offset, record.value or b"")
                     else:
                         reading.records[record.offset] = record.value or b""
 
@@ -133,7 +133,7 @@ class Member:
                 await self._take_leave(host, life, stalls=end is End.STALLS)
         finally:
             self._world.loop.network.kill(host)
-            self._world.bury(host)
+            self._world.discard(host)
             self._pending.clear()
             self._consumer = None
 

@@ -215,8 +215,8 @@ class _Hands:
                 await self._elect()
 
     async def _reassign(self, topic: str, partition: int, replicas: tuple[int, ...] | None) -> None:
-        wish = {"partition_index": partition, "replicas": None if replicas is None else list(replicas)}
-        message = {"timeout_ms": _OPERATION_MS, "topics": [{"name": topic, "partitions": [wish]}]}
+        target = {"partition_index": partition, "replicas": None if replicas is None else list(replicas)}
+        message = {"timeout_ms": _OPERATION_MS, "topics": [{"name": topic, "partitions": [target]}]}
         response = await self._ask_controller(AlterPartitionReassignmentsResponse, message)
         code = response.responses[0].partitions[0].error_code
         if code != NONE:

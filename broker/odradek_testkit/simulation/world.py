@@ -190,7 +190,7 @@ class Machine:
     def _end(self, *, silently: bool) -> None:
         if self._host is not None:
             self._world.loop.network.kill(self._host, silently=silently)
-            self._world.bury(self._host)
+            self._world.discard(self._host)
         self.broker = self._life = self._host = None
 
     async def _live(self) -> None:
@@ -303,6 +303,6 @@ class World:
     async def _bind(self, host: str, port: int) -> Any:
         return self.loop.network.bind(host, port)
 
-    def bury(self, host: Host) -> None:
+    def discard(self, host: Host) -> None:
         """Keep a reference to a dead host and thereby to its tasks."""
         self._dead.append(host)

@@ -273,18 +273,20 @@ class LogModel:
             producer = remembered.get(producer_id)
             _demand(producer is not None, "producer", producer_id, "is forgotten:", log)
             assert producer is not None
-            told = (producer.producer_epoch, producer.last_sequence)
+            reported = (producer.producer_epoch, producer.last_sequence)
             # A snapshot may contain more than the log, if compaction or retention has removed the last batches.
-            more = told[0] == epoch and told[1] > last_sequence and (last_sequence == -1 or bool(self.droppable))
+            more = (
+                reported[0] == epoch and reported[1] > last_sequence and (last_sequence == -1 or bool(self.droppable))
+            )
             _demand(
-                told == (epoch, last_sequence) or more,
-                "producer", producer_id, "has", told, "instead of", (epoch, last_sequence), "in", log,
+                reported == (epoch, last_sequence) or more,
+                "producer", producer_id, "has", reported, "instead of", (epoch, last_sequence), "in", log,
             )  # fmt: skip
 
     def _check_transactions(self, log: PartitionLog, found: Found) -> None:
         begun, aborted = self.transactions(log.log_end_offset)
-        told = set(log.aborted_transactions(log.log_start_offset, log.log_end_offset))
-        for producer, begin in told:
+        reported = set(log.aborted_transactions(log.log_start_offset, log.log_end_offset))
+        for producer, begin in reported:
             is_known = any(each == producer and first <= begin < marker for marker, each, first in aborted)
             _demand(is_known, "an invented transaction:", (producer, begin), "in", log)
         for marker, producer, first in aborted:
@@ -293,8 +295,8 @@ class LogModel:
                 for offset, row in found.rows.items()
             ):
                 # Its first records may have been deleted before the producer's snapshots.
-                known = any(each == producer and first <= begin < marker for each, begin in told)
-                _demand(known, "an aborted transaction is forgotten:", (marker, producer, first), "in", log, told)
+                known = any(each == producer and first <= begin < marker for each, begin in reported)
+                _demand(known, "an aborted transaction is forgotten:", (marker, producer, first), "in", log, reported)
         high_watermark, log.high_watermark = log.high_watermark, log.log_end_offset
         unstable = log.first_unstable_offset
         log.high_watermark = high_watermark

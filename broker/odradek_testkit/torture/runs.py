@@ -359,10 +359,10 @@ class Run:
         batch = self._batch(rows, **fields)
         again = memoryview(bytearray(batch))
         await self._drop_group(subject)
-        told = await self._in_group(log, partial(log.append_as_leader, batch, leader_epoch=subject.epoch))
+        appended = await self._in_group(log, partial(log.append_as_leader, batch, leader_epoch=subject.epoch))
         model.written(rows)
-        if told.duplicate or told.first_offset != rows[0].offset:
-            raise TornLogError(f"{rows} were appended with the result {told}")
+        if appended.duplicate or appended.first_offset != rows[0].offset:
+            raise TornLogError(f"{rows} were appended with the result {appended}")
         if fields:
             last = fields["base_sequence"] + len(rows) - 1
             subject.producers[fields["producer_id"]] = last
@@ -375,10 +375,10 @@ class Run:
         if self.group_chance.random() < 0.6:
             return append()
         group = log.open_group()
-        told = append(group=group)
+        appended = append(group=group)
         await self._run_group(log, group)
         log.end_write(group)
-        return told
+        return appended
 
     async def _run_group(self, log: PartitionLog, group: WriteGroup) -> None:
         log.begin_write(group)

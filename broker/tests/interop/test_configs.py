@@ -22,7 +22,7 @@ def of_broker(number: int) -> list[str]:
     return ["--entity-type", "brokers", "--entity-name", str(number)]
 
 
-def told(tools: Tools, entity: list[str], *options: str) -> dict[str, tuple[str, str]]:
+def described(tools: Tools, entity: list[str], *options: str) -> dict[str, tuple[str, str]]:
     """Return value and synonyms of each setting in the output of the tool."""
     shown = tools.run(CONFIGS, "--describe", *entity, *options)
     return {name: (value, synonyms) for name, value, synonyms in LINE.findall(shown)}
@@ -43,7 +43,7 @@ def restored(tools: Tools) -> Iterator[Callable[[list[str], str], None]]:
     yield remember
     for entity, name in changed:
         alter(tools, entity, "--delete-config", name)
-    assert all(told(tools, entity) == {} for entity, _ in changed)
+    assert all(described(tools, entity) == {} for entity, _ in changed)
 
 
 def test_defaults_of_brokers_and_a_brokers_own(
@@ -54,20 +54,20 @@ def test_defaults_of_brokers_and_a_brokers_own(
     alter(tools, DEFAULTS, "--add-config", "log.retention.ms=7000000,max.connections.per.ip=500")
     alter(tools, of_broker(1), "--add-config", "log.retention.ms=8000000")
     of_all = "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=7000000"
-    assert told(tools, DEFAULTS) == {
+    assert described(tools, DEFAULTS) == {
         "log.retention.ms": ("7000000", of_all),
         "max.connections.per.ip": ("500", "DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections.per.ip=500"),
     }
-    value, synonyms = told(tools, of_broker(1))["log.retention.ms"]
+    value, synonyms = described(tools, of_broker(1))["log.retention.ms"]
     assert (value, synonyms.startswith(f"DYNAMIC_BROKER_CONFIG:log.retention.ms=8000000, {of_all}")) == (
         "8000000",
         True,
     )
     wait_until(
-        lambda: told(tools, of_broker(2), "--all")["log.retention.ms"][0] == "7000000",
+        lambda: described(tools, of_broker(2), "--all")["log.retention.ms"][0] == "7000000",
         what="the notification of broker 2",
     )
-    in_force = told(tools, ["--entity-type", "topics", "--entity-name", topic], "--all")
+    in_force = described(tools, ["--entity-type", "topics", "--entity-name", topic], "--all")
     assert in_force["retention.ms"][0] in ("7000000", "8000000"), "the value of the broker that responded"
 
 
@@ -80,7 +80,7 @@ def test_settings_without_an_effect_here_are_no_obstacle(
     alter(tools, entity, "--add-config", "num.io.threads=9,background.threads=11")
     alter(tools, entity, "--add-config", "log.retention.ms=7000000")
     alter(tools, entity, "--add-config", "num.io.threads=10")
-    assert {name: value for name, (value, _) in told(tools, entity).items()} == {
+    assert {name: value for name, (value, _) in described(tools, entity).items()} == {
         "num.io.threads": "10",
         "background.threads": "11",
         "log.retention.ms": "7000000",
@@ -116,8 +116,8 @@ def test_replicas_to_throttle_and_the_rate(
         "--add-config",
         "leader.replication.throttled.rate=100000000,follower.replication.throttled.rate=100000000",
     )
-    assert told(tools, of_topic)["leader.replication.throttled.replicas"][0] == "0:0,1:1"
-    assert told(tools, of_broker(0)).keys() == {
+    assert described(tools, of_topic)["leader.replication.throttled.replicas"][0] == "0:0,1:1"
+    assert described(tools, of_broker(0)).keys() == {
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",
     }
@@ -126,13 +126,13 @@ def test_replicas_to_throttle_and_the_rate(
 def test_levels_of_loggers(tools: Tools) -> None:
     entity = ["--entity-type", "broker-loggers", "--entity-name", "2"]
     logger = "odradek.server.configs.config_handlers"
-    before = told(tools, entity)
+    before = described(tools, entity)
     assert before[logger] == before["root"]
     alter(tools, entity, "--add-config", f"{logger}=TRACE")
-    assert told(tools, entity) == {**before, logger: ("TRACE", "")}
+    assert described(tools, entity) == {**before, logger: ("TRACE", "")}
     with pytest.raises(InteropError, match=r"InvalidConfigurationException: [^\n]*one of TRACE"):
         alter(tools, entity, "--add-config", f"{logger}=WARNING")
     with pytest.raises(InteropError, match=r"Invalid broker logger\(s\)"):
         alter(tools, entity, "--add-config", "no.such.logger=DEBUG")
     alter(tools, entity, "--delete-config", logger)
-    assert told(tools, entity) == before
+    assert described(tools, entity) == before

@@ -208,8 +208,8 @@ def test_performance_tools(tools: Tools, topic: str) -> None:
 
 
 def test_latency_tool(tools: Tools, topic: str) -> None:
-    told = tools.run_plain(END_TO_END_LATENCY, tools.bootstrap, topic, "50", "all", "100")
-    assert re.search(r"Percentiles: 50th = \d+", told)
+    output = tools.run_plain(END_TO_END_LATENCY, tools.bootstrap, topic, "50", "all", "100")
+    assert re.search(r"Percentiles: 50th = \d+", output)
 
 
 def test_every_codec(tools: Tools, topic: str) -> None:
@@ -241,9 +241,9 @@ def test_config_command_on_a_topic(tools: Tools, topic: str) -> None:
     entity = ["--entity-type", "topics", "--entity-name", topic]
 
     def overrides() -> dict[str, str]:
-        told = tools.run(CONFIGS, "--describe", *entity)
+        output = tools.run(CONFIGS, "--describe", *entity)
         return dict(
-            re.findall(r"^  ([a-z.]+)=(\S*) sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG", told, re.MULTILINE)
+            re.findall(r"^  ([a-z.]+)=(\S*) sensitive=false synonyms=\{DYNAMIC_TOPIC_CONFIG", output, re.MULTILINE)
         )
 
     assert overrides() == {}
@@ -260,18 +260,18 @@ def test_config_command_on_a_topic(tools: Tools, topic: str) -> None:
 
 
 def test_config_command_on_brokers(tools: Tools) -> None:
-    told = tools.run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
-    assert "  broker.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:broker.id=1" in told
-    told = tools.run(CONFIGS, "--describe", "--entity-type", "brokers")
-    assert [line for line in told.splitlines() if "=" in line] == []
-    assert {f"Dynamic configs for broker {number} are:" for number in range(3)} <= set(told.splitlines())
-    assert "Default configs for brokers in the cluster are:" in told
+    output = tools.run(CONFIGS, "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1")
+    assert "  broker.id=1 sensitive=false synonyms={STATIC_BROKER_CONFIG:broker.id=1" in output
+    output = tools.run(CONFIGS, "--describe", "--entity-type", "brokers")
+    assert [line for line in output.splitlines() if "=" in line] == []
+    assert {f"Dynamic configs for broker {number} are:" for number in range(3)} <= set(output.splitlines())
+    assert "Default configs for brokers in the cluster are:" in output
 
 
 def test_log_dirs_command(tools: Tools, topic: str) -> None:
     produce(tools, topic, [f"k{number}:value" for number in range(30)])
-    told = tools.run(LOG_DIRS, "--describe", "--topic-list", topic)
-    brokers = json.loads(told.splitlines()[-1])["brokers"]
+    output = tools.run(LOG_DIRS, "--describe", "--topic-list", topic)
+    brokers = json.loads(output.splitlines()[-1])["brokers"]
     assert sorted(broker["broker"] for broker in brokers) == [0, 1, 2]
     directories = [directory for broker in brokers for directory in broker["logDirs"]]
     assert [directory["error"] for directory in directories] == [None] * 3
@@ -279,8 +279,8 @@ def test_log_dirs_command(tools: Tools, topic: str) -> None:
     assert sizes == [sizes[0]] * 3
     assert sorted(sizes[0]) == [f"{topic}-{number}" for number in range(3)]
     assert sum(sizes[0].values()) > 30 * len("value")
-    told = tools.run(LOG_DIRS, "--describe", "--topic-list", topic, "--broker-list", "1")
-    assert json.loads(told.splitlines()[-1])["brokers"] == [broker for broker in brokers if broker["broker"] == 1]
+    output = tools.run(LOG_DIRS, "--describe", "--topic-list", topic, "--broker-list", "1")
+    assert json.loads(output.splitlines()[-1])["brokers"] == [broker for broker in brokers if broker["broker"] == 1]
 
 
 def fill(tools: Tools, topic: str, count: int) -> None:
@@ -294,10 +294,10 @@ def fill(tools: Tools, topic: str, count: int) -> None:
 
 def offsets(tools: Tools, topic: str, time: str) -> list[int]:
     """Return the output of GetOffsetShell for the three partitions."""
-    told = dict(
+    output = dict(
         re.findall(rf"^{topic}:(\d):(\d+)$", tools.run(OFFSETS, "--topic", topic, "--time", time), re.MULTILINE)
     )
-    return [int(told[f"{partition}"]) for partition in range(3)]
+    return [int(output[f"{partition}"]) for partition in range(3)]
 
 
 def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> Non
         return tools.run(DELETE_RECORDS, "--offset-json-file", str(wanted))
 
     fill(tools, topic, 10)
-    told = delete([(0, 4), (1, -1)])
-    assert sorted(re.findall(r"^partition: (\S+)\tlow_watermark: (\d+)$", told, re.MULTILINE)) == [
+    output = delete([(0, 4), (1, -1)])
+    assert sorted(re.findall(r"^partition: (\S+)\tlow_watermark: (\d+)$", output, re.MULTILINE)) == [
         (f"{topic}-0", "4"),
         (f"{topic}-1", "10"),
     ]
@@ -318,9 +318,9 @@ def test_delete_records_command(tools: Tools, topic: str, tmp_path: Path) -> Non
     assert offsets(tools, topic, "latest") == [10, 10, 10]
     left = [f"0:value {number}" for number in range(4, 10)] + [f"2:value {number}" for number in range(10)]
     assert sorted(consume(tools, topic, len(left))) == left
-    told = delete([(2, 11), (0, 2)])
-    assert re.search(rf"^partition: {topic}-2\terror: .*OffsetOutOfRangeException", told, re.MULTILINE)
-    assert re.search(rf"^partition: {topic}-0\tlow_watermark: 4$", told, re.MULTILINE), (
+    output = delete([(2, 11), (0, 2)])
+    assert re.search(rf"^partition: {topic}-2\terror: .*OffsetOutOfRangeException", output, re.MULTILINE)
+    assert re.search(rf"^partition: {topic}-0\tlow_watermark: 4$", output, re.MULTILINE), (
         "the low watermark never decreases"
     )
     assert offsets(tools, topic, "earliest") == [4, 10, 0]
@@ -366,8 +366,8 @@ def test_replica_verification_tool(tools_of_3_9: Tools, topic: str) -> None:
 
 
 def test_broker_api_versions_command(tools: Tools) -> None:
-    told = tools.run(tools.named(OLD_API_VERSIONS, API_VERSIONS))
-    brokers = re.findall(r"^\S+ \(id: (\d) .*?\) -> \((.*?)^\)", told, re.MULTILINE | re.DOTALL)
+    output = tools.run(tools.named(OLD_API_VERSIONS, API_VERSIONS))
+    brokers = re.findall(r"^\S+ \(id: (\d) .*?\) -> \((.*?)^\)", output, re.MULTILINE | re.DOTALL)
     assert sorted(number for number, _ in brokers) == ["0", "1", "2"]
     for _, apis in brokers:
         usable = re.findall(r"^\t(\w+)\(\d+\): [^\n]*\[usable: \d+\]", apis, re.MULTILINE)

@@ -114,11 +114,11 @@ class Writer:
         """Batches of five records."""
         for number in range(first, first + count):
             key, value = f"{topic} {number % 7}", f"{topic} value {number} " + "ab" * (number % 9)
-            told = line(number, key, value)
+            text = line(number, key, value)
 
-            def note(error: object, message: object, told: str = told) -> None:
+            def note(error: object, message: object, text: str = text) -> None:
                 assert error is None, f"{topic}: {error}"
-                self.acknowledged[message.offset()] = told  # type: ignore[attr-defined]
+                self.acknowledged[message.offset()] = text  # type: ignore[attr-defined]
 
             # Old formats have no headers, so a broker rejects records with headers in such topics.
             headers = [] if re.search("v[01]-", topic) else [("number", str(number))]
@@ -129,7 +129,7 @@ class Writer:
 
     def lines(self) -> list[str]:
         """The acknowledged records by offset."""
-        return [told for _, told in sorted(self.acknowledged.items())]
+        return [text for _, text in sorted(self.acknowledged.items())]
 
 
 def write(bootstrap: str, topic: str, count: int = 40, **settings: object) -> list[str]:
@@ -147,14 +147,14 @@ def consume(jars_folder: Path, bootstrap: str, *, count: int, committed: bool = 
     if committed:
         arguments += ["--isolation-level", "read_committed"]
     found: Sent = {}
-    for told in run_tool(jars_folder, CONSOLE_CONSUMER, arguments, options=QUICK_START).splitlines():
-        found.setdefault(told.split("\t")[1].split(" ")[0], []).append(told)
+    for text in run_tool(jars_folder, CONSOLE_CONSUMER, arguments, options=QUICK_START).splitlines():
+        found.setdefault(text.split("\t")[1].split(" ")[0], []).append(text)
     return found
 
 
 def without_time(lines: list[str]) -> list[str]:
     """Format 0 has no timestamps."""
-    return [re.sub(r"^CreateTime:\d+", "NO_TIMESTAMP", told) for told in lines]
+    return [re.sub(r"^CreateTime:\d+", "NO_TIMESTAMP", text) for text in lines]
 
 
 def count_of(sent: Sent) -> int:
@@ -176,7 +176,7 @@ def write_transactions(bootstrap: str, topic: str) -> tuple[list[str], list[str]
             writer.producer.abort_transaction(60)
         else:
             writer.producer.commit_transaction(60)
-            committed += [told for offset, told in sorted(writer.acknowledged.items()) if offset not in before]
+            committed += [text for offset, text in sorted(writer.acknowledged.items()) if offset not in before]
     return writer.lines(), committed, writer.producer
 
 
@@ -377,10 +377,10 @@ def test_our_directory_is_served_by_kafka_after_sigkill(kafka: Path, ensemble: s
         }
         assert consume(kafka, bootstrap, count=count_of(of_committed), committed=True) == of_committed
         load.check(bootstrap)
-        told = (tmp_path / "broker.log").read_text()
+        text = (tmp_path / "broker.log").read_text()
     # A sealed segment gets its index files when it is synced. If the kill came before, Kafka reports and rebuilds them.
     expected = "Could not find offset index file"
-    errors = [each for each in told.splitlines() if re.search(r"ERROR|[Cc]orrupt", each) and expected not in each]
+    errors = [each for each in text.splitlines() if re.search(r"ERROR|[Cc]orrupt", each) and expected not in each]
     assert errors == []
 
 

@@ -466,11 +466,11 @@ def move(cluster: Cluster, name: str) -> None:
 
 def left_on_java(guide: Guide) -> list[str]:
     """Return the partitions that the Java brokers still have."""
-    told = json.loads(guide.run("kafka-log-dirs.sh", "--broker-list").splitlines()[-1])
-    assert sorted(broker["broker"] for broker in told["brokers"]) == [*JAVA]
+    output = json.loads(guide.run("kafka-log-dirs.sh", "--broker-list").splitlines()[-1])
+    assert sorted(broker["broker"] for broker in output["brokers"]) == [*JAVA]
     return [
         partition["partition"]
-        for broker in told["brokers"]
+        for broker in output["brokers"]
         for directory in broker["logDirs"]
         for partition in directory["partitions"]
     ]
@@ -525,8 +525,8 @@ def live_together(cluster: Cluster, load: Load) -> None:
     load.more()
     cluster.give_controller_to(JAVA)
     load.more()
-    told = cluster.guide.run("kafka-broker-api-versions.sh")
-    assert {*re.findall(r"^\S+ \(id: (\d+) ", told, re.MULTILINE)} == {str(number) for number in JAVA + OURS}
+    output = cluster.guide.run("kafka-broker-api-versions.sh")
+    assert {*re.findall(r"^\S+ \(id: (\d+) ", output, re.MULTILINE)} == {str(number) for number in JAVA + OURS}
     assert cluster.guide.run("kafka-topics.sh", "--under-replicated-partitions").strip() == ""
 
 

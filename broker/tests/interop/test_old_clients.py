@@ -77,16 +77,16 @@ class OldClient:
         words = [command, *(f"{name}={value}" for name, value in given.items())]
         self._pipe(self._process.stdin).write(" ".join(words) + "\n")
         self._pipe(self._process.stdin).flush()
-        told: list[str] = []
+        output: list[str] = []
         for line in self._pipe(self._process.stdout):
             if line == "done\n":
-                return told
+                return output
             if line.startswith("failed "):
                 break
             if line.startswith("= "):
-                told.append(line[2:-1])
+                output.append(line[2:-1])
         reason = self._errors_path.read_text(encoding="utf-8", errors="replace")[-4000:]
-        pytest.fail(f"{self.version}: {words} failed after {told[-3:]}\n{reason}")
+        pytest.fail(f"{self.version}: {words} failed after {output[-3:]}\n{reason}")
 
     @staticmethod
     def _pipe(pipe: IO[str] | None) -> IO[str]:
@@ -258,8 +258,8 @@ def test_each_client_reads_the_records_of_all(
     for topic, expected in written.items():
         for size in (LARGE, "4096"):
             group = f"group-{uuid4().hex[:8]}"
-            told = clients[version].ask(api, topic=topic, end=len(expected), bytes=size, group=group)
-            found = [Read.parse(line) for line in told]
+            output = clients[version].ask(api, topic=topic, end=len(expected), bytes=size, group=group)
+            found = [Read.parse(line) for line in output]
             if api == "OldConsume" or version == "0.9.0.1":
                 assert found == [record._replace(timestamp=-1) for record in expected]
             else:
@@ -272,11 +272,11 @@ def test_a_record_above_the_fetch_size_is_an_error(
     clients: Mapping[str, OldClient], written: Mapping[str, Sequence[Read]], version: str, topic: str
 ) -> None:
     """From Fetch 3 on (KIP-74), the first record is returned as a whole."""
-    told = clients[version].ask("OldConsume", topic=topic, end=len(written[topic]), bytes=40)
+    output = clients[version].ask("OldConsume", topic=topic, end=len(written[topic]), bytes=40)
     if version in ("0.8.2.2", "0.9.0.1", "0.10.0.1"):
-        assert told == ["too large"]
+        assert output == ["too large"]
     else:
-        assert [Read.parse(line).offset for line in told] == list(range(len(written[topic])))
+        assert [Read.parse(line).offset for line in output] == list(range(len(written[topic])))
 
 
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
@@ -291,8 +291,8 @@ def test_the_consumer_that_lives_by_zookeeper(
     group = f"group-{uuid4().hex[:8]}"
     expected = written["format-2"]
     arguments = {"topic": "format-2", "end": len(expected), "bytes": LARGE, "group": group, "storage": storage}
-    told = clients[version].ask("ZooKeeperConsume", **arguments)
-    assert [Read.parse(line) for line in told] == [record._replace(timestamp=-1) for record in expected]
+    output = clients[version].ask("ZooKeeperConsume", **arguments)
+    assert [Read.parse(line) for line in output] == [record._replace(timestamp=-1) for record in expected]
     if storage == "zookeeper":
         kazoo = KazooClient(cluster.zookeeper)
         kazoo.start()
@@ -311,8 +311,8 @@ def test_the_consumer_that_lives_by_zookeeper(
 @pytest.mark.parametrize("version", [0, 1])
 def test_offsets_through_the_broker(cluster: RunningCluster, clients: Mapping[str, OldClient], version: int) -> None:
     group = f"group-{uuid4().hex[:8]}"
-    told = clients["0.8.2.2"].ask("OldOffsets", topic="format-0", group=group, version=version, offset=7)
-    assert told == ["0 7 0"]
+    output = clients["0.8.2.2"].ask("OldOffsets", topic="format-0", group=group, version=version, offset=7)
+    assert output == ["0 7 0"]
     kazoo = KazooClient(cluster.zookeeper)
     kazoo.start()
     try:

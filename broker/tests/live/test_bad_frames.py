@@ -65,14 +65,14 @@ async def test_mutated_frames(odradek_single: RunningCluster, seed: int) -> None
     round_trips = 0
     next_trip = asyncio.Condition()
     done = asyncio.Event()
-    bystander = await Channel.open(host, int(port), client_id="bystander")
+    other_channel = await Channel.open(host, int(port), client_id="bystander")
 
     async def keep_asking() -> None:
         nonlocal round_trips
         while not done.is_set():
             # A frame may have replaced the metadata by that of an empty cluster. The broker must respond nevertheless.
-            await bystander.ask(ApiKey.METADATA, 9, {"topics": None, "allow_auto_topic_creation": False})
-            answer = await bystander.ask(
+            await other_channel.ask(ApiKey.METADATA, 9, {"topics": None, "allow_auto_topic_creation": False})
+            answer = await other_channel.ask(
                 ApiKey.API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "1"}
             )
             assert answer.error_code == 0
@@ -100,7 +100,7 @@ async def test_mutated_frames(odradek_single: RunningCluster, seed: int) -> None
     await attack(FRAMES)
     done.set()
     await asking
-    await bystander.close()
+    await other_channel.close()
     assert odradek_single.broker_pids[0] == pid, "the broker was restarted"
     assert round_trips > seen
     assert resident_bytes(pid) - before < GROWTH_LIMIT_BYTES

@@ -53,11 +53,11 @@ def topic(odradek: Odradek, odradek_cluster: RunningCluster) -> Iterator[str]:
 def is_known_everywhere(cluster: RunningCluster, name: str) -> bool:
     """Return whether the metadata of every broker has the topic and its leaders."""
 
-    def tells(address: str) -> bool:
+    def answers(address: str) -> bool:
         topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=60).topics
         return name in topics and all(part.leader >= 0 for part in topics[name].partitions.values())
 
-    return all(tells(address) for address in cluster.bootstrap.split(","))
+    return all(answers(address) for address in cluster.bootstrap.split(","))
 
 
 def has_leaders(odradek: Odradek, name: str) -> bool:

@@ -201,11 +201,11 @@ def test_listeners_are_added_and_removed(cluster: RunningCluster, admin: Blockin
     outer = with_listener(admin, broker, port)
     admin.incremental_alter_configs({broker: [set_to(*each) for each in outer.items()]})
 
-    def told() -> dict[int, int]:
+    def described() -> dict[int, int]:
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         return {each.id: each.port for each in client.list_topics(timeout=SECONDS).brokers.values()}
 
-    wait_until(lambda: told() == {1: port}, what="metadata with the new listener on itself")
+    wait_until(lambda: described() == {1: port}, what="metadata with the new listener on itself")
     zookeeper = KazooClient(cluster.zookeeper)
     zookeeper.start(SECONDS)
     try:

@@ -201,8 +201,8 @@ def test_records_are_deleted_on_every_replica(cluster: RunningCluster, admin: ka
 
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
     cut = end - 10
-    wish = confluent_kafka.TopicPartition(topic, 0, cut)
-    (answer,) = client.delete_records([wish], request_timeout=SECONDS).values()
+    cut_at = confluent_kafka.TopicPartition(topic, 0, cut)
+    (answer,) = client.delete_records([cut_at], request_timeout=SECONDS).values()
     assert answer.result(SECONDS).low_watermark == cut
     # The response arrived when the logs of all three replicas began there. Segments before are being deleted.
     consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader"})
@@ -220,7 +220,7 @@ def test_records_are_deleted_on_every_replica(cluster: RunningCluster, admin: ka
     found = admin.delete_records({partition: -1})
     assert found[partition]["low_watermark"] == end
     with pytest.raises(confluent_kafka.KafkaException) as refused:
-        wish = confluent_kafka.TopicPartition(topic, 0, end + 1)
-        (answer,) = client.delete_records([wish], request_timeout=SECONDS).values()
+        cut_at = confluent_kafka.TopicPartition(topic, 0, end + 1)
+        (answer,) = client.delete_records([cut_at], request_timeout=SECONDS).values()
         answer.result(SECONDS)
     assert refused.value.args[0].code() == confluent_kafka.KafkaError.OFFSET_OUT_OF_RANGE

@@ -72,7 +72,7 @@ async def ask(cluster: RunningCluster, admin: Admin, api_key: ApiKey, message: M
         await channel.close()
 
 
-async def wish(cluster: RunningCluster, admin: Admin, topic: str, targets: list[list[int] | None]) -> list[int]:
+async def alter(cluster: RunningCluster, admin: Admin, topic: str, targets: list[list[int] | None]) -> list[int]:
     """Request a reassignment. Return the error code of each partition."""
     parts = [{"partition_index": number, "replicas": target} for number, target in enumerate(targets)]
     message: Message = {"timeout_ms": 30_000, "topics": [{"name": topic, "partitions": parts}]}
@@ -128,7 +128,7 @@ class Move:
 
     async def there(self) -> None:
         """Move from brokers 0 and 1 to 2 and 3. No directory of the old replicas remains."""
-        assert await wish(self._cluster, self._admin, self._topic, [[2, 3], [3, 2], [2, 3]]) == [0, 0, 0]
+        assert await alter(self._cluster, self._admin, self._topic, [[2, 3], [3, 2], [2, 3]]) == [0, 0, 0]
         await until(self._is_still, "the end of the reassignment")
         await self._writer.more()
         # The broker that responds to the metadata request may learn of the end later than the controller.
@@ -164,7 +164,7 @@ class Move:
         answers: list[list[int]] = []
 
         async def is_answered() -> bool:
-            answers.append(await wish(self._cluster, self._admin, self._topic, [[0, 1]] * PARTITIONS))
+            answers.append(await alter(self._cluster, self._admin, self._topic, [[0, 1]] * PARTITIONS))
             return True
 
         await until(is_answered, "a controller")

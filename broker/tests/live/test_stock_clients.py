@@ -72,14 +72,14 @@ async def test_kcat_lists_metadata_and_offsets(odradek_cluster: RunningCluster, 
     for arguments in ([], ["-t", topic]):
         async with asyncio.timeout(SECONDS):
             # The broker that responds may not know the topic yet.
-            told = f'topic "{topic}" with 3 partitions'.encode()
-            while told not in (listed := await asyncio.to_thread(kcat, odradek_cluster, "-L", *arguments)):
+            output = f'topic "{topic}" with 3 partitions'.encode()
+            while output not in (listed := await asyncio.to_thread(kcat, odradek_cluster, "-L", *arguments)):
                 pass
         assert b"3 brokers" in listed
     await asyncio.to_thread(kcat, odradek_cluster, "-P", "-t", topic, "-p", "1", stdin=b"first\nsecond\n")
     for time, offset in (("-2", b"0"), ("-1", b"2")):
-        told = await asyncio.to_thread(kcat, odradek_cluster, "-Q", "-t", f"{topic}:1:{time}")
-        assert told.split()[-1] == offset
+        output = await asyncio.to_thread(kcat, odradek_cluster, "-Q", "-t", f"{topic}:1:{time}")
+        assert output.split()[-1] == offset
 
 
 async def test_confluent_kafka(odradek_cluster: RunningCluster, topic: str) -> None:

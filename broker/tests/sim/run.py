@@ -163,8 +163,14 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
             progress.update(task, advance=1, found=len(found))
     seconds = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
     if output == "json":
-        told = {"played": kinds.total(), "kinds": kinds, **sums, "cpu_s": seconds, "found": [one.seed for one in found]}
-        click.echo(json.dumps(told))
+        summary = {
+            "played": kinds.total(),
+            "kinds": kinds,
+            **sums,
+            "cpu_s": seconds,
+            "found": [one.seed for one in found],
+        }
+        click.echo(json.dumps(summary))
     else:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         console.print(f"{kinds.total()} seeds played ({counts}), {len(found)} with a violation")

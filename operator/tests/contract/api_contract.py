@@ -259,9 +259,12 @@ class ApiContract:
         assert "status" not in made
         assert generation(made) == 1
         which = Reference.of(made)
-        told = await client.merge(which, {"spec": {"partitions": 4}, "status": {"partitions": 3}}, sub="status")
-        assert told is not None and (told["spec"]["partitions"], told["status"]["partitions"]) == (3, 3)
-        assert generation(told) == 1
+        after_merge = await client.merge(which, {"spec": {"partitions": 4}, "status": {"partitions": 3}}, sub="status")
+        assert after_merge is not None and (after_merge["spec"]["partitions"], after_merge["status"]["partitions"]) == (
+            3,
+            3,
+        )
+        assert generation(after_merge) == 1
         specified = await client.merge(which, {"spec": {"partitions": 5}, "status": {"partitions": 8}})
         assert specified is not None and (specified["spec"]["partitions"], specified["status"]["partitions"]) == (5, 3)
         assert generation(specified) == 2

@@ -61,11 +61,11 @@ class TestWatches(WatchContract):
         listener = Listener(namespace)
         async with watching(listener):
             await client.create(topic(namespace, "before"))
-            await listener.hears(lambda heard: ("Topic", "before", False) in heard)
+            await listener.await_events(lambda events: ("Topic", "before", False) in events)
             await server.down()
             server.api.put(topic(namespace, "during"))
             await server.up()
-            await listener.hears(lambda heard: ("Topic", "during", False) in heard)
+            await listener.await_events(lambda events: ("Topic", "during", False) in events)
 
     async def test_watches_start_again_with_a_list_when_the_history_is_gone(
         self, server: ApiServer, client: KubernetesClient, namespace: str
@@ -73,13 +73,13 @@ class TestWatches(WatchContract):
         listener = Listener(namespace)
         async with watching(listener):
             await client.create(topic(namespace, "before"))
-            await listener.hears(lambda heard: ("Topic", "before", False) in heard)
+            await listener.await_events(lambda events: ("Topic", "before", False) in events)
             await server.down()
             server.api.put(topic(namespace, "during"))
             server.api.store.forget_history()
             listener.cache_events.clear()
             await server.up()
-            await listener.hears(lambda heard: ("Topic", "during", False) in heard)
+            await listener.await_events(lambda events: ("Topic", "during", False) in events)
             await _eventually(lambda: ("Topic", "before", False, True) in listener.cache_events)
 
     async def test_there_is_one_watch_for_each_kind_and_only_for_objects_with_the_label(

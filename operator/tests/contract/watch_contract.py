@@ -21,7 +21,7 @@ from odradek_operator.objects import names
 
 from .api_contract import SECONDS, config_map, topic
 
-Heard = tuple[str, str, bool]
+WatchEvent = tuple[str, str, bool]
 """Kind and name, and whether it was deleted."""
 
 
@@ -29,7 +29,7 @@ class Listener:
     """Replaces the manager, and records the events of one namespace."""
 
     def __init__(self, namespace: str) -> None:
-        self.heard: list[Heard] = []
+        self.events: list[WatchEvent] = []
         self.bodies: list[Object] = []
         self.nodes = 0
         self.cache_events: list[tuple[str, str, bool, bool]] = []
@@ -54,13 +54,13 @@ class Listener:
 
     def _note(self, body: Object, deleted: bool) -> None:
         if body["metadata"]["namespace"] == self._namespace:
-            self.heard.append((body["kind"], body["metadata"]["name"], deleted))
+            self.events.append((body["kind"], body["metadata"]["name"], deleted))
             self.bodies.append(body)
             self._changed.set()
 
-    async def hears(self, condition: Callable[[list[Heard]], object]) -> None:
+    async def await_events(self, condition: Callable[[list[WatchEvent]], object]) -> None:
         async with asyncio.timeout(SECONDS):
-            while not condition(self.heard):
+            while not condition(self.events):
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -104,20 +104,20 @@ class WatchContract:
         listener = Listener(namespace)
         there = await client.create(topic(namespace, "early"))
         async with watching(listener, *(() if everywhere else (namespace,))):
-            await listener.hears(lambda heard: ("Topic", "early", False) in heard)
+            await listener.await_events(lambda events: ("Topic", "early", False) in events)
             made = await client.create(labelled(namespace, "ours"))
             await client.create(config_map(namespace, "theirs"))
-            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
-            count = len(listener.heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", False) in events)
+            count = len(listener.events)
             await client.merge(Reference.of(made), {"data": {"a": "2"}})
-            await listener.hears(lambda heard: len(heard) > count)
+            await listener.await_events(lambda events: len(events) > count)
             assert listener.bodies[-1]["data"] == {"a": "2"}
             await client.delete(Reference.of(made))
-            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
-            count = len(listener.heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", True) in events)
+            count = len(listener.events)
             await client.merge(Reference.of(there), {"status": {"partitions": 3}}, sub="status")
-            await listener.hears(lambda heard: len(heard) > count)
-        assert not [one for one in listener.heard if one[1] == "theirs"]
+            await listener.await_events(lambda events: len(events) > count)
+        assert not [one for one in listener.events if one[1] == "theirs"]
         assert ("Topic", "early", False, True) in listener.cache_events, "a watch begins with a list, and says so"
         assert ("ConfigMap", "ours", False, False) in listener.cache_events, "later events come from the stream"
         after = await client.get(Kind.TOPIC, namespace, "early")
@@ -132,13 +132,13 @@ class WatchContract:
         assert [one["metadata"]["resourceVersion"] for one in found] == [made["metadata"]["resourceVersion"]]
         assert _version(made) <= int(listed_at)
         async with watching(listener, namespace):
-            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", False) in events)
             changed = await client.merge(Reference.of(made), {"data": {"a": "2"}})
             assert changed is not None
             assert _version(changed) > int(listed_at)
-            await listener.hears(lambda _: listener.bodies[-1]["data"] == {"a": "2"})
+            await listener.await_events(lambda _: listener.bodies[-1]["data"] == {"a": "2"})
             await client.delete(Reference.of(made))
-            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", True) in events)
         assert _version(listener.bodies[-1]) > _version(changed), "a deletion has a new version"
         found, emptied_at = await client.list_with_version(Kind.CONFIG_MAP, namespace, fields="metadata.name=ours")
         assert (found, int(emptied_at) >= _version(listener.bodies[-1])) == ([], True)
@@ -149,9 +149,9 @@ class WatchContract:
         listener = Listener(namespace)
         async with watching(listener):
             made = await client.create(labelled(namespace, "ours"))
-            await listener.hears(lambda heard: ("ConfigMap", "ours", False) in heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", False) in events)
             await client.merge(Reference.of(made), {"metadata": {"labels": {names.CLUSTER_LABEL: None}}})
-            await listener.hears(lambda heard: ("ConfigMap", "ours", True) in heard)
+            await listener.await_events(lambda events: ("ConfigMap", "ours", True) in events)
 
 
 def _version(body: Object) -> int:

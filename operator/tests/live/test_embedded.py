@@ -125,8 +125,8 @@ def pair(odradek_cluster_factory: ClusterFactory) -> RunningCluster:
 
 def condition(cluster: RunningCluster, subject: str) -> object:
     """Return the reason of the last reported condition of a resource."""
-    told = [event for event in cluster.events if event.kind is ProgressKind.STATUS and event.subject == subject]
-    return told[-1].details["reason"] if told else None
+    statuses = [event for event in cluster.events if event.kind is ProgressKind.STATUS and event.subject == subject]
+    return statuses[-1].details["reason"] if statuses else None
 
 
 async def seen(cluster: RunningCluster) -> Snapshot:

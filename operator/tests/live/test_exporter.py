@@ -263,7 +263,7 @@ def test_a_silent_broker_leaves_the_others_series(cluster: RunningCluster, proce
     leaders = {number: partition.leader for number, partition in view.topics[TOPIC].partitions.items()}
     assert set(leaders.values()) == {0, 1}
 
-    def told() -> set[int]:
+    def reported_partitions() -> set[int]:
         found = process.scrape()
         return {
             number
@@ -274,12 +274,12 @@ def test_a_silent_broker_leaves_the_others_series(cluster: RunningCluster, proce
     cluster.pause(1)
     try:
         wait_until(lambda: process.scrape()["odradek_exporter_failed_brokers", ()] == 1, what="the silence")
-        assert told() == set(leaders), "values went before they were old"
+        assert reported_partitions() == set(leaders), "values went before they were old"
         mine = {number for number, leader in leaders.items() if leader == 0}
-        wait_until(lambda: told() == mine, what="the end of old values")
+        wait_until(lambda: reported_partitions() == mine, what="the end of old values")
     finally:
         cluster.resume(1)
-    wait_until(lambda: told() == set(leaders), what="the values after the silence")
+    wait_until(lambda: reported_partitions() == set(leaders), what="the values after the silence")
 
 
 def test_without_brokers_it_is_alive_and_not_ready(odradek_cluster_factory: ClusterFactory, tmp_path: Path) -> None:

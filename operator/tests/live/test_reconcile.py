@@ -83,9 +83,9 @@ def wanted(*topics: Topic, removed: tuple[Topic, ...] = ()) -> Wanted:
     )
 
 
-async def settle(zk: KazooZkClient, wishes: Wanted) -> list[Action]:
+async def settle(zk: KazooZkClient, desired: Wanted) -> list[Action]:
     done: list[Action] = []
-    outcome = await reconcile(zk, wishes, done.append)
+    outcome = await reconcile(zk, desired, done.append)
     assert outcome.settled
     return done
 
@@ -314,8 +314,8 @@ async def test_a_cluster_in_another_ensemble_removes_only_what_it_set_there(zk: 
     await zk.create(path, layout.encode_config(theirs))
     cluster = Cluster(name="demo", uid="uid", zookeeper=ZooKeeper(connect="zk:2181"))
 
-    async def settled(wishes: dict[str, str]) -> dict[str, str]:
-        while (step := defaults.decide(cluster, await read_snapshot(zk, []), wishes)) is not None:
+    async def settled(desired: dict[str, str]) -> dict[str, str]:
+        while (step := defaults.decide(cluster, await read_snapshot(zk, []), desired)) is not None:
             await carry_out_step(zk, step, epoch_version=0)
         return layout.decode_config(path, (await zk.get(path))[0])
 

@@ -57,13 +57,13 @@ async def values_of(admin: Admin, key: str) -> list[str | None]:
 async def test_a_dynamic_property_changes_without_a_restart(followed: Followed) -> None:
     async with under_load(followed.cluster.bootstrap) as load, Admin(followed.cluster.bootstrap) as admin:
         followed.change(brokers={"config": {"log.retention.ms": 77_000_000}})
-        told = await followed.until(lambda event: "action" in event.details, "the change")
-        assert told.message == "log.retention.ms is set to 77000000"
+        reported = await followed.until(lambda event: "action" in event.details, "the change")
+        assert reported.message == "log.retention.ms is set to 77000000"
         while await values_of(admin, "log.retention.ms") != ["77000000"] * 3:
             await load.goes_on()
         followed.change()
-        told = await followed.until(lambda event: "action" in event.details, "its removal")
-        assert told.message == "log.retention.ms is removed (was 77000000)"
+        reported = await followed.until(lambda event: "action" in event.details, "its removal")
+        assert reported.message == "log.retention.ms is removed (was 77000000)"
         await load.goes_on()
     assert followed.cluster.pids == followed.first_pids
     assert followed.actions() == [("SetBrokerDefaults", None)]
@@ -155,22 +155,22 @@ async def test_a_port_in_use_is_reported_and_tried_again(followed: Followed) -> 
         taken.bind(("127.0.0.1", port))
         taken.listen()
         followed.change(listeners=[PLAIN, {"name": "out", "port": port}])
-        told = await followed.until(lambda event: event.details.get("reason") == "PortInUse", "the report")
-        assert f"Broker 0 cannot open listener OUT: port {port} of 127.0.0.1 is in use." in told.message
+        reported = await followed.until(lambda event: event.details.get("reason") == "PortInUse", "the report")
+        assert f"Broker 0 cannot open listener OUT: port {port} of 127.0.0.1 is in use." in reported.message
     await listens(followed, port, True)
 
 
 async def test_an_invalid_edit_changes_nothing_until_it_is_repaired(followed: Followed) -> None:
     async with under_load(followed.cluster.bootstrap) as load:
         followed.change(brokers={"replicas": 0, "config": {"log.retention.ms": 5}})
-        told = await followed.until(lambda event: event.kind is ProgressKind.NOTICE, "the report")
-        assert told.message.startswith("not applied; the last valid ones stay in force:\n")
-        assert "spec.brokers.replicas: must be a whole number" in told.message
+        reported = await followed.until(lambda event: event.kind is ProgressKind.NOTICE, "the report")
+        assert reported.message.startswith("not applied; the last valid ones stay in force:\n")
+        assert "spec.brokers.replicas: must be a whole number" in reported.message
         await load.goes_on()
         followed_events = list(followed.events)
         followed.change(brokers={"config": {"log.retention.ms": 77_000_000}})
         await followed.until(is_action("SetBrokerDefaults"), "the change")
-    assert [event.message for event in followed_events] == [told.message]
+    assert [event.message for event in followed_events] == [reported.message]
     assert [event.message for event in followed.events if event.kind is ProgressKind.NOTICE] == [
         "valid again, and in force"
     ]

@@ -92,13 +92,13 @@ def test_a_new_broker_waits_for_its_port(up: Callable[..., Up], folder: Path) ->
         taken.bind(("127.0.0.1", port))
         taken.listen()
         write(folder, brokers=2)
-        told = one.until(lambda event: event["subject"] == "broker 1" and not event["good"])
-        assert told["message"] == (
+        reported = one.until(lambda event: event["subject"] == "broker 1" and not event["good"])
+        assert reported["message"] == (
             f"cannot be started, and is tried again: Port {port} (for broker 1) of 127.0.0.1 is in use: stop what "
             "listens there, or change --base-port."
         )
     one.until(lambda event: event["subject"] == "broker 1" and event["message"] == "ready")
-    reports = [event for event in one.events if event["message"] == told["message"]]
+    reports = [event for event in one.events if event["message"] == reported["message"]]
     assert len(reports) == 1
 
 

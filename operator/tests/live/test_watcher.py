@@ -64,24 +64,24 @@ class Stage:
         resources = manifests.load()
         ports = Ports.in_rows(1, zookeeper=2181, base=9092, metrics_base=9404)
         brokers = PretendedBrokers(
-            Site(data=self.ledger_path.parent, ports=ports, zookeeper="zk"), self.hear, grace_seconds=1.0
+            Site(data=self.ledger_path.parent, ports=ports, zookeeper="zk"), self.note, grace_seconds=1.0
         )
         record = SizeRecord(self.ledger_path.parent)
-        reconciler = ClusterReconciler(brokers, ports, record, self.hear, changed=lambda: None)
+        reconciler = ClusterReconciler(brokers, ports, record, self.note, changed=lambda: None)
         return Watcher(
             self.zk,
             manifests,
             resources,
             ledger=Ledger(self.ledger_path),
             reconciler=reconciler,
-            report=self.hear,
+            report=self.note,
         )
 
-    def hear(self, event: Event) -> None:
+    def note(self, event: Event) -> None:
         self.events.append(event)
         self._news.set()
 
-    async def told(self, wanted: Callable[[Event], bool]) -> Event:
+    async def reported(self, wanted: Callable[[Event], bool]) -> Event:
         """Return the first event that is wanted. Waits for it if it has not been reported yet."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not (found := [event for event in self.events if wanted(event)]):
@@ -116,7 +116,7 @@ async def running(stage: Stage) -> AsyncIterator[Stage]:
     """Run the watcher of a cluster with one topic that is ready."""
     watcher = stage.watcher(CLUSTER + topic("orders"))
     ready = asyncio.create_task(watcher.wait_until_ready(DEADLINE_SECONDS))
-    await stage.told(lambda event: event.kind is ProgressKind.ACTION)
+    await stage.reported(lambda event: event.kind is ProgressKind.ACTION)
     await stage.elect("orders")
     await ready
     task = asyncio.create_task(watcher.run())
@@ -148,50 +148,54 @@ async def test_what_a_person_must_settle_is_told_and_not_waited_for(stage: Stage
 
 async def test_a_protected_topic_is_told_once_and_forgotten(running: Stage) -> None:
     running.manifest.write_text(CLUSTER)
-    await running.told(notice("had deletion: Protect"))
+    await running.reported(notice("had deletion: Protect"))
     assert await running.zk.children(layout.DELETE_TOPICS) == []
     running.manifest.write_text(CLUSTER + topic("later"))
-    await running.told(lambda event: event.kind is ProgressKind.ACTION and event.subject == "topic later")
+    await running.reported(lambda event: event.kind is ProgressKind.ACTION and event.subject == "topic later")
     assert len([event for event in running.events if notice("deletion: Protect")(event)]) == 1
     assert sorted(Ledger(running.ledger_path).removed({})) == ["later"]
 
 
 async def test_wrong_manifests_leave_the_last_good_ones_in_force(running: Stage) -> None:
     running.manifest.write_text(CLUSTER + topic("orders", 0))
-    told = await running.told(notice("not applied"))
-    assert "spec.partitions: must be a whole number" in told.message
+    event = await running.reported(notice("not applied"))
+    assert "spec.partitions: must be a whole number" in event.message
     running.manifest.write_text(topic("orders").removeprefix("---\n"))
-    await running.told(notice("there is no Cluster demo"))
+    await running.reported(notice("there is no Cluster demo"))
     running.manifest.write_text(CLUSTER.replace("demo", "other"))
-    await running.told(notice("but the manifests describe other"))
+    await running.reported(notice("but the manifests describe other"))
     assert [event.subject for event in running.events if event.kind is ProgressKind.ACTION] == ["topic orders"]
 
 
 async def test_an_invalid_edit_is_reported_once_and_its_repair_too(running: Stage) -> None:
     running.manifest.write_text(CLUSTER + topic("orders", 0))
-    await running.told(notice("not applied"))
+    await running.reported(notice("not applied"))
     running.manifest.write_text(CLUSTER + topic("orders"))
-    await running.told(notice("valid again"))
+    await running.reported(notice("valid again"))
     assert len([event for event in running.events if notice("not applied")(event)]) == 1
 
 
 async def test_another_ensemble_is_refused_with_what_to_do(running: Stage) -> None:
     moved = CLUSTER.replace("brokers: {replicas: 1}", "zookeeper: {connect: elsewhere}, brokers: {replicas: 1}")
     running.manifest.write_text(moved + topic("orders"))
-    told = await running.told(notice("spec.zookeeper.connect is elsewhere, but the cluster keeps not set"))
-    assert "start it with another --data-dir" in told.message
-    assert told.subject == "cluster demo"
+    event = await running.reported(notice("spec.zookeeper.connect is elsewhere, but the cluster keeps not set"))
+    assert "start it with another --data-dir" in event.message
+    assert event.subject == "cluster demo"
 
 
 async def test_a_broker_that_goes_is_told(running: Stage) -> None:
     await running.zk.delete(layout.broker_path(0))
-    told = await running.told(lambda event: event.details.get("reason") == "BrokersMissing")
-    assert (told.subject, told.message, told.good) == ("cluster demo", "Not registered in ZooKeeper: broker 0.", False)
+    event = await running.reported(lambda event: event.details.get("reason") == "BrokersMissing")
+    assert (event.subject, event.message, event.good) == (
+        "cluster demo",
+        "Not registered in ZooKeeper: broker 0.",
+        False,
+    )
 
 
 async def test_drift_is_undone(running: Stage) -> None:
     path = layout.config_path("topics", "orders")
     await running.zk.set(path, layout.encode_config({"retention.ms": "5"}))
-    told = await running.told(lambda event: event.details.get("action") == "SetConfig")
-    assert told.message == "configured: retention.ms is removed (was 5)"
+    event = await running.reported(lambda event: event.details.get("action") == "SetConfig")
+    assert event.message == "configured: retention.ms is removed (was 5)"
     assert layout.decode_config(path, (await running.zk.get(path))[0]) == {}

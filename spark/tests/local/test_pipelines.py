@@ -44,12 +44,12 @@ def run(spark: SparkSession, odradek_cluster: RunningCluster, capsys: pytest.Cap
         while True:
             capsys.readouterr()
             code = job.main([*source, *arguments], open_session=lambda name: nullcontext(spark))
-            told = capsys.readouterr()
-            if code and TOO_BUSY in told.err.splitlines()[-1]:
+            output = capsys.readouterr()
+            if code and TOO_BUSY in output.err.splitlines()[-1]:
                 continue
             if code:
-                return {"error": told.err.splitlines()[-1]}
-            result: dict[str, Any] = json.loads(told.out.splitlines()[-1])
+                return {"error": output.err.splitlines()[-1]}
+            result: dict[str, Any] = json.loads(output.out.splitlines()[-1])
             return result
 
     return once

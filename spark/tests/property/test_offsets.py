@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odradek.base.types import TopicPartition
 from pyspark_odradek.offsets import OffsetRange, admit, from_spark, parse_json, split, to_json, to_spark
 
-unhurried = settings(deadline=None)
+no_deadline = settings(deadline=None)
 partitions = st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 12))
 positions = st.integers(0, 10**6)
 limits = st.none() | st.integers(1, 50)
@@ -23,7 +23,7 @@ def range_lists(draw: st.DrawFn) -> list[OffsetRange]:
     return [OffsetRange(name, start, start + draw(sizes)) for name in sorted(names) for start in [draw(positions)]]
 
 
-@unhurried
+@no_deadline
 @given(range_lists(), limits, limits)
 def test_pieces_tile_their_ranges(ranges: list[OffsetRange], least: int | None, most: int | None) -> None:
     pieces = split(ranges, min_partitions=least, max_records=most)
@@ -40,7 +40,7 @@ def test_pieces_tile_their_ranges(ranges: list[OffsetRange], least: int | None, 
     assert not rebuilt
 
 
-@unhurried
+@no_deadline
 @given(range_lists(), st.integers(1, 60))
 def test_a_minimum_is_about_met(ranges: list[OffsetRange], least: int) -> None:
     pieces = split(ranges, min_partitions=least)
@@ -50,7 +50,7 @@ def test_a_minimum_is_about_met(ranges: list[OffsetRange], least: int) -> None:
     assert len(pieces) >= min(least, nonempty, offsets)
 
 
-@unhurried
+@no_deadline
 @given(range_lists(), st.integers(1, 2000))
 def test_admission_moves_every_backlog_and_none_too_far(ranges: list[OffsetRange], limit: int) -> None:
     start = {piece.topic_partition: piece.start for piece in ranges}
@@ -69,7 +69,7 @@ def test_admission_moves_every_backlog_and_none_too_far(ranges: list[OffsetRange
     assert end == latest
 
 
-@unhurried
+@no_deadline
 @given(st.dictionaries(partitions, positions))
 def test_offsets_survive_their_text(offsets: dict[TopicPartition, int]) -> None:
     assert from_spark(json.loads(json.dumps(to_spark(offsets)))) == offsets

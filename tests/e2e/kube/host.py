@@ -102,22 +102,22 @@ def _follow(
     child: subprocess.Popen[bytes], output: Path, *, what: str, say: Callable[[str], None], options: LongRun
 ) -> None:
     """Report a command's progress until it ends."""
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     with output.open(encoding="utf-8", errors="replace") as reader:
         while True:
             ended = child.poll() is not None
             for line in reader if options.show_output else ():
                 say(line.rstrip())
-                said = time.monotonic()
+                reported = time.monotonic()
             if ended:
                 return
             now = time.monotonic()
             if now - began > options.seconds:
                 raise HarnessError(f"{what} did not end within {options.seconds:g} s")
-            if now - said >= options.heartbeat_seconds:
+            if now - reported >= options.heartbeat_seconds:
                 minutes, seconds = divmod(int(now - began), 60)
                 say(f"{what}: {minutes}:{seconds:02} so far")
-                said = now
+                reported = now
             _pause.wait(POLL_SECONDS)
 
 

@@ -142,10 +142,10 @@ def named_folder(name: str) -> Path:
 def load(folder: Path) -> Run | None:
     """The run of a folder. None if the folder is missing, or if the run died before its record was complete."""
     try:
-        said = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return Run(folder=folder, tag=said["tag"], slot=said["slot"], nodes=said["nodes"])
+    return Run(folder=folder, tag=content["tag"], slot=content["slot"], nodes=content["nodes"])
 
 
 def is_owned(folder: Path) -> bool:

@@ -96,12 +96,12 @@ def test_of_two_operators_one_works(demo: Demo, release: Release, audit: AuditLo
     assert holder(demo) == works
     working = [pod for pod in release.pods() if pod.name in works]
     assert len(working) == 1, f"the Lease names {works}"
-    told = {
+    reported = {
         event["reportingInstance"]
         for event in demo.kubectl.list("events")
         if event["involvedObject"]["kind"] == "Cluster"
     }
-    assert working[0].name in told
+    assert working[0].name in reported
 
 
 def test_a_second_release_by_mistake_is_refused(release: Release) -> None:

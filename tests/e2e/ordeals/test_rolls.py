@@ -141,8 +141,10 @@ def test_a_template_that_cannot_become_ready_hurts_one_pod_and_is_mended(
         change(demo, bad)
         try:
             (hurt,) = eventually(lambda: renewed(watch.changes()), what="a pod of the bad template")
-            told = eventually(lambda: waits_for(demo), lambda sentence: hurt in sentence, what=f"a word about {hurt}")
-            tell(told)
+            message = eventually(
+                lambda: waits_for(demo), lambda sentence: hurt in sentence, what=f"a word about {hurt}"
+            )
+            tell(message)
             load.await_more()
             holds(
                 lambda: renewed(watch.changes()),

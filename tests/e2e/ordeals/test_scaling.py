@@ -89,14 +89,14 @@ def test_a_broker_that_a_topic_needs_is_not_drained(demo: Demo, admin: AdminClie
     demo.await_ready(MOVED_SECONDS)
     with topic_made(demo, partitions=1, replicas=4) as needs_four:
         change(demo, {"brokers": {"replicas": 3}})
-        told = eventually(
+        message = eventually(
             lambda: ready_condition(demo),
             lambda one: one.get("reason") == "ReplicasDoNotFit",
             what="the refusal to drain",
         )
-        tell(f"{told['message']}")
-        assert told["status"] == "False"
-        assert needs_four in told["message"]
+        tell(f"{message['message']}")
+        assert message["status"] == "False"
+        assert needs_four in message["message"]
         assert [pod.name for pod in demo.pods("kafka") if pod.ready] == [f"demo-kafka-{number}" for number in range(4)]
         assert len(brokers_of(admin, needs_four)) == 4
     demo.await_ready(MOVED_SECONDS)

@@ -58,11 +58,11 @@ def test_the_example_archives_a_topic_in_cluster_mode(demo: Demo, images: Images
         how = eventually(lambda: ended(demo), what="the end of the job", seconds=DONE_SECONDS)
         pods = demo.kubectl.pods(f"odradek.dev/job={JOB}")
         (driver,) = (pod for pod in pods if pod.name.endswith("-driver"))
-        said = demo.kubectl.logs(driver.name)
+        output = demo.kubectl.logs(driver.name)
 
-        assert how in ("Complete", "SuccessCriteriaMet"), said
-        assert driver.phase == "Succeeded", said
-        assert f'"rows": {EVENTS}' in said
+        assert how in ("Complete", "SuccessCriteriaMet"), output
+        assert driver.phase == "Succeeded", output
+        assert f'"rows": {EVENTS}' in output
         tell(f"Spark archived {EVENTS} records of {departures}")
     finally:
         demo.kubectl.run("delete", f"--filename={FILES}", "--ignore-not-found")

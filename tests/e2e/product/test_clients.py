@@ -69,10 +69,10 @@ def test_a_client_in_a_pod_gets_every_record_back_once(demo: Demo) -> None:
         what="the end of the client's job",
     )
     (pod,) = kubectl.pods("app=client")
-    said = kubectl.logs(pod.name)
+    output = kubectl.logs(pod.name)
 
-    assert ended.get("succeeded") == 1, said
-    found = Counter(line.removeprefix("record ") for line in said.splitlines() if line.startswith("record "))
+    assert ended.get("succeeded") == 1, output
+    found = Counter(line.removeprefix("record ") for line in output.splitlines() if line.startswith("record "))
     assert found == Counter(str(number) for number in range(1, RECORDS + 1))
 
 

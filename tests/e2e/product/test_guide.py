@@ -7,7 +7,7 @@ from support.product import TOPIC, Demo
 
 
 def test_the_first_record_of_the_guide(demo: Demo) -> None:
-    said = run_guide(demo.kubectl, "4. The first record")
+    output = run_guide(demo.kubectl, "4. The first record")
 
-    assert said.splitlines()[-1] == "hello"
+    assert output.splitlines()[-1] == "hello"
     demo.kubectl.delete(TOPIC, "greetings")

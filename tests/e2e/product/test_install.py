@@ -46,9 +46,9 @@ def test_every_pod_runs_in_its_place(demo: Demo) -> None:
 def test_brokers_are_in_the_zones_of_their_nodes(demo: Demo, kubernetes: Kubernetes) -> None:
     zones = {node.name: node.zone for node in kubernetes.kubectl.nodes()}
 
-    told = {entry["pod"]: entry.get("rack", "") for entry in demo.await_ready()["status"]["brokers"]}
+    racks = {entry["pod"]: entry.get("rack", "") for entry in demo.await_ready()["status"]["brokers"]}
 
-    assert told == {pod.name: zones[pod.node] for pod in demo.pods("kafka")}
+    assert racks == {pod.name: zones[pod.node] for pod in demo.pods("kafka")}
 
 
 def test_kubectl_explains_the_resources(kubernetes: Kubernetes, operator_release: Release) -> None:

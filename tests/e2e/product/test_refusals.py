@@ -62,9 +62,9 @@ NEW_TOPICS: Final[dict[str, tuple[dict[str, Any], str, str]]] = {
 def test_topics_that_make_no_sense(demo: Demo, case: str) -> None:
     spec, *words = NEW_TOPICS[case]
 
-    said = refusal(demo, topic_of("refused", **spec))
+    message = refusal(demo, topic_of("refused", **spec))
 
-    assert [word for word in words if word not in said] == [], said
+    assert [word for word in words if word not in message] == [], message
 
 
 NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
@@ -139,9 +139,9 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
 def test_clusters_that_make_no_sense(demo: Demo, case: str) -> None:
     change, *words = NEW_CLUSTERS[case]
 
-    said = refusal(demo, cluster_with(change))
+    message = refusal(demo, cluster_with(change))
 
-    assert [word for word in words if word not in said] == [], said
+    assert [word for word in words if word not in message] == [], message
 
 
 def test_a_name_that_no_service_could_bear(demo: Demo) -> None:

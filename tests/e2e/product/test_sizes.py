@@ -68,11 +68,11 @@ def replicas(demo: Demo, component: str = "kafka") -> int | None:
 def refused(demo: Demo, reason: str) -> str:
     """Wait until the Ready condition has this reason, and return its message."""
 
-    def said() -> tuple[str, str]:
+    def condition() -> tuple[str, str]:
         conditions = demo.cluster().get("status", {}).get("conditions", [])
         return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"), ("", ""))
 
-    return eventually(said, lambda found: found[0] == reason, what=f"refusal {reason}", seconds=SETTLE_SECONDS)[1]
+    return eventually(condition, lambda found: found[0] == reason, what=f"refusal {reason}", seconds=SETTLE_SECONDS)[1]
 
 
 def size(demo: Demo, to: str) -> None:
@@ -93,7 +93,9 @@ def test_brokers_run_on_nodes_of_their_own(small: Demo) -> None:
 
     assert (rule["topologyKey"], rule["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "DoNotSchedule")
     assert len({pod.node for pod in small.pods("kafka")}) == 2
-    assert [said for said in small.cluster()["status"].get("warnings", []) if "run on node" in said] == []
+    assert [
+        condition for condition in small.cluster()["status"].get("warnings", []) if "run on node" in condition
+    ] == []
 
 
 def test_a_size_that_the_class_cannot_give_is_refused_and_taken_back(small: Demo) -> None:

@@ -43,7 +43,7 @@ def ready(resource: Object) -> tuple[str, str]:
     return next(((one["reason"], one["message"]) for one in conditions if one["type"] == "Ready"), ("", ""))
 
 
-def said(kubectl: Kubectl, name: str, *words: str) -> tuple[str, str]:
+def ready_reason(kubectl: Kubectl, name: str, *words: str) -> tuple[str, str]:
     """Wait until the message of a Cluster's Ready condition contains these words. Return the reason and the message."""
     return eventually(
         lambda: ready(kubectl.require(CLUSTER, name)),
@@ -66,7 +66,9 @@ def test_a_mistake_in_a_cluster_stops_nothing(demo: Demo) -> None:
     generation, before = demo.await_ready()["metadata"]["generation"], pods(demo)
     config(demo, WRONG)
     try:
-        reason, _ = said(demo.kubectl, demo.name, "num.partitions", f"of generation {generation}, stays in force")
+        reason, _ = ready_reason(
+            demo.kubectl, demo.name, "num.partitions", f"of generation {generation}, stays in force"
+        )
         assert reason == "InvalidSpec"
         status = demo.cluster()["status"]
         assert (status["observedGeneration"], status["brokersReady"]) == (generation, "3/3")
@@ -98,7 +100,7 @@ def test_a_misspelled_property_restarts_no_broker_and_is_named_with_the_nearest(
 def test_a_claim_without_a_volume_is_named(kubectl: Kubectl) -> None:
     kubectl.apply(cluster_of("pending", storage_class="nobody-has-this"))
 
-    reason, _ = said(kubectl, "pending", "data-pending-zookeeper-0")
+    reason, _ = ready_reason(kubectl, "pending", "data-pending-zookeeper-0")
 
     assert reason == "ClaimsPending"
 
@@ -118,7 +120,7 @@ def test_pods_that_a_quota_forbids_are_named_with_the_quota(kubectl: Kubectl) ->
 
     kubectl.apply(cluster_of("forbidden", storage_class="nobody-has-this"))
 
-    said(kubectl, "forbidden", "It has no pod. Kubernetes does not create it", "exceeded quota: no-pods")
+    ready_reason(kubectl, "forbidden", "It has no pod. Kubernetes does not create it", "exceeded quota: no-pods")
 
 
 @pytest.mark.usefixtures("operator_release")
@@ -133,6 +135,6 @@ def test_the_last_words_of_a_broker_that_crashes_stand_in_the_status(demo: Demo)
     )
     demo.kubectl.apply(wanted)
     try:
-        said(demo.kubectl, "crashes", "Broker 0", "num.partitions")
+        ready_reason(demo.kubectl, "crashes", "Broker 0", "num.partitions")
     finally:
         demo.kubectl.delete(CLUSTER, "crashes")

@@ -71,9 +71,9 @@ def test_a_second_release_in_the_same_namespace_stands_by_and_helm_test_says_so(
     with pytest.raises(HelmError):
         beside.test()
 
-    said = beside.kubectl.logs(check_of(beside))
-    assert "is ready but serves no namespace" in said
-    assert "served by odradek-system/odradek-operator-" in said
+    output = beside.kubectl.logs(check_of(beside))
+    assert "is ready but serves no namespace" in output
+    assert "served by odradek-system/odradek-operator-" in output
     assert f"serving all namespaces: {demo.kubectl.namespace}" in state(operator_release)
     holders = leases(kubernetes.kubectl)
     assert all(holder.startswith("odradek-system/odradek-operator-") for holder in holders.values() if holder)

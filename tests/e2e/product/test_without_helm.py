@@ -13,11 +13,11 @@ def test_the_api_server_takes_the_manifests_and_finds_the_release_in_them(operat
     """The dry run is applied over the release, so that every object exists already and none changes."""
     given = ("--filename", str(DEFINITIONS), "--filename", str(MANIFEST))
 
-    said = operator_release.kubectl.run(
+    output = operator_release.kubectl.run(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--output=name", *given
     )
 
-    applied = set(said.split())
+    applied = set(output.split())
     assert {
         "customresourcedefinition.apiextensions.k8s.io/clusters.odradek.dev",
         "customresourcedefinition.apiextensions.k8s.io/topics.odradek.dev",

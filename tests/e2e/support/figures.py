@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from typing import Final
 
-_told: Final[list[str]] = []
+_lines: Final[list[str]] = []
 
 
 def tell(text: str) -> None:
     """Record a line of text for the running test."""
     where = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].rpartition("::")[2]
-    _told.append(f"{where}: {text}")
+    _lines.append(f"{where}: {text}")
 
 
-def told() -> tuple[str, ...]:
+def lines() -> tuple[str, ...]:
     """All lines so far."""
-    return tuple(_told)
+    return tuple(_lines)

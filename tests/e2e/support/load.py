@@ -70,7 +70,7 @@ class _Child:
             self._process.wait(scaled(_END_SECONDS))
         finally:
             self.kill()
-        assert self._process.returncode == 0, f"{self.name} ended with {self._process.returncode}:\n{self.said()}"
+        assert self._process.returncode == 0, f"{self.name} ended with {self._process.returncode}:\n{self.output()}"
         return Report.parse(json.loads(self._report.read_text(encoding="utf-8")))
 
     def kill(self) -> None:
@@ -78,7 +78,7 @@ class _Child:
             self._process.kill()
             self._process.wait()
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")[-_TAIL:]
 
 
@@ -92,7 +92,7 @@ class Load:
     def check(self) -> None:
         """Raise `AssertionError` if a process of the load has ended early."""
         for child in (*self._producers, self._consumer):
-            assert child.running(), f"{child.name} has ended:\n{child.said()}"
+            assert child.running(), f"{child.name} has ended:\n{child.output()}"
 
     def acknowledged(self) -> int:
         """The number of records that are acknowledged so far, of all producers."""

@@ -21,27 +21,27 @@ def test_progress_is_not_captured(capfd: pytest.CaptureFixture[str], say: Callab
 
 def test_a_long_command_says_how_long_it_has_been_running(tmp_path_factory: pytest.TempPathFactory) -> None:
     end = tmp_path_factory.mktemp("run") / "end"
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(text: str) -> None:
-        said.append(text)
-        if len(said) == 3:
+        lines.append(text)
+        if len(lines) == 3:
             end.touch()
 
     command = [sys.executable, "-c", UNTIL_FILE_EXISTS, end]
     run_long(command, what="building x", say=say, options=LongRun(heartbeat_seconds=0))
 
-    assert said[0] == "building x: 0:00 so far"
-    assert len(said) >= 3
+    assert lines[0] == "building x: 0:00 so far"
+    assert len(lines) >= 3
 
 
 def test_the_output_of_a_long_command_is_reported_line_by_line() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     command = [sys.executable, "-c", "print('one'); print('two')"]
 
-    run_long(command, what="building x", say=said.append, options=LongRun(show_output=True))
+    run_long(command, what="building x", say=lines.append, options=LongRun(show_output=True))
 
-    assert said == ["one", "two"]
+    assert lines == ["one", "two"]
 
 
 def test_a_long_command_that_fails_shows_the_end_of_its_output() -> None:

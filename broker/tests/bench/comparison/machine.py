@@ -55,6 +55,6 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _java() -> str:
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
-    found = re.search(r'"([^"]+)"', told)
+    output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+    found = re.search(r'"([^"]+)"', output)
     return found.group(1) if found else "unknown"

@@ -258,7 +258,7 @@ async def cluster(odradek_zookeeper: str) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-def told() -> Callable[[FakeBroker, ApiKey], list[Any]]:
+def received() -> Callable[[FakeBroker, ApiKey], list[Any]]:
     """Return the requests of one API that a broker received."""
 
     def select(broker: FakeBroker, api_key: ApiKey) -> list[Any]:

@@ -51,7 +51,9 @@ async def three_brokers(cluster: Cluster, **settings: str) -> Any:
     return runtime
 
 
-async def test_a_topic_made_by_its_znode_gets_leaders_and_everybody_learns_of_it(cluster: Cluster, told: Any) -> None:
+async def test_a_topic_made_by_its_znode_gets_leaders_and_everybody_learns_of_it(
+    cluster: Cluster, received: Any
+) -> None:
     runtime = await three_brokers(cluster)
     topic_id = await cluster.make_topic("t", {0: [1, 2], 1: [2, 3]})
     await cluster.until(
@@ -64,7 +66,7 @@ async def test_a_topic_made_by_its_znode_gets_leaders_and_everybody_learns_of_it
     assert set(cluster.brokers[3].replicas) == {T1}
     follower = cluster.brokers[2].replicas[T0]
     assert (follower.leader, follower.isr, follower.replicas, follower.is_new) == (1, (1, 2), (1, 2), True)
-    request = told(cluster.brokers[2], ApiKey.LEADER_AND_ISR)[-1]
+    request = received(cluster.brokers[2], ApiKey.LEADER_AND_ISR)[-1]
     assert request.topic_states[0].topic_id == topic_id
     assert (request.controller_id, request.controller_epoch) == (1, runtime.epoch)
     assert {(node.broker_id, node.port) for node in request.live_leaders} == {(1, 9001), (2, 9002)}
@@ -142,7 +144,7 @@ async def test_an_unclean_election_happens_only_where_the_topic_allows_it(cluste
     assert runtime.counts().unclean_elections == 1
 
 
-async def test_a_broker_that_restarted_unnoticed_gets_the_whole_state_again(cluster: Cluster, told: Any) -> None:
+async def test_a_broker_that_restarted_unnoticed_gets_the_whole_state_again(cluster: Cluster, received: Any) -> None:
     await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2]})
     await cluster.until(lambda: T0 in cluster.brokers[2].replicas)
@@ -150,12 +152,12 @@ async def test_a_broker_that_restarted_unnoticed_gets_the_whole_state_again(clus
     old = broker.zk
     broker.replicas.clear()
     # One transaction replaces the registration, so that it always exists.
-    thief = await cluster.connect_zookeeper()
-    data = (await thief.get(layout.broker_path(2)))[0]
+    second_client = await cluster.connect_zookeeper()
+    data = (await second_client.get(layout.broker_path(2)))[0]
     from odradek.zk.kazoo_client import Create, Delete
 
-    await thief.multi([Delete(layout.broker_path(2)), Create(layout.broker_path(2), data, ephemeral=True)])
-    broker.epoch = (await thief.get(layout.broker_path(2)))[1].czxid
+    await second_client.multi([Delete(layout.broker_path(2)), Create(layout.broker_path(2), data, ephemeral=True)])
+    broker.epoch = (await second_client.get(layout.broker_path(2)))[1].czxid
     assert broker.epoch > before
     await cluster.until(lambda: T0 in broker.replicas)
     await old.close()
@@ -177,7 +179,7 @@ async def test_a_topic_grows(cluster: Cluster) -> None:
     assert (await cluster.state(T0)).leader_epoch == 0
 
 
-async def test_a_marked_topic_is_deleted_everywhere(cluster: Cluster, told: Any) -> None:
+async def test_a_marked_topic_is_deleted_everywhere(cluster: Cluster, received: Any) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2], 1: [2, 3]}, config='{"version":1,"config":{}}')
     await cluster.until(lambda: all(knows(b, T1, leader=2) for b in cluster.brokers.values()))
@@ -188,7 +190,7 @@ async def test_a_marked_topic_is_deleted_everywhere(cluster: Cluster, told: Any)
     deleted = {broker_id: sorted(broker.deleted) for broker_id, broker in cluster.brokers.items()}
     assert deleted == {1: [T0], 2: [T0, T1], 3: [T1]}
     assert all(not broker.metadata for broker in cluster.brokers.values())
-    stop = told(cluster.brokers[1], ApiKey.STOP_REPLICA)[-1]
+    stop = received(cluster.brokers[1], ApiKey.STOP_REPLICA)[-1]
     assert stop.topic_states[0].partition_states[0].leader_epoch == -2
     await cluster.until(lambda: runtime.counts().topics == 0)
     await cluster.make_topic("t", {0: [3]})
@@ -290,12 +292,12 @@ async def test_an_expired_session_ends_the_reign_and_registers_anew(cluster: Clu
     first, client = await cluster.start_controller(1, register=register)
     second, _ = await cluster.start_controller(2)
     await cluster.until(lambda: first.is_active and second.controller_id == 1)
-    thief = KazooClient(hosts=cluster.connect_string.partition("/")[0], client_id=client.credentials)
+    second_client = KazooClient(hosts=cluster.connect_string.partition("/")[0], client_id=client.credentials)
 
     def steal() -> None:
-        thief.start()
-        thief.stop()
-        thief.close()
+        second_client.start()
+        second_client.stop()
+        second_client.close()
 
     await asyncio.to_thread(steal)
     await cluster.until(lambda: second.is_active)
@@ -323,9 +325,9 @@ async def alter(
         name = changes.pop("topic_name", partition.topic)
         topics = (AlterPartitionRequestTopicData(topic_name=name, partitions=(part,)),)
         request = AlterPartitionRequest(broker_id=leader, broker_epoch=cluster.brokers[leader].epoch, topics=topics)
-        (told,) = (await runtime.alter_partition(request))["topics"]
-        assert told["topic_name"] == topics[0].topic_name
-        return told["partitions"][0]
+        (received,) = (await runtime.alter_partition(request))["topics"]
+        assert received["topic_name"] == topics[0].topic_name
+        return received["partitions"][0]
     request = AlterPartitionRequest(
         broker_id=leader,
         broker_epoch=changes.pop("broker_epoch", cluster.brokers[leader].epoch),
@@ -340,16 +342,18 @@ async def alter(
     return response if response["error_code"] else response["topics"][0]["partitions"][0]
 
 
-async def test_leaders_change_their_in_sync_sets_under_the_rules_of_the_protocol(cluster: Cluster, told: Any) -> None:
+async def test_leaders_change_their_in_sync_sets_under_the_rules_of_the_protocol(
+    cluster: Cluster, received: Any
+) -> None:
     runtime = await three_brokers(cluster)
     await cluster.make_topic("t", {0: [1, 2, 3]})
     await cluster.until(lambda: knows(cluster.brokers[3], T0, leader=1))
-    told_before = len(told(cluster.brokers[2], ApiKey.LEADER_AND_ISR))
+    told_before = len(received(cluster.brokers[2], ApiKey.LEADER_AND_ISR))
     shrunk = await alter(cluster, runtime, 1, T0, isr=(1, 3))
     assert shrunk["error_code"] == 0
     assert (shrunk["isr"], shrunk["partition_epoch"], shrunk["leader_epoch"]) == ((1, 3), 1, 0)
     await cluster.until(lambda: all(knows(b, T0, isr=(1, 3), zk_version=1) for b in cluster.brokers.values()))
-    assert len(told(cluster.brokers[2], ApiKey.LEADER_AND_ISR)) == told_before
+    assert len(received(cluster.brokers[2], ApiKey.LEADER_AND_ISR)) == told_before
     codes = {
         "repeated": await alter(cluster, runtime, 1, T0, isr=(1, 3), partition_epoch=0),
         "stale partition epoch": await alter(cluster, runtime, 1, T0, isr=(1,), partition_epoch=0),
@@ -478,7 +482,7 @@ async def test_imbalance_is_undone_by_itself(cluster: Cluster, monkeypatch: pyte
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=2))
 
 
-async def test_a_replica_on_a_failed_directory_is_offline(cluster: Cluster, told: Any) -> None:
+async def test_a_replica_on_a_failed_directory_is_offline(cluster: Cluster, received: Any) -> None:
     await three_brokers(cluster)
     await cluster.make_topic("t", {0: [2, 3]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=2))

@@ -68,7 +68,7 @@ async def in_sync(cluster: Cluster, runtime: Any, partition: TopicPartition, *is
     return code
 
 
-async def test_a_partition_moves_when_its_new_replicas_have_caught_up(cluster: Cluster, told: Any) -> None:
+async def test_a_partition_moves_when_its_new_replicas_have_caught_up(cluster: Cluster, received: Any) -> None:
     runtime = await started(cluster, 1, 2, 3, 4)
     await cluster.make_topic("t", {0: [1, 2], 1: [2]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1) and knows(cluster.brokers[1], T1, leader=2))
@@ -96,7 +96,7 @@ async def test_a_partition_moves_when_its_new_replicas_have_caught_up(cluster: C
         lambda data: data is not None and TopicAssignment.decode("t", data).partitions[0] == moved,
     )
     assert await runtime.list_reassignments(None) == {}
-    stop = told(cluster.brokers[1], ApiKey.STOP_REPLICA)[-1].topic_states[0].partition_states[0]
+    stop = received(cluster.brokers[1], ApiKey.STOP_REPLICA)[-1].topic_states[0].partition_states[0]
     assert (stop.delete_partition, stop.leader_epoch) == (True, 2)
     assert cluster.brokers[3].replicas[T0].leader_epoch == 2
 
@@ -172,8 +172,8 @@ async def test_the_znode_of_old_tools_is_followed_and_cleared(cluster: Cluster) 
     runtime = await started(cluster, 1, 2, 3)
     await cluster.make_topic("t", {0: [1], 1: [2, 1]})
     await cluster.until(lambda: knows(cluster.brokers[1], T0, leader=1) and knows(cluster.brokers[1], T1, leader=2))
-    wishes = {T0: (3,), T1: (1, 2), TopicPartition("nothing", 0): (1,), TopicPartition("t", 7): (1,)}
-    await cluster.zk.create(layout.REASSIGN_PARTITIONS, layout.encode_reassignment(wishes))
+    targets = {T0: (3,), T1: (1, 2), TopicPartition("nothing", 0): (1,), TopicPartition("t", 7): (1,)}
+    await cluster.zk.create(layout.REASSIGN_PARTITIONS, layout.encode_reassignment(targets))
     # The order of T1 changes at once, the unknown partition is removed, T0 stays until its reassignment is complete.
     left = layout.encode_reassignment({T0: (3,)})
     await cluster.until_znode(layout.REASSIGN_PARTITIONS, lambda data: data == left)

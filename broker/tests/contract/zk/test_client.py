@@ -444,27 +444,27 @@ class TestWatches:
         self, client: ZkClient, other: ZkClient, signal_of: SignalOf
     ) -> None:
         await client.create("/b")
-        told: list[str] = []
-        client.watch_data("/b", lambda: told.append("b"))
-        client.watch_children("/p", lambda: told.append("p's children"))
-        client.watch_data("/p/n_0000000000", lambda: told.append("n"))
+        fired: list[str] = []
+        client.watch_data("/b", lambda: fired.append("b"))
+        client.watch_children("/p", lambda: fired.append("p's children"))
+        client.watch_data("/p/n_0000000000", lambda: fired.append("n"))
         await signal_of(client).settle()
         await other.multi(
             [Create("/p"), Create("/p/n_", sequential=True), SetData("/b", b"1"), SetData("/b", b"2"), Create("/p/m")]
         )
         await signal_of(client).settle()
-        assert told == ["p's children", "n", "b"]
+        assert fired == ["p's children", "n", "b"]
 
     async def test_a_session_is_notified_of_its_own_write_before_the_answer(self, client: ZkClient) -> None:
-        told: list[str] = []
-        client.watch_data("/w", lambda: told.append("watch"))
+        fired: list[str] = []
+        client.watch_data("/w", lambda: fired.append("watch"))
         before = await client.create("/w")
-        assert (before.path, told) == ("/w", ["watch"])
+        assert (before.path, fired) == ("/w", ["watch"])
         write = asyncio.ensure_future(client.set("/w", b"1"))
-        write.add_done_callback(lambda _: told.append("answer"))
+        write.add_done_callback(lambda _: fired.append("answer"))
         await write
         await client.exists("/w")
-        assert told == ["watch", "watch", "answer"]
+        assert fired == ["watch", "watch", "answer"]
 
     async def test_a_watch_cancelled_by_another_is_not_called(self, client: ZkClient, signal_of: SignalOf) -> None:
         signal = signal_of(client)
@@ -508,16 +508,16 @@ class TestWatches:
 class TestSession:
     async def test_it_is_connected_until_it_is_closed(self, client: ZkClient, other: ZkClient) -> None:
         events: list[SessionEvent] = []
-        told: list[str] = []
+        fired: list[str] = []
         client.on_session(events.append)
-        client.watch_data("/a", lambda: told.append("/a"))
+        client.watch_data("/a", lambda: fired.append("/a"))
         session = client.session_id
         states = [client.state]
         await client.close()
         await client.close()
         await other.create("/a")
         assert [*states, client.state] == [SessionState.CONNECTED, SessionState.CLOSED]
-        assert (client.session_id, events, told) == (session, [SessionEvent.CLOSED], [])
+        assert (client.session_id, events, fired) == (session, [SessionEvent.CLOSED], [])
 
     async def test_after_close_everything_fails(self, client: ZkClient) -> None:
         await client.close()

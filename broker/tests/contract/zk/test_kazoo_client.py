@@ -44,12 +44,12 @@ async def other(connect_string: str) -> AsyncIterator[KazooZkClient]:
 
 async def expire_session(client: KazooZkClient, connect_string: str) -> None:
     """End the client's session with another connection that has its id and password."""
-    thief = KazooClient(hosts=connect_string.partition("/")[0], client_id=client.credentials)
+    second_client = KazooClient(hosts=connect_string.partition("/")[0], client_id=client.credentials)
 
     def steal() -> None:
-        thief.start()
-        thief.stop()
-        thief.close()
+        second_client.start()
+        second_client.stop()
+        second_client.close()
 
     await asyncio.to_thread(steal)
 

@@ -136,11 +136,11 @@ async def test_config_changes_are_notified_once_in_order_and_only_new_ones(conne
     zk, writer = await connect(), await connect()
     await prepare(zk)
     await announce_config_change(writer, "topics/before")
-    told: list[str] = []
+    changes: list[str] = []
     arrived = asyncio.Event()
 
     def on_change(path: str) -> None:
-        told.append(path)
+        changes.append(path)
         if path == "topics/last":
             arrived.set()
 
@@ -153,7 +153,7 @@ async def test_config_changes_are_notified_once_in_order_and_only_new_ones(conne
     await announce_config_change(writer, "topics/last")
     async with asyncio.timeout(20):
         await arrived.wait()
-    assert told == [*(f"topics/{number}" for number in range(20)), "brokers/<default>", "topics/last"]
+    assert changes == [*(f"topics/{number}" for number in range(20)), "brokers/<default>", "topics/last"]
     await listener.close()
     await listener.close()
 
@@ -163,16 +163,16 @@ async def test_old_notifications_are_removed(connect: Connect, clock: LateClock)
     await prepare(zk)
     await announce_config_change(zk, "topics/old")
     clock.late_ms = CHANGE_RETENTION_MS + 60_000
-    told: list[str] = []
+    changes: list[str] = []
     gone = asyncio.Event()
-    listener = ConfigChangeListener(zk, clock, told.append)
+    listener = ConfigChangeListener(zk, clock, changes.append)
     await listener.start()
     zk.watch_data(f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}0000000000", gone.set)
     await zk.sync()
     await announce_config_change(zk, "topics/new")
     async with asyncio.timeout(20):
         await gone.wait()
-    assert told == ["topics/new"]
+    assert changes == ["topics/new"]
     await listener.close()
 
 

@@ -336,22 +336,22 @@ class TestAccessLists:
         broker = await connect(settings)
         await prepare(broker)
         await broker.multi([Create("/controller", b"1", ephemeral=True), Create("/config/users/alice", b"{}")])
-        stranger = await connect(replace(settings, sasl=None, set_acl=False))
-        assert (await stranger.get("/controller"))[0] == b"1"
+        other_client = await connect(replace(settings, sasl=None, set_acl=False))
+        assert (await other_client.get("/controller"))[0] == b"1"
         assert "alice" in await broker.children("/config/users")
         with pytest.raises(AuthenticationFailed, match=r"^/config/users: .*zookeeper\.sasl\.jaas\.config"):
-            await stranger.children("/config/users")
+            await other_client.children("/config/users")
         for path in ("/config/users", "/config/brokers", "/config/users/alice"):
             with pytest.raises(AuthenticationFailed) as caught:
-                await stranger.get_many([path])
+                await other_client.get_many([path])
             assert caught.value.path == path
         with pytest.raises(AuthenticationFailed, match=r"^/brokers/ids/1: "):
-            await stranger.create("/brokers/ids/1")
+            await other_client.create("/brokers/ids/1")
         with pytest.raises(AuthenticationFailed, match=r"^/controller: "):
-            await stranger.multi([SetData("/controller", b"2")])
+            await other_client.multi([SetData("/controller", b"2")])
         with pytest.raises(AuthenticationFailed):
-            await stranger.multi([Delete(layout.broker_path(1))])
-        assert (await stranger.create("/consumers/group", b"")).path == "/consumers/group"
+            await other_client.multi([Delete(layout.broker_path(1))])
+        assert (await other_client.create("/consumers/group", b"")).path == "/consumers/group"
 
     async def test_a_chroot_belongs_to_the_identity_that_made_it(self, secured: Secured, connect: Connect) -> None:
         settings = secured.plain(digest=("kafka", "pass:word"), set_acl=True)
@@ -361,9 +361,9 @@ class TestAccessLists:
         second = await connect(replace(settings, connect=settings.connect + "/deep"))
         await second.create("/mine")
         await first.set("/mine", b"ours")
-        stranger = await connect(replace(settings, connect=settings.connect + "/deep", digest=None, set_acl=False))
+        other_client = await connect(replace(settings, connect=settings.connect + "/deep", digest=None, set_acl=False))
         with pytest.raises(AuthenticationFailed, match=r"^/theirs: "):
-            await stranger.create("/theirs")
+            await other_client.create("/theirs")
         error = await refused(replace(settings, connect=settings.connect + "/other", digest=("kafka", "wrong")))
         assert isinstance(error, AuthenticationFailed)
         assert error.path.endswith("/other")

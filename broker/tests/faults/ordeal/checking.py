@@ -66,7 +66,7 @@ class Complaints:
             if self.count <= MOST_SENTENCES:
                 self.messages.append(message)
 
-    def told(self) -> list[str]:
+    def shown(self) -> list[str]:
         """Return the violations to show."""
         more = self.count - len(self.messages)
         return self.messages + ([f"and {more} more"] if more else [])
@@ -103,7 +103,7 @@ class Reading:
         for partition, places in enumerate(self._found):
             own = acks[acks["partition"] == partition]
             self._compare(partition, np.array(places, np.int64), own)
-        return self.complaints.told()
+        return self.complaints.shown()
 
     def _compare(self, partition: int, places: NDArray[np.int64], acks: Acks) -> None:
         numbers = acks["number"].astype(np.int64)
@@ -113,9 +113,9 @@ class Reading:
         for number in numbers[found == NEVER]:
             self.complaints.add(f"partition {partition}: record {number} was acknowledged and is lost")
         moved = (found != NEVER) & (acks["offset"] != UNKNOWN_OFFSET) & (acks["offset"] != found)
-        for number, told, place in zip(numbers[moved], acks["offset"][moved], found[moved], strict=True):
+        for number, acknowledged, place in zip(numbers[moved], acks["offset"][moved], found[moved], strict=True):
             self.complaints.add(
-                f"partition {partition}: record {number} was acknowledged at offset {told} and is at {place}"
+                f"partition {partition}: record {number} was acknowledged at offset {acknowledged} and is at {place}"
             )
         unique, counts = np.unique(numbers, return_counts=True)
         for number in unique[counts > 1]:

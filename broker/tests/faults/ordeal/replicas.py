@@ -23,10 +23,10 @@ def differences(volumes: Mapping[int, Path], topic: str, partitions: int) -> lis
     for number in range(partitions):
         logs = {broker: _digest(volume / f"{topic}-{number}") for broker, volume in volumes.items()}
         if len(set(logs.values())) > 1:
-            told = ", ".join(
+            sizes = ", ".join(
                 f"broker {broker} has {size} bytes, {digest[:12]}" for broker, (size, digest) in logs.items()
             )
-            wrong.append(f"the replicas of partition {number} differ: {told}")
+            wrong.append(f"the replicas of partition {number} differ: {sizes}")
     return wrong
 
 

@@ -343,27 +343,27 @@ class _Ordeal:
         for load in clients.loads:
             load.ask_to_stop()
         for load in clients.loads:
-            told = load.result(_END_SECONDS)
-            report.sent += told["sent"] * len(told["partitions"])
-            report.acknowledged += told["acknowledged"]
-            report.late_ms = max(report.late_ms, told["late_ms"])
-            report.broken += told["failures"]
+            summary = load.result(_END_SECONDS)
+            report.sent += summary["sent"] * len(summary["partitions"])
+            report.acknowledged += summary["acknowledged"]
+            report.late_ms = max(report.late_ms, summary["late_ms"])
+            report.broken += summary["failures"]
         if report.acknowledged != report.sent:
             report.broken.append(f"{report.sent} records were sent and {report.acknowledged} acknowledged")
         clients.follower.ask_to_stop()
-        told = clients.follower.result(_END_SECONDS)
-        report.followed = told["records"]
-        report.broken += [f"read during the faults: {message}" for message in told["complaints"]]
+        summary = clients.follower.result(_END_SECONDS)
+        report.followed = summary["records"]
+        report.broken += [f"read during the faults: {message}" for message in summary["complaints"]]
         self._progress(self._now(), "reading all records")
         wanted = {**clients.common, "ledgers": [str(path) for path in clients.ledgers]}
         reader = Client("reading_back", directory, "reading-back", wanted)
         reader.start()
         try:
-            told = reader.result(_END_SECONDS)
+            summary = reader.result(_END_SECONDS)
         finally:
             reader.kill()
-        report.read_back = told["records"]
-        report.broken += [f"read after the faults: {message}" for message in told["complaints"]]
+        report.read_back = summary["records"]
+        report.broken += [f"read after the faults: {message}" for message in summary["complaints"]]
         for name, count in (("read along", report.followed), ("read back", report.read_back)):
             if count != report.sent:
                 report.broken.append(f"{report.sent} records were sent and {count} {name}")

@@ -20,15 +20,15 @@ NO_LEADER: Final = -1
 class Answer:
     """The metadata of one broker. Times are monotonic, in seconds."""
 
-    asked: float
-    told: float
+    requested: float
+    answered: float
     partitions: Mapping[int, PartitionView]
 
 
 class Move(NamedTuple):
     """A partition got or lost a leader."""
 
-    told: float
+    answered: float
     partition: int
     leader: int
 
@@ -50,7 +50,7 @@ class Sightings:
         for number, view in answer.partitions.items():
             known = self._newest.get(number)
             if known is None or view.leader_epoch > known.leader_epoch:
-                self._moves.append(Move(answer.told, number, view.leader))
+                self._moves.append(Move(answer.answered, number, view.leader))
             if known is None or view.leader_epoch >= known.leader_epoch:
                 self._newest[number] = view
 
@@ -67,8 +67,8 @@ class Sightings:
         response."""
         first: dict[int, float] = {}
         for move in self._moves:
-            if move.told > begin and move.leader not in (broker, NO_LEADER):
-                first.setdefault(move.partition, (move.told - begin) * 1000)
+            if move.answered > begin and move.leader not in (broker, NO_LEADER):
+                first.setdefault(move.partition, (move.answered - begin) * 1000)
         return [first[partition] for partition in partitions if partition in first]
 
     def is_whole(self, since: float) -> bool:
@@ -82,7 +82,7 @@ class Sightings:
         answer = self._answers.get(broker)
         return (
             answer is not None
-            and answer.asked >= since
+            and answer.requested >= since
             and len(answer.partitions) == self.partitions
             and all(
                 view.leader != NO_LEADER

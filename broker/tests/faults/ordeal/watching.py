@@ -79,17 +79,17 @@ class Watch:
             "topic_partitions": [{"topic": self._topic, "partitions": partitions}],
             "timeout_ms": _TIMEOUTS.request_ms,
         }
-        told = []
+        failures = []
         for broker in range(len(self._addresses)):
             try:
                 code = await self._ask_once(broker, ApiKey.ELECT_LEADERS, message)
             except ProtocolError as error:
-                told.append(f"broker {broker}: {error}")
+                failures.append(f"broker {broker}: {error}")
                 continue
             if not code:
                 return f"broker {broker} accepted the election"
-            told.append(f"broker {broker} responded with error {code}")
-        return ", ".join(told)
+            failures.append(f"broker {broker} responded with error {code}")
+        return ", ".join(failures)
 
     async def _ask_once(self, broker: int, api_key: ApiKey, message: Message) -> int:
         host, port = self._addresses[broker]
@@ -119,7 +119,7 @@ class Watch:
                 topic = view.topics.get(self._topic)
                 if topic is None:
                     raise NetworkError(f"the response of broker {broker} does not contain the topic")
-                answer = Answer(asked=asked, told=time.monotonic(), partitions=topic.partitions)
+                answer = Answer(requested=asked, answered=time.monotonic(), partitions=topic.partitions)
                 self._sightings.see(broker, answer)
                 await asyncio.sleep(INTERVAL_SECONDS)
         finally:

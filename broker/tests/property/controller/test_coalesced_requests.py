@@ -62,22 +62,22 @@ numbers = st.integers(0, 2)
 @st.composite
 def lives(draw: st.DrawFn) -> list[BrokerRequest]:
     """Possible requests of a controller about a topic: epochs grow; it is deleted everywhere before it is recreated."""
-    said: list[BrokerRequest] = []
+    sent: list[BrokerRequest] = []
     topic_id = 1
     for epoch, kind in enumerate(draw(st.lists(st.sampled_from("rrmmsdx"), max_size=25))):
         number = draw(numbers)
         if kind == "r":
-            said.append(_request(ApiKey.LEADER_AND_ISR, topic_id, [_state(number, epoch, is_new=draw(st.booleans()))]))
+            sent.append(_request(ApiKey.LEADER_AND_ISR, topic_id, [_state(number, epoch, is_new=draw(st.booleans()))]))
         elif kind == "m":
-            said.append(_request(ApiKey.UPDATE_METADATA, topic_id, [_state(number, epoch, leader=epoch)]))
+            sent.append(_request(ApiKey.UPDATE_METADATA, topic_id, [_state(number, epoch, leader=epoch)]))
         elif kind in "sd":
-            said.append(_request(ApiKey.STOP_REPLICA, topic_id, [_state(number, epoch, delete_partition=kind == "d")]))
+            sent.append(_request(ApiKey.STOP_REPLICA, topic_id, [_state(number, epoch, delete_partition=kind == "d")]))
         else:
             gone = [_state(each, -2, delete_partition=True) for each in range(3)]
-            said.append(_request(ApiKey.UPDATE_METADATA, topic_id, [_state(each, -2, leader=-2) for each in range(3)]))
-            said.append(_request(ApiKey.STOP_REPLICA, topic_id, gone))
+            sent.append(_request(ApiKey.UPDATE_METADATA, topic_id, [_state(each, -2, leader=-2) for each in range(3)]))
+            sent.append(_request(ApiKey.STOP_REPLICA, topic_id, gone))
             topic_id += 1
-    return said
+    return sent
 
 
 def _state(number: int, epoch: int, **fields: object) -> dict[str, object]:
@@ -91,8 +91,8 @@ def _request(api_key: ApiKey, topic_id: int, states: list[dict[str, object]]) ->
 
 
 @given(lives())
-def test_the_short_way_ends_where_the_long_one_does(said: list[BrokerRequest]) -> None:
-    short = coalesce(said)
+def test_the_short_way_ends_where_the_long_one_does(sent: list[BrokerRequest]) -> None:
+    short = coalesce(sent)
     assert len(short) <= MOST
-    assert Model().take(short) == Model().take(said)
-    assert Model().take(coalesce(short)) == Model().take(said)
+    assert Model().take(short) == Model().take(sent)
+    assert Model().take(coalesce(short)) == Model().take(sent)

@@ -388,14 +388,14 @@ class Cluster:
             copy.maximal_isr = set(answer["isr"])
             copy.partition_epoch = answer["partition_epoch"]
 
-    async def wish(self, wishes: dict[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, Any]:
+    async def request_moves(self, requested: dict[TopicPartition, tuple[int, ...] | None]) -> dict[TopicPartition, Any]:
         try:
-            return await self.runtime.alter_reassignments(wishes)
+            return await self.runtime.alter_reassignments(requested)
         except NotControllerError:
             return {}
 
-    async def wish_by_znode(self, wishes: dict[TopicPartition, tuple[int, ...]]) -> None:
-        data = layout.encode_reassignment(wishes)
+    async def request_moves_by_znode(self, requested: dict[TopicPartition, tuple[int, ...]]) -> None:
+        data = layout.encode_reassignment(requested)
         if await self.zk.exists(layout.REASSIGN_PARTITIONS) is None:
             await self.zk.create(layout.REASSIGN_PARTITIONS, data)
 
@@ -414,8 +414,10 @@ steps = st.one_of(
     st.tuples(st.just("catch_up"), partitions, st.lists(brokers, min_size=1, max_size=2)),
     st.tuples(st.just("catch_up"), partitions),
     st.tuples(st.just("shrink"), partitions),
-    st.tuples(st.just("wish"), st.dictionaries(partitions, st.one_of(targets, targets, st.none()), min_size=1)),
-    st.tuples(st.just("wish_by_znode"), st.dictionaries(partitions, targets, min_size=1)),
+    st.tuples(
+        st.just("request_moves"), st.dictionaries(partitions, st.one_of(targets, targets, st.none()), min_size=1)
+    ),
+    st.tuples(st.just("request_moves_by_znode"), st.dictionaries(partitions, targets, min_size=1)),
     st.tuples(st.just("down"), brokers),
     st.tuples(st.just("up"), brokers),
     st.tuples(st.just("die"), st.integers(0, 12), st.booleans()),
@@ -426,22 +428,22 @@ steps = st.one_of(
 
 U0 = PARTITIONS[2]
 ONLY_THE_ADDED_ONE_IN_SYNC: list[tuple[Any, ...]] = [
-    ("wish", {U0: (4, 5)}),
+    ("request_moves", {U0: (4, 5)}),
     ("catch_up", U0, [4]),
     ("down", 3),
     ("produce", U0),
     ("up", 3),
-    ("wish", {U0: None}),
+    ("request_moves", {U0: None}),
 ]
 """Request a cancellation that must be refused."""
 REPLACED_WITH_ONE_IN_SYNC: list[tuple[Any, ...]] = [
-    ("wish", {U0: (4, 5)}),
+    ("request_moves", {U0: (4, 5)}),
     ("catch_up", U0, [4]),
-    ("wish", {U0: (2, 1)}),
+    ("request_moves", {U0: (2, 1)}),
 ]
 """A replica that an earlier reassignment added is in sync, and must be removed."""
 IN_SYNC_WHEN_THE_CONTROLLER_DIES: list[tuple[Any, ...]] = [
-    ("wish", {U0: (4, 5)}),
+    ("request_moves", {U0: (4, 5)}),
     ("catch_up", U0, [4]),
     ("die", 0, True),
     ("catch_up", U0, [5]),
@@ -484,7 +486,7 @@ async def play(script: list[tuple[Any, ...]], last: dict[TopicPartition, tuple[i
     await recover(cluster)
     assert await cluster.runtime.list_reassignments(None) == {}
     assert layout.REASSIGN_PARTITIONS not in cluster.tree.nodes
-    results = await cluster.wish(dict(last))
+    results = await cluster.request_moves(dict(last))
     await cluster.pause()
     for _ in range(2):
         for partition in PARTITIONS:

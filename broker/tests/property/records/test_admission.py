@@ -27,7 +27,7 @@ from odradek.records.v2.record_walk import Row, walk
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20
-unhurried = settings(deadline=None)
+no_deadline = settings(deadline=None)
 
 contents = st.none() | st.binary(max_size=80) | st.integers(0, 3000).map(bytes)
 timestamps = st.just(-1) | st.integers(0, 2 * NOW_MS)
@@ -63,7 +63,7 @@ def records_of(raw: bytes | memoryview) -> list[Record]:
     return records
 
 
-@unhurried
+@no_deadline
 @given(rows, magics, magics, old_codecs, st.none() | old_codecs, st.integers(0, 2**40), st.booleans())
 def test_every_form_keeps_the_records(
     content: list, source: int, target: int, codec: Codec, asked: Codec | None, offset: int, by_broker: bool
@@ -216,7 +216,7 @@ def test_a_record_that_passes_the_quick_check_is_valid(
         assert _inspect(bytes(section), header, AppendRules(LIMIT, NOW_MS), NOTHING) == NOW_MS
 
 
-@unhurried
+@no_deadline
 @given(st.binary(max_size=300), st.integers(1, 40))
 def test_the_look_at_columns_of_noise(noise: bytes, count: int) -> None:
     if survey(noise, count).number < count:
@@ -236,7 +236,7 @@ def outcome(raw: bytes, rules: AppendRules) -> tuple[object, ...]:
     return bytes(prepared.records), prepared.headers
 
 
-@unhurried
+@no_deadline
 @given(
     rows,
     st.booleans(),
@@ -266,7 +266,7 @@ def test_the_fast_check_agrees_with_the_full_check(
     if mended:
         raw[17:21] = crc32c(raw[21:]).to_bytes(4, "big")
     rules = AppendRules(1 << 12, NOW_MS, timestamp_type=kind, **changes)
-    told = outcome(bytes(raw), rules)
+    result = outcome(bytes(raw), rules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(admission, "usual_batch", lambda *_: None)
-        assert outcome(bytes(raw), rules) == told
+        assert outcome(bytes(raw), rules) == result

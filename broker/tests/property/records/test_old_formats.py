@@ -20,7 +20,7 @@ from odradek.records.v2.batch import BatchBuilder, TimestampType
 from odradek.records.v2.record import Message, Record
 
 LIMIT = 1 << 20
-unhurried = settings(deadline=None)
+no_deadline = settings(deadline=None)
 """No deadline: the duration of an example is meaningless on a shared machine."""
 REFUSALS = (CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError)
 
@@ -72,7 +72,7 @@ def decode(raw: bytes) -> list[Record]:
     return records
 
 
-@unhurried
+@no_deadline
 @given(message_lists(min_size=0), magics, old_codecs)
 def test_what_is_written_is_read(messages: list[Message], magic: int, codec: Codec) -> None:
     if not messages:
@@ -84,7 +84,7 @@ def test_what_is_written_is_read(messages: list[Message], magic: int, codec: Cod
     assert decode(raw) == [Record(*message, (), kind) for message in expected]
 
 
-@unhurried
+@no_deadline
 @given(sets(), st.sampled_from([*Codec, None]))
 def test_up_and_down_again_is_the_same(raw: bytes, codec: Codec | None) -> None:
     header = read_entry(raw)
@@ -96,7 +96,7 @@ def test_up_and_down_again_is_the_same(raw: bytes, codec: Codec | None) -> None:
         assert decode(down(batch_bytes, magic=header.magic).records) == decode(raw)
 
 
-@unhurried
+@no_deadline
 @given(batches(), magics, st.integers(0, 15))
 def test_down_keeps_what_an_old_format_can_hold(raw: bytes, magic: int, skipped: int) -> None:
     header = batch.read_header(raw)
@@ -112,7 +112,7 @@ def test_down_keeps_what_an_old_format_can_hold(raw: bytes, magic: int, skipped:
     assert (converted.record_count, converted.consumed_bytes) == (len(expected), len(raw))
 
 
-@unhurried
+@no_deadline
 @given(st.lists(st.one_of(sets(), batches()), max_size=4), st.data())
 def test_columns_agree_with_records(parts: list[bytes], data: st.DataObject) -> None:
     raw = b"".join(parts)

@@ -17,7 +17,7 @@ from odradek.records.v2.varint import decode_varint, encode_varint
 from odradek_testkit.batches import iterate
 
 LIMIT = 1 << 20
-unhurried = settings(deadline=None)
+no_deadline = settings(deadline=None)
 """No deadline: the duration of an example is meaningless on a shared machine."""
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -80,7 +80,7 @@ def by_column(decoded: columns.Columns) -> list[Record]:
     return records
 
 
-@unhurried
+@no_deadline
 @given(record_sets(), st.data())
 def test_columns_agree_with_records(raw: bytes, data: st.DataObject) -> None:
     records = by_record(raw)
@@ -98,7 +98,7 @@ def test_columns_agree_with_records(raw: bytes, data: st.DataObject) -> None:
     assert by_column(within) == [record for record in records if start <= record.offset < end]
 
 
-@unhurried
+@no_deadline
 @given(st.lists(rows, min_size=1, max_size=20), st.sampled_from(Codec))
 def test_a_builder_s_records_are_read_back(content: list, codec: Codec) -> None:
     builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
@@ -142,7 +142,7 @@ def test_a_broken_section_is_refused_by_both_or_by_neither(raw: bytes, data: st.
     assert decoded == expected
 
 
-@unhurried
+@no_deadline
 @given(st.binary(max_size=200), st.integers(0, 50))
 def test_noise_is_corrupt_or_nothing(noise: bytes, count: int) -> None:
     header = batch.BatchHeader._make(struct.unpack(">qiibIhiqqqhii", bytes(61)))._replace(
@@ -160,7 +160,7 @@ def test_noise_is_corrupt_or_nothing(noise: bytes, count: int) -> None:
             assert noise or count
 
 
-@unhurried
+@no_deadline
 @given(INT64, st.binary(max_size=3))
 def test_varints(value: int, ahead: bytes) -> None:
     encoded = encode_varint(value)
@@ -168,13 +168,13 @@ def test_varints(value: int, ahead: bytes) -> None:
     assert decode_varint(ahead + encoded + b"\xff", len(ahead)) == (value, len(ahead) + len(encoded))
 
 
-@unhurried
+@no_deadline
 @given(st.sampled_from(Codec), st.binary(max_size=100_000))
 def test_codecs(codec: Codec, data: bytes) -> None:
     assert decompress(codec, compress(codec, data), limit=len(data)) == data
 
 
-@unhurried
+@no_deadline
 @given(st.sampled_from([codec for codec in Codec if codec]), st.binary(min_size=1, max_size=300), st.data())
 def test_mutated_frames_stay_within_their_limit(codec: Codec, content: bytes, data: st.DataObject) -> None:
     frame = bytearray(compress(codec, content))

@@ -71,7 +71,7 @@ class Pair:
         self._session = LeaderSession(max_bytes=1000)
         self._forgot = False
         self.followed: dict[int, Followed] = {}
-        self.heard: set[Followed] = set()
+        self.received: set[Followed] = set()
 
     def forget(self) -> None:
         """The leader evicts the session."""
@@ -111,8 +111,8 @@ class Pair:
         assert step.is_complete is (seen == wanted)
         if is_lost:
             return
-        self.heard |= {asked_for[one.topic_partition.partition] for one, _ in answer.partitions}
-        assert not step.is_complete or self.heard >= set(asked_for.values())
+        self.received |= {asked_for[one.topic_partition.partition] for one, _ in answer.partitions}
+        assert not step.is_complete or self.received >= set(asked_for.values())
 
 
 @given(steps=STEPS, slots=st.sampled_from([1, 0]))
@@ -139,4 +139,4 @@ def test_the_leader_reads_the_followers_partitions_and_sends_offsets_to_all(
             pair.fetch(by_id=bool(detail), is_lost=kind == "lost")
     for _ in range(3):
         pair.fetch()
-    assert pair.heard >= set(followed.values())
+    assert pair.received >= set(followed.values())

@@ -141,7 +141,7 @@ class Pair:
             if kind == "append":
                 side.broker.append(tp, b"value", acks=1)
             elif kind == "reign":
-                cluster.elect(tp, LEADER, isr=(LEADER, FOLLOWER), tell=(LEADER,))
+                cluster.elect(tp, LEADER, isr=(LEADER, FOLLOWER), inform=(LEADER,))
             elif kind == "start":
                 log.increment_log_start_offset(log.high_watermark)  # retention is not reported to sessions
             elif kind == "offline":
@@ -190,7 +190,7 @@ async def play(steps: list[tuple[str, int]], replica_id: int, directory: Path) -
             clusters.append(cluster)
             broker = await cluster.start_broker(LEADER)
             for tp in PARTITIONS:
-                cluster.create(tp, (LEADER, FOLLOWER), tell=(LEADER,))
+                cluster.create(tp, (LEADER, FOLLOWER), inform=(LEADER,))
             sides.append(Side(broker, clock, rests=name == "resting"))
         pair = Pair(clusters, sides, replica_id)
         for kind, detail in [("fetch", 0), *steps]:
@@ -223,7 +223,7 @@ def test_an_idle_session_reads_nothing(tmp_path: Path) -> None:
         broker = await cluster.start_broker(LEADER)
         try:
             for tp in PARTITIONS:
-                cluster.create(tp, (LEADER, FOLLOWER), tell=(LEADER,))
+                cluster.create(tp, (LEADER, FOLLOWER), inform=(LEADER,))
             side = Side(broker, clock, rests=True)
             client = Client(FOLLOWER)
             for epoch in range(3):

@@ -72,7 +72,7 @@ class History:
         elif kind == "restart" and detail in self.brokers:
             await self.cluster.brokers[detail].close(clean=False)
             await self.cluster.start_broker(detail)
-            self.cluster.announce(TP, tell=(detail,))
+            self.cluster.announce(TP, inform=(detail,))
         elif kind == "sleep":
             await self.clock.sleep_ms(detail)
         self.check()
@@ -82,12 +82,12 @@ class History:
         values = [b"%d of %d" % (self._count, broker_id)] * count
         self.cluster.brokers[broker_id].append(TP, *values, acks=1)
 
-    def _elect(self, leader: int, tell: range | list[int]) -> None:
+    def _elect(self, leader: int, inform: range | list[int]) -> None:
         """Elect a member of the ISR, which does not change."""
         isr = self.cluster.isr(TP)
         if leader in isr:
             self.leader = leader
-            self.cluster.elect(TP, leader=leader, isr=isr, tell=[each for each in tell if each not in self.away])
+            self.cluster.elect(TP, leader=leader, isr=isr, inform=[each for each in inform if each not in self.away])
 
     def _heal(self) -> None:
         self.cluster.heal()
@@ -95,7 +95,7 @@ class History:
         for broker_id in self.brokers:
             known = self.cluster.brokers[broker_id].partition(TP).leader_epoch
             if known < self.cluster.leader_epoch(TP):
-                self.cluster.announce(TP, tell=(broker_id,))
+                self.cluster.announce(TP, inform=(broker_id,))
 
 
 async def play(steps: list[tuple[str, int]], count: int, version: int, directory: Path) -> None:

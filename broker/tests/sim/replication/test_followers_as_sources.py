@@ -84,8 +84,8 @@ async def committed(cluster: MemoryCluster, clock: VirtualClock, count: int) -> 
 def test_a_consumer_is_sent_to_its_rack_and_served_there(play: Play) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         await committed(cluster, clock, 3)
-        told = await fetch(cluster.brokers[1], 0, rack="r3", max_wait_ms=500)
-        assert (told.error_code, told.preferred_read_replica, told.high_watermark, bytes(told.records)) == (
+        answer = await fetch(cluster.brokers[1], 0, rack="r3", max_wait_ms=500)
+        assert (answer.error_code, answer.preferred_read_replica, answer.high_watermark, bytes(answer.records)) == (
             0,
             3,
             3,

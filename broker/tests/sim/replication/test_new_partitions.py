@@ -45,7 +45,7 @@ def play(tmp_path: Path) -> Callable[[Scenario], None]:
 @pytest.mark.parametrize("between_ms", [0, 45])
 def test_of_a_new_partition(play: Callable[[Scenario], None], first: int, second: int, between_ms: int) -> None:
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
-        cluster.create(NEW, (1, 2), tell=[first])
+        cluster.create(NEW, (1, 2), inform=[first])
         await clock.sleep_ms(between_ms)
         cluster.announce(NEW, [second], is_new=True)
         began_ms = clock.monotonic_ms()
@@ -60,7 +60,7 @@ def test_of_a_new_reign(play: Callable[[Scenario], None]) -> None:
         cluster.create(NEW, (1, 2))
         assert (await cluster.brokers[1].append(NEW, b"a")).error_code == 0
         await clock.sleep_ms(700)
-        cluster.elect(NEW, 1, (1, 2), tell=(1,))
+        cluster.elect(NEW, 1, (1, 2), inform=(1,))
         await clock.sleep_ms(30)
         cluster.announce(NEW, [2])
         began_ms = clock.monotonic_ms()
@@ -82,7 +82,7 @@ def test_a_follower_that_does_not_come_waits_as_ever_after_a_second(
             return await serve(self, version, frame)
 
         monkeypatch.setattr(MemoryBroker, "serve_fetch", counting)
-        cluster.create(NEW, (1, 2), tell=[1])
+        cluster.create(NEW, (1, 2), inform=[1])
         await clock.sleep_ms(1_600)
         assert 20 < len(served) <= 102
         served.clear()

@@ -131,13 +131,13 @@ def test_diverging_logs_are_truncated_at_the_first_difference(play: Callable[[Sc
         for number in range(3):
             old.append(TP, b"lost %d" % number, acks=1)
         assert old.partition(TP).log.log_end_offset == 8
-        cluster.elect(TP, leader=2, isr=(2, 3), tell=(2, 3))
+        cluster.elect(TP, leader=2, isr=(2, 3), inform=(2, 3))
         new = cluster.brokers[2]
         for number in range(2):
             assert (await new.append(TP, b"new %d" % number)).error_code == 0
         before = cluster.brokers[3].content(TP)
         cluster.heal()
-        cluster.announce(TP, tell=(1,))
+        cluster.announce(TP, inform=(1,))
         await clock.sleep_ms(5000)
         assert_equal_logs(cluster)
         assert new.content(TP) == before
@@ -154,13 +154,13 @@ def test_two_consecutive_changes_of_leaders_converge(play: Callable[[Scenario], 
         await clock.sleep_ms(1000)
         cluster.cut(1)
         cluster.brokers[1].append(TP, b"tail of one", b"more", b"and more", acks=1)
-        cluster.elect(TP, leader=2, isr=(2, 3), tell=(2, 3))
+        cluster.elect(TP, leader=2, isr=(2, 3), inform=(2, 3))
         cluster.cut(2)
         cluster.brokers[2].append(TP, b"tail of two", b"longer", acks=1)
-        cluster.elect(TP, leader=3, isr=(3,), tell=(3,))
+        cluster.elect(TP, leader=3, isr=(3,), inform=(3,))
         cluster.brokers[3].append(TP, b"tail of three", acks=1)
         cluster.heal()
-        cluster.announce(TP, tell=(1, 2))
+        cluster.announce(TP, inform=(1, 2))
         await clock.sleep_ms(10_000)
         assert_equal_logs(cluster)
         assert b"tail of three" in cluster.brokers[1].content(TP)
@@ -208,7 +208,7 @@ def test_high_watermarks_survive_a_restart(play: Callable[[Scenario], None]) -> 
         await clock.sleep_ms(7000)
         await cluster.brokers[2].close(clean=False)
         again = await cluster.start_broker(2)
-        cluster.announce(TP, tell=(2,))
+        cluster.announce(TP, inform=(2,))
         assert again.partition(TP).high_watermark == 2
         assert (await cluster.brokers[1].append(TP, b"three")).error_code == 0
         assert_equal_logs(cluster)

@@ -37,10 +37,10 @@ class Writer:
                 value = b"%d" % number
                 number += 1
                 try:
-                    told = producer.send(TOPIC, value, partition=0).result(240)
+                    answer = producer.send(TOPIC, value, partition=0).result(240)
                 except OdradekError:
                     continue  # not acknowledged: it may be there or not
-                self.acknowledged[told.offset] = value
+                self.acknowledged[answer.offset] = value
 
     def more(self) -> None:
         """Return when some more records are acknowledged."""

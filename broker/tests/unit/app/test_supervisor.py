@@ -18,15 +18,15 @@ PROGRAM = """
 import os, signal, sys, time
 from odradek.app.supervisor import Supervision, supervise
 
-def told(line):
+def report(line):
     print(line, flush=True)
 
 def work(lifeline):
-    told(f"child {os.getpid()}")
+    report(f"child {os.getpid()}")
 {work}
 
 def ended(credentials):
-    told(f"ended {credentials[0]} {credentials[1].decode()}")
+    report(f"ended {credentials[0]} {credentials[1].decode()}")
 
 def disk_wait(child):
 {disk_wait}
@@ -101,7 +101,7 @@ def test_a_session_that_the_child_has_ended_is_not_ended_again() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_are_forwarded(number: signal.Signals) -> None:
-    work = f"signal.signal({int(number)}, lambda *_: os._exit(9))\ntold('ready')\nwhile True: signal.pause()"
+    work = f"signal.signal({int(number)}, lambda *_: os._exit(9))\nreport('ready')\nwhile True: signal.pause()"
     with supervised(work) as process:
         child_of(process)
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -113,8 +113,8 @@ def test_a_hanging_child_prints_its_stacks_and_is_killed() -> None:
     work = f"lifeline.beat((5, {PASSWORD}))\nwhile True: signal.pause()"
     with supervised(work, hang_timeout_ms=1) as process:
         child_of(process)
-        code, told, errors = outcome(process)
-    assert (code, told) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
+        code, printed, errors = outcome(process)
+    assert (code, printed) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
     assert "in work" in errors, "the stack contains the function in which the child hangs"
 
 
@@ -125,8 +125,8 @@ def test_a_child_that_waits_for_a_disk_is_not_killed() -> None:
     wait = "os.kill(child, signal.SIGUSR1)\nreturn 'folio_wait_bit'"
     with supervised(work, hang_timeout_ms=300, disk_wait=wait) as process:
         child_of(process)
-        code, told, errors = outcome(process)
-    assert (code, told) == (6, ["ended 5 0123456789abcdef"])
+        code, printed, errors = outcome(process)
+    assert (code, printed) == (6, ["ended 5 0123456789abcdef"])
     assert errors.count("because it waits for a disk (folio_wait_bit)") == 1
     assert "killed only if this lasts for 3 s" in errors
 
@@ -135,8 +135,8 @@ def test_a_child_that_waits_for_a_disk_too_long_is_killed() -> None:
     work = f"lifeline.beat((5, {PASSWORD}))\nwhile True: signal.pause()"
     with supervised(work, hang_timeout_ms=1, disk_wait="return ''") as process:
         child_of(process)
-        code, told, errors = outcome(process)
-    assert (code, told) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
+        code, printed, errors = outcome(process)
+    assert (code, printed) == (128 + signal.SIGKILL, ["ended 5 0123456789abcdef"])
     assert "of which it waited for a disk" in errors
 
 

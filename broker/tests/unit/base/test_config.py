@@ -53,7 +53,7 @@ def test_a_key_without_an_effect_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("log.segment.bytes", "13", "whole number from 14"),
         ("log.segment.bytes", "1.5", "whole number"),
@@ -75,11 +75,11 @@ def test_a_key_without_an_effect_is_a_warning() -> None:
         ("listener.name.inner.ssl.allow.dn.changes", "perhaps", "true or false"),
     ],
 )
-def test_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, told: str) -> None:
+def test_bad_value_names_key_value_and_what_is_allowed(key: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.parse({**MINIMAL, key: value})
     assert key in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_listeners() -> None:
@@ -126,7 +126,7 @@ def test_dynamic_settings_override_those_of_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("broker.id", "2", "while the broker runs"),
         ("log.retention.hours", "2", "while the broker runs"),
@@ -137,11 +137,11 @@ def test_dynamic_settings_override_those_of_the_file() -> None:
         ("compression.gzip.level", "0", "-1 or from 1 to 9"),
     ],
 )
-def test_what_cannot_be_changed_while_the_broker_runs(key: str, value: str, told: str) -> None:
+def test_what_cannot_be_changed_while_the_broker_runs(key: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse().with_dynamic({key: value})
     assert key in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_listeners_change_while_the_broker_runs() -> None:
@@ -158,7 +158,7 @@ def test_listeners_change_while_the_broker_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"listeners": "OUTER://h:9093"}, "must keep PLAINTEXT"),
         ({"listeners": "OUTER://h:9093,PLAINTEXT://h:9092"}, "keep it first"),
@@ -172,9 +172,9 @@ def test_listeners_change_while_the_broker_runs() -> None:
         ),
     ],
 )
-def test_listeners_that_do_not_fit_together(values: dict[str, str], told: str) -> None:
+def test_listeners_that_do_not_fit_together(values: dict[str, str], message: str) -> None:
     static = parse(listener_security_protocol_map="PLAINTEXT:PLAINTEXT,OUTER:PLAINTEXT")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         static.with_dynamic(values)
 
 
@@ -244,11 +244,11 @@ def test_the_memory_of_requests_holds_the_largest_request(limit: str) -> None:
 
 
 def test_a_memory_of_requests_that_is_too_small_is_refused() -> None:
-    told = (
+    message = (
         r"queued\.max\.request\.bytes=999 is not allowed: it must be larger than or equal to "
         r"socket\.request\.max\.bytes=1000, or -1 for no limit"
     )
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         parse(queued_max_request_bytes="999", socket_request_max_bytes="1000")
 
 

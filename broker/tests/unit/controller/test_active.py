@@ -27,7 +27,7 @@ ROLES, METADATA, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.ST
 T0 = TopicPartition("t", 0)
 
 
-class Told:
+class SentRequests:
     """Replaces the dispatcher and records the requests to each broker epoch."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Cluster:
     def __init__(self, protocol: str = "3.9") -> None:
         self.tree = MemoryTree()
         self.zk = MemoryZk(self.tree)
-        self.told = Told()
+        self.sender = SentRequests()
         self.config = BrokerConfig.parse(
             {
                 "broker.id": "1",
@@ -92,7 +92,7 @@ class Cluster:
         election_result = await election.become_controller(self.zk, clock, 1)
         assert election_result is not None
         environment = Environment(
-            zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("RequestSender", self.told)
+            zk=self.zk, clock=clock, config=self.config, broker_id=1, dispatcher=cast("RequestSender", self.sender)
         )
         active = ActiveController(environment, election_result, lambda event: None)
         await active.start()
@@ -105,13 +105,13 @@ def test_a_topic_in_deletion_gets_no_roles() -> None:
         await cluster.start(1, replicas=(1, 2))  # broker 2 is dead, so the deletion waits
         await cluster.zk.create(layout.delete_topic_path("t"))
         active = await cluster.reign()
-        assert cluster.told.take(ROLES) == {}
-        assert {state["leader"] for state in cluster.told.take(METADATA)[1]} == {-2}
-        cluster.told.requests.clear()
+        assert cluster.sender.take(ROLES) == {}
+        assert {state["leader"] for state in cluster.sender.take(METADATA)[1]} == {-2}
+        cluster.sender.requests.clear()
         await cluster.up(2)
         await active.brokers_changed()
-        assert all(state["delete_partition"] for states in cluster.told.take(STOP).values() for state in states)
-        assert cluster.told.take(STOP).keys() == {1, 2}
+        assert all(state["delete_partition"] for states in cluster.sender.take(STOP).values() for state in states)
+        assert cluster.sender.take(STOP).keys() == {1, 2}
         active.stop()
 
     run_virtual(scenario())
@@ -122,12 +122,12 @@ def test_a_restarted_broker_does_not_get_stop_requests_for_its_earlier_epoch() -
         cluster = Cluster()
         await cluster.start(1, 2)
         active = await cluster.reign()
-        cluster.told.requests.clear()
+        cluster.sender.requests.clear()
         await cluster.sessions[2].close()
         await cluster.up(2)
         await active.brokers_changed()
-        assert cluster.told.take(STOP) == {}
-        (role,) = cluster.told.take(ROLES)[2]
+        assert cluster.sender.take(STOP) == {}
+        (role,) = cluster.sender.take(ROLES)[2]
         assert (role["leader"], role["isr"]) == (1, (1,))
         active.stop()
 

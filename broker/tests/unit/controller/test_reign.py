@@ -98,16 +98,16 @@ async def test_a_dead_broker_leads_no_partition_and_is_in_no_isr(reign: Reign, z
         assert (state.leader in (1, 3), set(state.isr), state.leader_epoch) == (True, {1, 3}, 1)
         assert await stored(zk, partition) == state
         assert reign.context.replica_status[Replica(partition, 2)] is ReplicaStatus.OFFLINE
-    told: set[tuple[int, ApiKey, TopicPartition]] = set()
+    requested: set[tuple[int, ApiKey, TopicPartition]] = set()
     for request in sent_by(reign):
         topics: Any = request.message["topic_states"]
-        told |= {
+        requested |= {
             (request.broker, request.api_key, TopicPartition("t", one["partition_index"]))
             for topic in topics
             for one in topic["partition_states"]
         }
     kinds = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA)
-    assert told == {(broker, kind, partition) for broker in (1, 3) for kind in kinds for partition in EVERY}
+    assert requested == {(broker, kind, partition) for broker in (1, 3) for kind in kinds for partition in EVERY}
 
 
 async def test_other_tasks_run_meanwhile(reign: Reign) -> None:
@@ -182,11 +182,11 @@ async def test_a_stopped_replica_is_not_informed_of_the_next_epoch(reign: Reign)
     context.shutting_down.add(3)
     await reign.take_offline([Replica(partition, 3) for partition in followed])
     reign.flush()
-    told = {(request.broker, request.api_key) for request in sent_by(reign)}
-    assert (3, ApiKey.LEADER_AND_ISR) not in told
-    assert (3, ApiKey.STOP_REPLICA) in told
-    assert {broker for broker, api_key in told if api_key is ApiKey.LEADER_AND_ISR} == {1, 2}
-    assert {broker for broker, api_key in told if api_key is ApiKey.UPDATE_METADATA} == {1, 2, 3}
+    requested = {(request.broker, request.api_key) for request in sent_by(reign)}
+    assert (3, ApiKey.LEADER_AND_ISR) not in requested
+    assert (3, ApiKey.STOP_REPLICA) in requested
+    assert {broker for broker, api_key in requested if api_key is ApiKey.LEADER_AND_ISR} == {1, 2}
+    assert {broker for broker, api_key in requested if api_key is ApiKey.UPDATE_METADATA} == {1, 2, 3}
 
 
 async def test_partitions_without_a_leader_are_one_line_in_the_log(

@@ -190,19 +190,19 @@ def test_another_limit_of_batches_applies_immediately() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "answered"),
     [
         (NotEnoughReplicasError("no"), NotEnoughReplicasError),
         (StorageError("disk"), KafkaStorageError),
         (RuntimeError("bug"), UnknownServerError),
     ],
 )
-def test_a_failed_append_fails_its_batch_and_no_other(failure: Exception, told: type[ProtocolError]) -> None:
+def test_a_failed_append_fails_its_batch_and_no_other(failure: Exception, answered: type[ProtocolError]) -> None:
     async def scenario(bench: Bench) -> None:
         shard = await bench.loaded()
         bench.partition.failures = [failure]
         results = await bench.results("a", "b")
-        assert [type(result) for result in results] == [told, told]
+        assert [type(result) for result in results] == [answered, answered]
         assert await bench.add("c") == "c at 0"
         assert shard.words == ["c"]
 

@@ -234,7 +234,7 @@ def test_a_member_without_an_assignment_gets_an_empty_one(lab: GroupLab) -> None
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "answered"),
     [
         (NotEnoughReplicasError, CoordinatorNotAvailableError),
         (UnknownTopicOrPartitionError, CoordinatorNotAvailableError),
@@ -246,14 +246,14 @@ def test_a_member_without_an_assignment_gets_an_empty_one(lab: GroupLab) -> None
     ],
 )
 def test_an_assignment_that_is_not_stored_causes_another_rebalance(
-    lab: GroupLab, failure: type[ProtocolError], told: type[ProtocolError]
+    lab: GroupLab, failure: type[ProtocolError], answered: type[ProtocolError]
 ) -> None:
     reply = lab.join()
     lab.clock.advance(SETTINGS.initial_rebalance_delay_ms)
     member_id = reply.value.member_id
     sync = lab.sync(member_id, 1, {member_id: b"all"})
     lab.log.fail_next(failure("no"))
-    with pytest.raises(told):
+    with pytest.raises(answered):
         _ = sync.value
     assert lab.group.state is GroupState.PREPARING_REBALANCE
     assert lab.group.members[member_id].assignment == b""

@@ -176,7 +176,7 @@ def test_nothing_is_written_when_all_metadata_is_too_large(lab: GroupLab) -> Non
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "answered"),
     [
         (NotEnoughReplicasAfterAppendError, CoordinatorNotAvailableError),
         (KafkaStorageError, NotCoordinatorError),
@@ -185,13 +185,13 @@ def test_nothing_is_written_when_all_metadata_is_too_large(lab: GroupLab) -> Non
     ],
 )
 def test_a_commit_that_fails_leaves_the_old_offset(
-    lab: GroupLab, failure: type[ProtocolError], told: type[ProtocolError]
+    lab: GroupLab, failure: type[ProtocolError], answered: type[ProtocolError]
 ) -> None:
     lab.commit({EVENTS_0: offset(5)})
     lab.log.settle()
     reply = lab.commit({EVENTS_0: offset(6)})
     lab.log.fail_next(failure("no"))
-    assert reply.value == {EVENTS_0: told.code}
+    assert reply.value == {EVENTS_0: answered.code}
     assert lab.fetch([EVENTS_0], require_stable=True)[EVENTS_0].offset == 5
 
 

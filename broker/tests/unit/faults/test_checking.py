@@ -25,14 +25,14 @@ def read(*numbers: int, partition: int = 0, start: int = 0) -> Reading:
 
 @given(st.integers(0, 200), st.sets(st.integers(0, 199)))
 def test_everything_once_and_in_order_is_right(count: int, acknowledged: set[int]) -> None:
-    told = acks(*((0, number, number) for number in acknowledged if number < count))
+    confirmed = acks(*((0, number, number) for number in acknowledged if number < count))
     reading = read(*range(count))
-    assert reading.compare(told) == []
+    assert reading.compare(confirmed) == []
     assert reading.records == count
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told", "message"),
+    ("numbers", "confirmed", "message"),
     [
         ((0, 1), ((0, 2, 2),), "record 2 was acknowledged and is lost"),
         ((0, 2), ((0, 1, 1),), "record 1 was acknowledged and is lost"),
@@ -44,8 +44,10 @@ def test_everything_once_and_in_order_is_right(count: int, acknowledged: set[int
         ((), ((1, 0, 0),), "partition 1: record 0 was acknowledged and is lost"),
     ],
 )
-def test_what_is_wrong_is_told(numbers: tuple[int, ...], told: tuple[tuple[int, int, int], ...], message: str) -> None:
-    assert any(message in each for each in read(*numbers).compare(acks(*told)))
+def test_what_is_wrong_is_told(
+    numbers: tuple[int, ...], confirmed: tuple[tuple[int, int, int], ...], message: str
+) -> None:
+    assert any(message in each for each in read(*numbers).compare(acks(*confirmed)))
 
 
 def test_an_unknown_offset_is_no_other_place() -> None:
@@ -78,4 +80,4 @@ def test_sentences_are_bounded() -> None:
     complaints.add(None)
     for number in range(MOST_SENTENCES + 3):
         complaints.add(str(number))
-    assert complaints.told() == [str(number) for number in range(MOST_SENTENCES)] + ["and 3 more"]
+    assert complaints.shown() == [str(number) for number in range(MOST_SENTENCES)] + ["and 3 more"]

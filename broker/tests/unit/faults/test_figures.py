@@ -45,8 +45,8 @@ def test_goals(fault: Fault, goal: float | None) -> None:
 
 def test_a_goal_is_missed_by_a_single_partition() -> None:
     assert missed(outcome(CRASH, led=(100.0, 2_000.0)), TIMEOUTS) is None
-    told = missed(outcome(CRASH, led=(100.0, 2_001.0), number=4), TIMEOUTS)
-    assert told == ("episode 4, broker process killed, broker 1: a partition waited 2001 ms, but the goal is 2000 ms")
+    text = missed(outcome(CRASH, led=(100.0, 2_001.0), number=4), TIMEOUTS)
+    assert text == ("episode 4, broker process killed, broker 1: a partition waited 2001 ms, but the goal is 2000 ms")
 
 
 def test_faults_at_once_have_no_goal() -> None:
@@ -85,7 +85,7 @@ def test_a_table_has_a_cell_for_each_heading() -> None:
 
 
 def test_json_has_plain_values() -> None:
-    told = json.loads(json.dumps(plain({"o": outcome(CRASH, led=(1.23456,)), "kinds": (Kind.SLEEP,)})))
-    assert told["o"]["faults"][0]["kind"] == "crash"
-    assert told["o"]["led"] == [1.235]
-    assert told["kinds"] == ["long-pause"]
+    text = json.loads(json.dumps(plain({"o": outcome(CRASH, led=(1.23456,)), "kinds": (Kind.SLEEP,)})))
+    assert text["o"]["faults"][0]["kind"] == "crash"
+    assert text["o"]["led"] == [1.235]
+    assert text["kinds"] == ["long-pause"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ordeal.clients.ledger import Ledger, Pace, told
+from ordeal.clients.ledger import Ledger, Pace, summary_of
 from ordeal.records import read_acks
 
 
@@ -46,6 +46,6 @@ def test_a_ledger_keeps_what_was_acknowledged_and_tells_what_failed(tmp_path: Pa
         assert len(read_acks(path.read_bytes())) == 1
         ledger.note(3, 8, -1)
     assert [entry[:3] for entry in read_acks(path.read_bytes()).tolist()] == [(3, 7, 70), (3, 8, -1)]
-    summary = told(ledger, Pace(1.0), range(2))
+    summary = summary_of(ledger, Pace(1.0), range(2))
     assert (summary["acknowledged"], summary["failed"]) == (2, 1)
     assert summary["failures"] == ["partition 4: record 8 failed: no luck"]

@@ -28,10 +28,10 @@ def test_different_or_missing_bytes_are_told(tmp_path: Path) -> None:
     write(volumes[0], 1, s0=b"same")
     write(volumes[1], 1, s0=b"same")
     write(volumes[0], 2, s0=b"x")
-    told = differences(volumes, "t", 3)
-    assert [message.split(" differ")[0] for message in told] == [
+    messages = differences(volumes, "t", 3)
+    assert [message.split(" differ")[0] for message in messages] == [
         "the replicas of partition 0",
         "the replicas of partition 2",
     ]
-    assert "broker 0 has 4 bytes" in told[0]
-    assert "broker 1 has 3 bytes" in told[0]
+    assert "broker 0 has 4 bytes" in messages[0]
+    assert "broker 1 has 3 bytes" in messages[0]

@@ -13,15 +13,15 @@ def view(partition: int, leader: int, epoch: int, isr: tuple[int, ...] = ALL) ->
     return PartitionView(partition, leader, epoch, replicas=(partition, *(b for b in ALL if b != partition)), isr=isr)
 
 
-def answer(asked: float, *views: PartitionView) -> Answer:
-    return Answer(asked=asked, told=asked + 0.1, partitions={each.partition: each for each in views})
+def answer(requested: float, *views: PartitionView) -> Answer:
+    return Answer(requested=requested, answered=requested + 0.1, partitions={each.partition: each for each in views})
 
 
-def whole(asked: float = 1.0) -> Sightings:
+def whole(requested: float = 1.0) -> Sightings:
     """Return the state of three brokers and two partitions with all replicas in sync."""
     seen = Sightings(3, 2)
     for broker in ALL:
-        seen.see(broker, answer(asked, view(0, 0, 1), view(1, 1, 1)))
+        seen.see(broker, answer(requested, view(0, 0, 1), view(1, 1, 1)))
     return seen
 
 

@@ -49,9 +49,9 @@ def test_descriptors_are_summed(worker: subprocess.Popen[bytes]) -> None:
     assert open_descriptors() >= own + 50
     registry = CollectorRegistry()
     ProcessTreeCollector(registry=registry)
-    told = registry.get_sample_value("process_open_fds")
-    assert told is not None
-    assert told >= own + 50
+    counts = registry.get_sample_value("process_open_fds")
+    assert counts is not None
+    assert counts >= own + 50
     assert registry.get_sample_value("process_max_fds")
 
 
@@ -61,17 +61,17 @@ def test_only_the_number_of_descriptors_differs_from_the_library() -> None:
 
 
 def test_what_an_ended_worker_wrote_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, told = ProcessTree(), {1: 100, 2: 30}
-    monkeypatch.setattr(process, "process_ids", lambda: list(told))
-    monkeypatch.setattr(process, "_io", lambda number, key: told[number] if key == "write_bytes" else 0)
+    tree, counts = ProcessTree(), {1: 100, 2: 30}
+    monkeypatch.setattr(process, "process_ids", lambda: list(counts))
+    monkeypatch.setattr(process, "_io", lambda number, key: counts[number] if key == "write_bytes" else 0)
     assert tree.disk_bytes("write_bytes") == 130
-    told[2] = 40
+    counts[2] = 40
     assert tree.disk_bytes("write_bytes") == 140
-    del told[2]
+    del counts[2]
     assert tree.disk_bytes("write_bytes") == 140
-    told[2] = 5  # another process with the same id
+    counts[2] = 5  # another process with the same id
     assert tree.disk_bytes("write_bytes") == 145
-    told[2] = 3  # and another between two readings
+    counts[2] = 3  # and another between two readings
     assert tree.disk_bytes("write_bytes") == 148
     assert tree.disk_bytes("read_bytes") == 0
 

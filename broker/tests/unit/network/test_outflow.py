@@ -228,18 +228,18 @@ async def test_what_is_resident_needs_no_thread(file: File) -> None:
 
 
 async def test_each_window_is_reported_to_read_ahead(file: File) -> None:
-    told: list[tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
 
     class Ahead(ReadAhead):
         def reads(self, file: File, descriptor: int, position: int, length: int) -> None:
-            told.append((position, length))
+            sizes.append((position, length))
 
     pair = Pair(ahead=Ahead(FileAccess()))
     pair.outflow.put([FileRegion(file, 3, 1_500_000), b"between", FileRegion(file, 9, 100)])
     pair.outflow.start()
     await pair.until(lambda: bool(pair.finished))
 
-    assert told == [(3, 1 << 20), (3 + (1 << 20), 1_500_000 - (1 << 20)), (9, 100)]
+    assert sizes == [(3, 1 << 20), (3 + (1 << 20), 1_500_000 - (1 << 20)), (9, 100)]
     pair.ours.close()
     pair.theirs.close()
 
@@ -459,7 +459,7 @@ async def test_answers_arrive_in_order_and_are_counted(kit: Any, file: File) -> 
 async def test_a_connection_reads_ahead_over_its_answers(
     kit: Any, file: File, most: int, asked: list[tuple[int, int]]
 ) -> None:
-    told: list[tuple[int, int]] = []
+    sizes: list[tuple[int, int]] = []
 
     def at_once(_path: str, job: Callable[[], Any]) -> asyncio.Future[Any]:
         done = asyncio.get_running_loop().create_future()
@@ -470,14 +470,14 @@ async def test_a_connection_reads_ahead_over_its_answers(
         read=at_once,
         read_ahead_bytes=most,
         is_resident=lambda _descriptor, position, _length: position < 2_000_000,
-        will_need=lambda _descriptor, position, length: told.append((position, length)),
+        will_need=lambda _descriptor, position, length: sizes.append((position, length)),
     )
     answers: list[list[Part]] = [[b"1", FileRegion(file, 0, 1_000_000)], [b"2", FileRegion(file, 1_000_000, 1_000_000)]]
     async with answering(kit, answers, files=access) as (_, client):
         for number, answer in enumerate(answers):
             await asyncio.get_running_loop().sock_sendall(client, kit.produce(number))
             assert await read_exactly(client, 1_000_001) == content(answer)
-        assert told == asked, "before the last bytes left"
+        assert sizes == asked, "before the last bytes left"
 
 
 async def test_no_request_is_accepted_while_a_response_is_blocked(kit: Any, file: File) -> None:

@@ -46,15 +46,15 @@ def test_a_frame_that_fits_does_not_overtake_those_that_wait(kit: Any) -> None:
     late: list[bool] = []
     first = memory.reservation(lambda: None)
     assert first.covers(100)
-    newcomer = memory.reservation(lambda: None)
+    later = memory.reservation(lambda: None)
     # While its memory is granted, another one asks: there is space for it, but the third asked before.
-    second = memory.reservation(lambda: late.append(newcomer.covers(10)))
+    second = memory.reservation(lambda: late.append(later.covers(10)))
     third = memory.reservation(lambda: late.append(True))
     assert not second.covers(10)
     assert not third.covers(10)
     first.release()
     assert late == [False, True]
-    assert newcomer.held_bytes == 10
+    assert later.held_bytes == 10
 
 
 def test_the_limit_is_exceeded_by_less_than_one_frame(kit: Any) -> None:

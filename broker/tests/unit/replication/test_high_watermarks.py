@@ -22,7 +22,7 @@ def test_high_watermarks_are_kept_until_their_log_gets_a_role(tmp_path: Path) ->
         await broker.close()
         for clean in (False, False):
             broker = await cluster.start_broker(1)
-            cluster.elect(TP, leader=1, isr=(1,), tell=(1,))
+            cluster.elect(TP, leader=1, isr=(1,), inform=(1,))
             assert (await broker.append(TP, b"c")).error_code == 0
             await clock.sleep_ms(6000)
             await broker.close(clean=clean)

@@ -275,13 +275,13 @@ def test_the_last_stable_offset(unstable: int | None, stable: int) -> None:
     assert leader(Log(high_watermark=8, first_unstable_offset=unstable)).last_stable_offset == stable
 
 
-@pytest.mark.parametrize(("told", "mark"), [(5, 5), (50, 10), (0, 2)])
-def test_the_high_watermark_of_a_follower_stays_within_its_log(told: int, mark: int) -> None:
+@pytest.mark.parametrize(("reported", "mark"), [(5, 5), (50, 10), (0, 2)])
+def test_the_high_watermark_of_a_follower_stays_within_its_log(reported: int, mark: int) -> None:
     partition = Partition(TP, Log(log_start_offset=2, high_watermark=3), local_id=1, lag_max_ms=LAG_MS)
     partition.become_follower(state(leader=2))
-    assert partition.follow(told)
+    assert partition.follow(reported)
     assert partition.high_watermark == mark
-    assert not partition.follow(told)
+    assert not partition.follow(reported)
 
 
 # Acknowledgement
@@ -387,7 +387,7 @@ def test_refusals(code: int, refusal: FailedProposal, pending: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "local", "expected"),
+    ("reported", "local", "expected"),
     [
         # the leader does not know the epoch: truncate to the high watermark
         (EpochEnd(-1, -1), EpochEnd(3, 9), Truncation(4, True)),
@@ -402,8 +402,8 @@ def test_refusals(code: int, refusal: FailedProposal, pending: bool) -> None:
         (EpochEnd(3, 7), EpochEnd(-1, -1), Truncation(7, True)),
     ],
 )
-def test_where_logs_diverge(told: EpochEnd, local: EpochEnd, expected: Truncation) -> None:
-    assert truncation_target(told, local, log_end_offset=10, high_watermark=4) == expected
+def test_where_logs_diverge(reported: EpochEnd, local: EpochEnd, expected: Truncation) -> None:
+    assert truncation_target(reported, local, log_end_offset=10, high_watermark=4) == expected
 
 
 @pytest.mark.parametrize(

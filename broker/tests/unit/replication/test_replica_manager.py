@@ -514,7 +514,7 @@ def test_a_broker_that_leaves_follows_only_where_it_is_in_sync(
         other = await broker.cluster.start_broker(2)
         broker.cluster.create(TP, (1, 2))
         broker.replicas.roles.is_leaving = True
-        broker.cluster.elect(TP, 2, isr, tell=(2, 1))
+        broker.cluster.elect(TP, 2, isr, inform=(2, 1))
         append(other.replicas, (TP, record_set(b"a")))
         await clock.sleep_ms(2_000)
         assert (broker.partition(TP).log.log_end_offset == 1) is is_followed

@@ -51,14 +51,14 @@ def test_look_up_raises_what_is_wrong(play: Play) -> None:
 
 def test_listeners_hear_of_roles_once(play: Play) -> None:
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        heard: list[object] = []
-        broker.replicas.roles.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        changes: list[object] = []
+        broker.replicas.roles.add_listener(lambda tp, epoch: changes.append((tp, epoch)), changes.append)
         assume(broker)
         assume(broker, replace(LED, leader_epoch=6))
         assume(broker, replace(LED, leader_epoch=7, leader=2, replicas=(1, 2)))
         assume(broker, replace(LED, leader_epoch=8))
         broker.replicas.roles.stop([StopReplica(TP, -2, delete=True)])
-        assert heard == [(TP, 5), TP, (TP, 8), TP]
+        assert changes == [(TP, 5), TP, (TP, 8), TP]
 
     play(scenario)
 
@@ -70,7 +70,7 @@ def test_outdated_requests_are_refused(play: Play, caplog: pytest.LogCaptureFixt
         assert assume(broker) == [0]
         assert assume(broker) == [11]
         # Every new controller sends the state of all partitions again: not worth a warning.
-        assert all(told.levelno < logging.WARNING for told in caplog.records)
+        assert all(record.levelno < logging.WARNING for record in caplog.records)
         assert assume(broker, replace(LED, leader_epoch=4)) == [11]
         assert caplog.records[-2].levelno == logging.WARNING
         assert assume(broker, replace(LED, leader_epoch=6, replicas=(2, 3))) == [3]
@@ -89,18 +89,18 @@ def test_a_topic_id_is_adopted_without_a_new_leader_epoch(play: Play) -> None:
     """A cluster whose protocol is raised to 2.8 assigns topic ids without a new leader epoch."""
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
-        def tell(topic_id: UUID, state: LeaderAndIsrState) -> int:
+        def send(topic_id: UUID, state: LeaderAndIsrState) -> int:
             return broker.replicas.roles.apply([(TP, topic_id, state)])[TP]
 
         for state in (LED, replace(REPLICATED, leader=2, leader_epoch=6)):
-            assert tell(ZERO_UUID, state) == 0
+            assert send(ZERO_UUID, state) == 0
             assert broker.partition(TP).log.topic_id is None
-            assert tell(ZERO_UUID, state) == StaleControllerEpochError.code
-            assert tell(TOPIC_ID, replace(state, leader_epoch=state.leader_epoch - 1)) == StaleControllerEpochError.code
-            assert tell(TOPIC_ID, state) == 0
+            assert send(ZERO_UUID, state) == StaleControllerEpochError.code
+            assert send(TOPIC_ID, replace(state, leader_epoch=state.leader_epoch - 1)) == StaleControllerEpochError.code
+            assert send(TOPIC_ID, state) == 0
             assert broker.partition(TP).log.topic_id == TOPIC_ID
-            assert tell(TOPIC_ID, state) == StaleControllerEpochError.code
-            assert tell(UUID(int=9), state) == InconsistentTopicIdError.code
+            assert send(TOPIC_ID, state) == StaleControllerEpochError.code
+            assert send(UUID(int=9), state) == InconsistentTopicIdError.code
             broker.partition(TP).log.topic_id = None  # as in a log that was created earlier
 
     play(scenario)
@@ -112,14 +112,14 @@ def test_a_role_ends_when_the_replica_was_moved_away(play: Play, state: LeaderAn
 
     async def scenario(broker: MemoryBroker, clock: VirtualClock) -> None:
         assume(broker, state)
-        heard: list[object] = []
-        broker.replicas.roles.add_listener(lambda tp, epoch: heard.append((tp, epoch)), heard.append)
+        changes: list[object] = []
+        broker.replicas.roles.add_listener(lambda tp, epoch: changes.append((tp, epoch)), changes.append)
         broker.replicas.roles.moved_away(TP, state.leader_epoch)
         assert broker.replicas.partition(TP).leader_epoch == state.leader_epoch
         broker.replicas.roles.moved_away(TP, state.leader_epoch + 1)
         with pytest.raises(UnknownTopicOrPartitionError):
             broker.replicas.partition(TP)
-        assert heard == [TP]
+        assert changes == [TP]
         broker.replicas.roles.moved_away(TP, state.leader_epoch + 2)
         # The log is kept until it is deleted or the replica is assigned again.
         log = broker.logs.get(TP)

@@ -39,7 +39,7 @@ def replaced(answer: Callable[[], Awaitable[Message]]) -> dict[ApiKey, Any]:
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "answered"),
     [
         (InvalidRequestError("no"), InvalidRequestError),
         (StorageError("the disk is gone"), KafkaStorageError),
@@ -51,7 +51,7 @@ def replaced(answer: Callable[[], Awaitable[Message]]) -> dict[ApiKey, Any]:
     ],
 )
 def test_errors_become_codes_and_the_connection_stays_open(
-    play: Callable[..., None], raised: Exception, told: type[UnknownServerError]
+    play: Callable[..., None], raised: Exception, answered: type[UnknownServerError]
 ) -> None:
     async def fail() -> Message:
         raise raised
@@ -59,8 +59,8 @@ def test_errors_become_codes_and_the_connection_stays_open(
     async def scenario(server: MemoryServer) -> None:
         for _ in range(2):
             answer = await server.ask(ApiKey.DESCRIBE_CLUSTER, 1, CLUSTER)
-            assert answer.error_code == told.code
-        assert server.request_stats.errors == {("DescribeCluster", told.code): 2}
+            assert answer.error_code == answered.code
+        assert server.request_stats.errors == {("DescribeCluster", answered.code): 2}
         assert server.request_stats.counts["DescribeCluster", 1] == 2
 
     play(scenario, replace=replaced(fail))

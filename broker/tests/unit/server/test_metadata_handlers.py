@@ -206,8 +206,8 @@ def test_api_versions(play: Callable[..., None], version: int) -> None:
         software: Message = {"client_software_name": "apache-kafka-java", "client_software_version": "3.9.1"}
         answer = await server.ask(ApiKey.API_VERSIONS, version, software)
         assert answer.error_code == NONE
-        told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert told == {row.key: (row.min_version, row.max_version) for row in API_TABLE.values()}
+        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+        assert ranges == {row.key: (row.min_version, row.max_version) for row in API_TABLE.values()}
 
     play(scenario)
 

@@ -56,7 +56,7 @@ def changed(before: ClusterImage, topic: str, *, leader: int, live: Sequence[Ann
     )
 
 
-def told(topics: EncodedElements, version: int = 12) -> dict[str, list[int]]:
+def partitions_of(topics: EncodedElements, version: int = 12) -> dict[str, list[int]]:
     """Return the leaders by topic, as a client decodes them."""
     frame = encode_response(ApiKey.METADATA, version, 1, {"brokers": [], "controller_id": 1, "topics": topics})
     found = decode_response(ApiKey.METADATA, version, frame[4:]).topics
@@ -67,7 +67,7 @@ async def test_encoded_topics_are_cached_while_the_image_does_not_change() -> No
     entries, now = TopicEntries(), image({"a": 2, "bb": 1})
     first = await entries.every(now, FORM)
     assert await entries.every(now, FORM) is first
-    assert told(first) == {"a": [1, 1], "bb": [1]}
+    assert partitions_of(first) == {"a": [1, 1], "bb": [1]}
     again = await entries.every(changed(now, "", leader=0), FORM)
     assert (again, again is first) == (first, False)
 
@@ -76,29 +76,32 @@ async def test_a_changed_topic_is_encoded_again() -> None:
     entries, now = TopicEntries(), image({"a": 2, "bb": 1})
     await entries.every(now, FORM)
     later = changed(now, "a", leader=2)
-    assert told(await entries.every(later, FORM)) == {"a": [2, 1], "bb": [1]}
-    assert told(await entries.some(later, FORM, [later.topics["a"]])) == {"a": [2, 1]}
-    assert told(await entries.every(now, FORM)) == {"a": [1, 1], "bb": [1]}
+    assert partitions_of(await entries.every(later, FORM)) == {"a": [2, 1], "bb": [1]}
+    assert partitions_of(await entries.some(later, FORM, [later.topics["a"]])) == {"a": [2, 1]}
+    assert partitions_of(await entries.every(now, FORM)) == {"a": [1, 1], "bb": [1]}
 
 
 async def test_a_dead_or_moved_broker_changes_the_encoded_topics() -> None:
     entries, now = TopicEntries(), image({"a": 1})
-    assert told(await entries.every(now, FORM)) == {"a": [1]}
+    assert partitions_of(await entries.every(now, FORM)) == {"a": [1]}
     gone = changed(now, "", leader=0, live=brokers(2))
     assert gone.topics["a"] is now.topics["a"]
-    assert told(await entries.every(gone, FORM)) == {"a": [-1]}
-    assert told(await entries.some(gone, FORM, gone.topics.values())) == {"a": [-1]}
+    assert partitions_of(await entries.every(gone, FORM)) == {"a": [-1]}
+    assert partitions_of(await entries.some(gone, FORM, gone.topics.values())) == {"a": [-1]}
     hidden = changed(now, "", leader=0, live=brokers(1, 2, listeners=("OTHERS",)))
-    assert told(await entries.every(hidden, FORM)) == {"a": [-1]}
-    assert told(await entries.every(now, FORM)) == {"a": [1]}
+    assert partitions_of(await entries.every(hidden, FORM)) == {"a": [-1]}
+    assert partitions_of(await entries.every(now, FORM)) == {"a": [1]}
 
 
 async def test_a_deleted_topic_is_not_encoded() -> None:
     entries, now = TopicEntries(), image({"a": 1, "bb": 1, "ccc": 1})
     await entries.every(now, FORM)
     left = image({"a": 1})
-    assert told(await entries.some(left, FORM, [left.topics["a"], Absent("bb", ZERO_UUID, 3)])) == {"a": [1], "bb": []}
-    assert told(await entries.every(left, FORM)) == {"a": [1]}
+    assert partitions_of(await entries.some(left, FORM, [left.topics["a"], Absent("bb", ZERO_UUID, 3)])) == {
+        "a": [1],
+        "bb": [],
+    }
+    assert partitions_of(await entries.every(left, FORM)) == {"a": [1]}
 
 
 async def test_forms_do_not_mix() -> None:
@@ -107,9 +110,9 @@ async def test_forms_do_not_mix() -> None:
     elsewhere = await entries.every(now, FORM._replace(listener="OTHERS"))
     older = await entries.every(now, FORM._replace(version=1))
     permitted = await entries.every(now, FORM._replace(version=10, operations=True))
-    assert told(plain) == {"a": [1]}
-    assert told(elsewhere) == {"a": [-1]}
-    assert told(older, 1) == {"a": [1]}
+    assert partitions_of(plain) == {"a": [1]}
+    assert partitions_of(elsewhere) == {"a": [-1]}
+    assert partitions_of(older, 1) == {"a": [1]}
     message = {"brokers": [], "controller_id": 1, "cluster_id": None, "topics": permitted}
     (topic,) = decode_response(ApiKey.METADATA, 10, encode_response(ApiKey.METADATA, 10, 1, message)[4:]).topics
     assert topic.topic_authorized_operations == TOPIC_OPERATIONS
@@ -143,7 +146,7 @@ async def test_other_tasks_run_while_thousands_of_partitions_are_encoded(sizes: 
     found = await TopicEntries().every(now, FORM)
     task.cancel()
     assert turns >= 4
-    assert told(found) == {topic: [1] * size for topic, size in sizes.items()}
+    assert partitions_of(found) == {topic: [1] * size for topic, size in sizes.items()}
 
 
 async def test_requests_at_the_same_time_see_an_image_each() -> None:
@@ -151,7 +154,7 @@ async def test_requests_at_the_same_time_see_an_image_each() -> None:
     after = changed(before, "bb", leader=2, live=brokers(2))
     answers = await asyncio.gather(*(entries.every(each, FORM) for each in (before, after, before, after)))
     living = [1] * (2 * PARTITIONS_AT_A_TIME)
-    assert [told(answer) for answer in answers] == [
+    assert [partitions_of(answer) for answer in answers] == [
         {"a": living, "bb": [1]},
         {"a": [-1] * len(living), "bb": [2]},
     ] * 2

@@ -25,7 +25,7 @@ def test_ownership_is_written_by_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "message"),
     [
         (b"", "not JSON"),
         (b'{"version":2,"clusters":{}}', "version must be 1"),
@@ -34,7 +34,7 @@ def test_ownership_is_written_by_cluster() -> None:
         (b'{"version":1,"clusters":{"uid":{"owned":[],"preserved":[],"ids":["1"]}}}', "ids must be a list"),
     ],
 )
-def test_an_invalid_znode_is_named(data: bytes, complaint: str) -> None:
-    with pytest.raises(LayoutError, match=complaint) as error:
+def test_an_invalid_znode_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(LayoutError, match=message) as error:
         ManagedBrokers.decode(data)
     assert error.value.path == "/odradek/brokers"

@@ -23,7 +23,7 @@ def test_merge_keys_may_be_overridden() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "problem"),
     [
         ("a: 1\nb: [", "f:2: this is not valid YAML"),
         ("a: 1\nb: 2\na: 3", "f:3: this is not valid YAML: the field 'a' occurs twice"),
@@ -35,10 +35,10 @@ def test_merge_keys_may_be_overridden() -> None:
         ("a: \x07", "f: this is not valid YAML"),
     ],
 )
-def test_the_error_about_an_invalid_document_has_its_line(text: str, complaint: str) -> None:
+def test_the_error_about_an_invalid_document_has_its_line(text: str, problem: str) -> None:
     with pytest.raises(DocumentError) as raised:
         parse_documents(text, "f")
-    assert str(raised.value).startswith(complaint)
+    assert str(raised.value).startswith(problem)
 
 
 def test_an_empty_file_has_no_documents() -> None:

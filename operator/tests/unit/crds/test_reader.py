@@ -195,7 +195,7 @@ def test_every_field_of_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "complaint"),
+    ("spec", "message"),
     [
         ("{brokers: {replicas: none}}", "spec.brokers.replicas: must be a whole number from 1 to 1000, found 'none'."),
         ("{brokers: {replicas: 0}}", "spec.brokers.replicas: must be a whole number from 1 to 1000, found 0."),
@@ -297,14 +297,14 @@ def test_every_field_of_a_topic() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_cluster(spec: str, complaint: str) -> None:
+def test_what_is_wrong_with_a_cluster(spec: str, message: str) -> None:
     found = complaints(cluster(spec))
     assert len(found) == 1
-    assert found[0].startswith(complaint)
+    assert found[0].startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("spec", "complaint"),
+    ("spec", "message"),
     [
         ("{}", "spec.cluster: must be lower-case letters"),
         ("{cluster: dema}", "spec.cluster: there is no Cluster dema (did you mean demo?)."),
@@ -324,14 +324,14 @@ def test_what_is_wrong_with_a_cluster(spec: str, complaint: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_topic(spec: str, complaint: str) -> None:
+def test_what_is_wrong_with_a_topic(spec: str, message: str) -> None:
     found = complaints(CLUSTER, topic(spec))
     assert len(found) == 1
-    assert found[0].startswith(complaint)
+    assert found[0].startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("document", "complaint"),
+    ("document", "message"),
     [
         ("{kind: Topic, metadata: {name: a}, spec: {cluster: demo}}", "apiVersion: must be odradek.dev/v1, and it is"),
         (
@@ -364,10 +364,10 @@ def test_what_is_wrong_with_a_topic(spec: str, complaint: str) -> None:
         (CLUSTER, "metadata.name: this Cluster occurs twice, also in f.yaml."),
     ],
 )
-def test_what_is_wrong_with_a_document(document: str, complaint: str) -> None:
+def test_what_is_wrong_with_a_document(document: str, message: str) -> None:
     found = complaints(CLUSTER, document)
     assert len(found) == 1
-    assert found[0].startswith(complaint)
+    assert found[0].startswith(message)
 
 
 def test_every_problem_has_its_file_line_and_resource() -> None:

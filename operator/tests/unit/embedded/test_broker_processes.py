@@ -27,7 +27,7 @@ def with_volumes(*ids: int) -> Cluster:
     return Cluster(name="demo", brokers=Brokers(replicas=2, volumes=volumes))
 
 
-class Heard:
+class RecordedEvents:
     """Records events and waits for expected ones."""
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def recorded() -> RecordedEvents:
+    return RecordedEvents()
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def ports() -> Ports:
 
 
 @pytest.fixture
-def brokers(tmp_path: Path, ports: Ports, heard: Heard) -> BrokerProcesses:
+def brokers(tmp_path: Path, ports: Ports, recorded: RecordedEvents) -> BrokerProcesses:
     site = Site(data=tmp_path, ports=ports, zookeeper="127.0.0.1:1")
-    processes = BrokerProcesses(site, heard, grace_seconds=1.0)
+    processes = BrokerProcesses(site, recorded, grace_seconds=1.0)
     processes.follow(with_volumes(0), PLAIN)
     return processes
 
@@ -101,7 +101,7 @@ async def test_a_broker_that_does_not_run_needs_no_restart(brokers: BrokerProces
 
 
 async def test_a_port_in_use_is_reported_once_and_tried_again(
-    brokers: BrokerProcesses, ports: Ports, heard: Heard
+    brokers: BrokerProcesses, ports: Ports, recorded: RecordedEvents
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", ports.broker(0)))
@@ -110,19 +110,19 @@ async def test_a_port_in_use_is_reported_once_and_tried_again(
         with pytest.raises(EmbeddedError, match=r"\(for broker 0\) of 127.0.0.1 is in use"):
             brokers.start(0)
         supervising = asyncio.create_task(brokers.supervise())
-        told = await heard.until(lambda event: not event.good)
-        assert told.message.startswith("cannot be started, and is tried again: Port ")
+        reported = await recorded.until(lambda event: not event.good)
+        assert reported.message.startswith("cannot be started, and is tried again: Port ")
         (seen,) = await brokers.observe(Snapshot())
         assert seen.trouble.startswith("Port ")
-    await heard.until(lambda event: event.message == "started")
+    await recorded.until(lambda event: event.message == "started")
     supervising.cancel()
     await brokers.stop_all(0.0)
-    assert len([event for event in heard.events if event.message == told.message]) == 1
+    assert len([event for event in recorded.events if event.message == reported.message]) == 1
     assert brokers.pids == {}
 
 
 async def test_properties_that_changed_since_the_start_are_named(
-    brokers: BrokerProcesses, tmp_path: Path, heard: Heard
+    brokers: BrokerProcesses, tmp_path: Path, recorded: RecordedEvents
 ) -> None:
     brokers.add(0)
     brokers.start(0)
@@ -144,4 +144,4 @@ async def test_properties_that_changed_since_the_start_are_named(
         assert seen.listeners.started != seen.listeners.wanted
     finally:
         await brokers.stop_all(0.0)
-    assert [event.message for event in heard.events] == ["started", "stopped"]
+    assert [event.message for event in recorded.events] == ["started", "stopped"]

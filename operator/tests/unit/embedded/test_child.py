@@ -32,7 +32,7 @@ def child(tmp_path: Path) -> Iterator[Callable[[str], ChildProcess]]:
         one.kill()
 
 
-def said(one: ChildProcess, text: str) -> Callable[[], bool]:
+def has_printed(one: ChildProcess, text: str) -> Callable[[], bool]:
     return lambda: one.log_path.exists() and text in one.log_path.read_text()
 
 
@@ -44,7 +44,7 @@ def test_a_child_that_is_asked_stops(child: Callable[[str], ChildProcess]) -> No
     pid = one.pid
     one.start()
     assert one.pid == pid
-    wait_until(said(one, "up"), what="the child's first words")
+    wait_until(has_printed(one, "up"), what="the child's first words")
     one.stop()
     assert not one.running
     assert one.exit_code == -signal.SIGTERM
@@ -54,7 +54,7 @@ def test_a_child_that_is_asked_stops(child: Callable[[str], ChildProcess]) -> No
 def test_a_paused_child_stops_too(child: Callable[[str], ChildProcess]) -> None:
     one = child(WILLING)
     one.start()
-    wait_until(said(one, "up"), what="the child's first words")
+    wait_until(has_printed(one, "up"), what="the child's first words")
     one.send(signal.SIGSTOP)
     one.stop()
     assert one.exit_code == -signal.SIGTERM
@@ -63,7 +63,7 @@ def test_a_paused_child_stops_too(child: Callable[[str], ChildProcess]) -> None:
 def test_a_child_that_will_not_stop_is_killed(child: Callable[[str], ChildProcess]) -> None:
     one = child(STUBBORN)
     one.start()
-    wait_until(said(one, "up"), what="the child's first words")
+    wait_until(has_printed(one, "up"), what="the child's first words")
     one.stop(grace_seconds=0.01)
     assert one.exit_code == -signal.SIGKILL
 

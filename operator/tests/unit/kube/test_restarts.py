@@ -64,7 +64,7 @@ async def lived_through(world: World, done: Callable[[World], bool], lives: list
         assert done(world)
 
 
-def essence(world: World) -> dict[str, Any]:
+def persistent_state(world: World) -> dict[str, Any]:
     """Return the objects, without generated names and times."""
     found = {}
     for resource in RESOURCES:
@@ -106,16 +106,16 @@ def writes_of(world: World) -> int:
 
 
 def test_the_final_state_is_the_same_whichever_write_the_operator_dies_before(undisturbed: World) -> None:
-    expected = essence(undisturbed)
+    expected = persistent_state(undisturbed)
     # Each process does one write more than the one before. So each write is once the one that is prevented.
     world = run_virtual(whole_life(list(range(60))))
-    assert essence(world) == expected
+    assert persistent_state(world) == expected
 
 
 @settings(max_examples=6)
 @given(lives=st.lists(st.integers(0, 40), min_size=1, max_size=6))
 def test_the_final_state_is_the_same_after_any_sequence_of_deaths(undisturbed: World, lives: list[int]) -> None:
     world = run_virtual(whole_life(lives))
-    assert essence(world) == essence(undisturbed)
+    assert persistent_state(world) == persistent_state(undisturbed)
     # No pod restarts more often than its template requires.
     assert sorted(world.deleted_pods) == sorted(undisturbed.deleted_pods)

@@ -198,9 +198,9 @@ def test_the_status_says_why_kubernetes_does_not_create_a_pod() -> None:
         )
         world.makes_pods = False
         world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 4}}})
-        said = "Broker 3 is missing: It has no pod. Kubernetes does not create it: exceeded quota: pods=3."
+        warning = "Broker 3 is missing: It has no pod. Kubernetes does not create it: exceeded quota: pods=3."
         await until(
-            lambda: said in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"]), "the status reports it"
+            lambda: warning in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"]), "the status reports it"
         )
 
     play(steps)
@@ -496,8 +496,8 @@ def test_the_status_names_a_node_that_runs_two_brokers_and_nothing_restarts() ->
             return [rule["whenUnsatisfiable"] for rule in spec.get("topologySpreadConstraints", [])]
 
         def warnings() -> list[str]:
-            said = world.get(Kind.CLUSTER, "demo")["status"].get("warnings", [])
-            return [message for message in said if "node node-" in message]
+            warning = world.get(Kind.CLUSTER, "demo")["status"].get("warnings", [])
+            return [message for message in warning if "node node-" in message]
 
         assert rules() == ["DoNotSchedule"]
         assert warnings() == []

@@ -180,7 +180,7 @@ def test_a_new_ensemble_forms_once() -> None:
             if found is not None and states[-1:] != [found["data"][names.ENSEMBLE_STATE]]:
                 states.append(found["data"][names.ENSEMBLE_STATE])
 
-        world.api.store.heard.append(changed)
+        world.api.store.listeners.append(changed)
         world.api.put(own_ensemble(1))
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
         await until(lambda: states == [names.FORMING, names.FORMED], "it is formed")
@@ -308,7 +308,7 @@ def test_no_broker_is_removed_undrained_whenever_operator_and_set_are_lost_durin
                     lambda: world.ready(Kind.CLUSTER, "demo") and world.ready(Kind.TOPIC, "wide"), "all is ready"
                 )
             assert 3 in world.replicas("wide")
-            world.api.store.heard.append(look)
+            world.api.store.listeners.append(look)
             world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
             for count in range(lives):
                 async with Operator(world, lives=count).working() as operator:

@@ -219,7 +219,7 @@ def test_everything_of_one_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owners", "doomed"),
+    ("owners", "unneeded"),
     [
         ([], False),
         ([{"kind": "StatefulSet", "uid": "s1"}], False),
@@ -227,11 +227,11 @@ def test_everything_of_one_cluster() -> None:
         ([{"kind": "StatefulSet", "uid": "gone"}], True),
     ],
 )
-def test_a_claim_of_a_set_that_is_gone_goes_with_it(owners: list[dict[str, object]], doomed: bool) -> None:
+def test_a_claim_of_a_set_that_is_gone_goes_with_it(owners: list[dict[str, object]], unneeded: bool) -> None:
     claim = {**CLAIM, "metadata": {**CLAIM["metadata"], "ownerReferences": owners}}  # type: ignore[dict-item]
     present = {**SET, "metadata": {**SET["metadata"], "uid": "s1"}}  # type: ignore[dict-item]
     state = observe("demo", pods=[], claims=[claim], volumes=[], nodes=[], sets=[present])
-    assert state.claims["data-demo-kafka-2"].terminating is doomed
+    assert state.claims["data-demo-kafka-2"].terminating is unneeded
 
 
 def container(name: str = "kafka", **more: object) -> dict[str, object]:
@@ -297,11 +297,11 @@ def test_why_a_pod_is_not_ready(status: dict[str, object], message: str) -> None
 
 
 def test_a_sentence_stays_short() -> None:
-    said = trouble(
+    reason = trouble(
         {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "message": "no room. " * 500}]}}
     )
-    assert len(said) < 450
-    assert said.endswith("….")
+    assert len(reason) < 450
+    assert reason.endswith("….")
 
 
 JSON = st.recursive(

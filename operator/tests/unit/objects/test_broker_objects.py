@@ -97,14 +97,14 @@ def test_namespaces_and_names_that_run_together_have_bindings_of_their_own(build
 
 
 def test_pods_are_told_what_they_need(build: Build) -> None:
-    told = environment(build(cluster(PLAIN, NODES, rack="zone")))
-    assert (told["CLUSTER"], told["RACK_TOPOLOGY_KEY"]) == ("demo", "zone")
-    assert [told[name]["fieldRef"]["fieldPath"] for name in ("POD_NAME", "POD_NAMESPACE", "NODE_NAME")] == [
+    variables = environment(build(cluster(PLAIN, NODES, rack="zone")))
+    assert (variables["CLUSTER"], variables["RACK_TOPOLOGY_KEY"]) == ("demo", "zone")
+    assert [variables[name]["fieldRef"]["fieldPath"] for name in ("POD_NAME", "POD_NAMESPACE", "NODE_NAME")] == [
         "metadata.name",
         "metadata.namespace",
         "spec.nodeName",
     ]
-    assert json.loads(told["LISTENERS"]) == [
+    assert json.loads(variables["LISTENERS"]) == [
         {"name": "plain", "port": 9092, "type": "internal"},
         {"name": "nodes", "port": 9094, "type": "nodeport"},
     ]

@@ -37,8 +37,8 @@ def container_of(objects: Objects) -> dict[str, Any]:
 def test_where_it_begins(build: Build, listeners: tuple[Listener, ...], bootstrap: str) -> None:
     zookeeper = ZooKeeper(connect="zk:2181/kafka")
     objects = build(Cluster(name="demo", namespace="shop", uid="1", listeners=listeners, zookeeper=zookeeper))
-    told = {entry["name"]: entry.get("value") for entry in container_of(objects)["env"]}
-    assert (told["BOOTSTRAP_SERVERS"], told["ZOOKEEPER_CONNECT"]) == (bootstrap, "zk:2181/kafka")
+    variables = {entry["name"]: entry.get("value") for entry in container_of(objects)["env"]}
+    assert (variables["BOOTSTRAP_SERVERS"], variables["ZOOKEEPER_CONNECT"]) == (bootstrap, "zk:2181/kafka")
     host, port = bootstrap.split(":")
     service = objects["Service", host.split(".")[0]]["spec"]
     assert int(port) in [entry["port"] for entry in service["ports"]]

@@ -71,7 +71,7 @@ def test_objects_are_read_with_the_token_of_the_service_account(server: Server, 
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "message"),
     [
         (403, b"{}", "403 Forbidden: the pod's service account may not read it"),
         (404, b"{}", "404 Not Found: it does not exist"),
@@ -81,9 +81,9 @@ def test_objects_are_read_with_the_token_of_the_service_account(server: Server, 
         (200, b"\xff", "not JSON"),
     ],
 )
-def test_an_answer_that_is_not_an_object_is_an_error(server: Server, status: int, body: bytes, said: str) -> None:
+def test_an_answer_that_is_not_an_object_is_an_error(server: Server, status: int, body: bytes, message: str) -> None:
     server.status, server.body = status, body
-    with pytest.raises(ApiReadError, match=said):
+    with pytest.raises(ApiReadError, match=message):
         ApiReader(server.url).node("a")
 
 

@@ -119,8 +119,8 @@ def test_a_load_balancer_is_waited_for(caplog: pytest.LogCaptureFixture) -> None
     text = broker_properties("", pod(BALANCED), lambda: api, pause=pauses.append)
     assert parse_properties(text)["advertised.listeners"].endswith(",LB://lb.example:9095")
     assert len(pauses) == 40
-    told = [record for record in caplog.records if "load balancer" in record.getMessage()]
-    assert len(told) == 2, "logged at once, and then once a minute"
+    messages = [record for record in caplog.records if "load balancer" in record.getMessage()]
+    assert len(messages) == 2, "logged at once, and then once a minute"
 
 
 SERVICE: dict[str, Any] = {"spec": {"ports": [{"port": 9094, "nodePort": 31_000}]}}
@@ -156,9 +156,11 @@ def test_a_restart_that_the_api_server_refuses_uses_the_last_answers(
     assert after == before
     assert after["broker.rack"] == "z1"
     assert waited <= seconds
-    said = [record.getMessage() for record in caplog.records if "starting with its last answer" in record.getMessage()]
-    assert len(said) == 3
-    assert reason in said[0] and '"zone": "z1"' in said[0] and "saved at 20" in said[0]
+    warnings = [
+        record.getMessage() for record in caplog.records if "starting with its last answer" in record.getMessage()
+    ]
+    assert len(warnings) == 3
+    assert reason in warnings[0] and '"zone": "z1"' in warnings[0] and "saved at 20" in warnings[0]
 
 
 def test_a_first_start_that_the_api_server_refuses_fails_and_saves_nothing(volume: Path) -> None:

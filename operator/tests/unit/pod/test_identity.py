@@ -68,7 +68,7 @@ def test_a_missing_variable_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"ENSEMBLE_REPLICAS": "none"}, "ENSEMBLE_REPLICAS='none'"),
         ({"ENSEMBLE_REPLICAS": "0"}, "ENSEMBLE_REPLICAS='0'"),
@@ -76,8 +76,8 @@ def test_a_missing_variable_is_named(name: str) -> None:
         ({"ENSEMBLE_REPLICAS": "2"}, "the last member is 1"),
     ],
 )
-def test_an_impossible_ensemble_is_refused(variables: dict[str, str], said: str) -> None:
-    with pytest.raises(PodError, match=said):
+def test_an_impossible_ensemble_is_refused(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(PodError, match=message):
         member_pod({**MEMBER, **variables})
 
 
@@ -88,7 +88,7 @@ def test_a_name_without_a_number_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("{}", "not a JSON list"),
@@ -100,8 +100,8 @@ def test_a_name_without_a_number_is_refused(name: str) -> None:
         ('[{"name": "a", "port": 1, "type": "ingress"}]', "an entry must have"),
     ],
 )
-def test_invalid_listeners_are_refused(text: str, said: str) -> None:
-    with pytest.raises(PodError, match=said):
+def test_invalid_listeners_are_refused(text: str, message: str) -> None:
+    with pytest.raises(PodError, match=message):
         pod_listeners(text)
 
 

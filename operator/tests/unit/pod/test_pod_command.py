@@ -58,15 +58,15 @@ def test_properties_can_be_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["broker", "--properties", "/nowhere/server.properties"], "cannot be read: No such file"),
         (["zookeeper", "--properties", "/nowhere/zookeeper.properties"], "ENSEMBLE_REPLICAS is not set"),
     ],
 )
-def test_errors_are_printed_without_a_traceback(arguments: list[str], said: str) -> None:
+def test_errors_are_printed_without_a_traceback(arguments: list[str], message: str) -> None:
     program = [sys.executable, "-c", "from odradek_operator.pod.pod_command import main; main()", *arguments]
     answer = subprocess.run(program, capture_output=True, text=True, env=BROKER, check=False, timeout=60)
     assert answer.returncode == 1
-    assert said in answer.stderr
+    assert message in answer.stderr
     assert "Traceback" not in answer.stderr

@@ -28,11 +28,11 @@ from odradek_operator.topics.topic_actions import (
 from odradek_operator.topics.topic_plan import Plan, Wanted, make_plan
 from odradek_operator.topics.zookeeper_state import ObservedConfig, ObservedOwnership, ObservedTopic, Snapshot
 
-from .topic_states import TWO, brokers, observed, record, snapshot, wish
+from .topic_states import TWO, brokers, desired, observed, record, snapshot
 
 
 def test_a_topic_that_is_not_there_is_created_over_all_live_brokers() -> None:
-    decision = topics.decide(wish(6, 2, retention_ms="60000"), snapshot(), brokers=3)
+    decision = topics.decide(desired(6, 2, retention_ms="60000"), snapshot(), brokers=3)
     (action,) = decision.actions
     assert isinstance(action, CreateTopic)
     assert sorted(action.assignment) == list(range(6))
@@ -44,24 +44,24 @@ def test_a_topic_that_is_not_there_is_created_over_all_live_brokers() -> None:
 
 
 def test_what_an_earlier_topic_left_in_the_configuration_is_replaced() -> None:
-    (action,) = topics.decide(wish(), snapshot(config={"retention.ms": "1"}), brokers=3).actions
+    (action,) = topics.decide(desired(), snapshot(config={"retention.ms": "1"}), brokers=3).actions
     assert isinstance(action, CreateTopic)
     assert (action.config, action.config_version) == ({}, 2)
 
 
 def test_replicas_that_are_not_given_follow_the_cluster() -> None:
-    (action,) = topics.decide(wish(1, None), snapshot(live=2), brokers=2).actions
+    (action,) = topics.decide(desired(1, None), snapshot(live=2), brokers=2).actions
     assert isinstance(action, CreateTopic)
     assert len(action.assignment[0]) == 2
 
 
 def test_the_same_state_gives_the_same_assignment() -> None:
-    assert topics.decide(wish(), snapshot(), brokers=3) == topics.decide(wish(), snapshot(), brokers=3)
+    assert topics.decide(desired(), snapshot(), brokers=3) == topics.decide(desired(), snapshot(), brokers=3)
 
 
 def test_replicas_are_spread_over_racks() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
-    (action,) = topics.decide(wish(8, 2), snapshot(brokers=brokers(4, racks)), brokers=4).actions
+    (action,) = topics.decide(desired(8, 2), snapshot(brokers=brokers(4, racks)), brokers=4).actions
     assert isinstance(action, CreateTopic)
     assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in action.assignment.values())
 
@@ -69,10 +69,10 @@ def test_replicas_are_spread_over_racks() -> None:
 def test_replicas_of_new_topics_and_partitions_are_spread_over_machines() -> None:
     machines = {0: "a", 1: "a", 2: "b", 3: "b"}
     live = brokers(4, machines=machines)
-    (created,) = topics.decide(wish(8, 2), snapshot(brokers=live), brokers=4).actions
+    (created,) = topics.decide(desired(8, 2), snapshot(brokers=live), brokers=4).actions
     assert isinstance(created, CreateTopic)
     assert all({machines[broker] for broker in replicas} == {"a", "b"} for replicas in created.assignment.values())
-    (grown,) = topics.decide(wish(9, 2), snapshot(observed("orders", (0, 2)), brokers=live), brokers=4).actions
+    (grown,) = topics.decide(desired(9, 2), snapshot(observed("orders", (0, 2)), brokers=live), brokers=4).actions
     assert isinstance(grown, AddPartitions)
     replicas = [part.replicas for part in grown.assignment.partitions.values()]
     assert len(replicas) == 9
@@ -81,7 +81,7 @@ def test_replicas_of_new_topics_and_partitions_are_spread_over_machines() -> Non
 
 def test_a_topic_that_is_as_specified_is_adopted_without_a_change() -> None:
     state = snapshot(TWO, config={"retention.ms": "60000"}, owned=None)
-    decision = topics.decide(wish(retention_ms="60000"), state, brokers=3)
+    decision = topics.decide(desired(retention_ms="60000"), state, brokers=3)
     (action,) = decision.actions
     assert isinstance(action, RecordOwnership), "only that it is the resource's is noted"
     assert action.ownership == Ownership(resource="", owned=frozenset({"retention.ms"}), version=None)
@@ -89,7 +89,7 @@ def test_a_topic_that_is_as_specified_is_adopted_without_a_change() -> None:
 
 
 def test_growing_keeps_every_existing_replica_and_goes_on_in_turn() -> None:
-    (action,) = topics.decide(wish(5), snapshot(TWO, config={}), brokers=3).actions
+    (action,) = topics.decide(desired(5), snapshot(TWO, config={}), brokers=3).actions
     assert isinstance(action, AddPartitions)
     partitions = {number: part.replicas for number, part in action.assignment.partitions.items()}
     assert partitions[0] == (0, 1)
@@ -102,7 +102,7 @@ def test_growing_keeps_every_existing_replica_and_goes_on_in_turn() -> None:
 
 
 def test_growing_keeps_the_topics_factor_whatever_the_resource_says() -> None:
-    decision = topics.decide(wish(3, 3), snapshot(TWO, config={}), brokers=3)
+    decision = topics.decide(desired(3, 3), snapshot(TWO, config={}), brokers=3)
     (action,) = decision.actions
     assert isinstance(action, AddPartitions)
     assert len(action.assignment.partitions[2].replicas) == 2
@@ -135,7 +135,7 @@ def test_configurations_follow(
     present: dict[str, str], wanted: dict[str, str], result: dict[str, str], reason: str
 ) -> None:
     (action,) = topics.decide(
-        dataclasses.replace(wish(), config=wanted), snapshot(TWO, config=present), brokers=3
+        dataclasses.replace(desired(), config=wanted), snapshot(TWO, config=present), brokers=3
     ).actions
     assert isinstance(action, SetConfig)
     assert (action.config, action.version, action.reason) == (result, 2, reason)
@@ -155,53 +155,53 @@ def test_values_that_mean_the_same_and_foreign_keys_are_left_alone(
     present: dict[str, str], wanted: dict[str, str]
 ) -> None:
     state = snapshot(TWO, config=present, owned=wanted)
-    decision = topics.decide(dataclasses.replace(wish(), config=wanted), state, brokers=3)
+    decision = topics.decide(dataclasses.replace(desired(), config=wanted), state, brokers=3)
     assert decision.actions == ()
 
 
 def test_a_topic_without_a_configuration_znode_gets_one_when_it_needs_it() -> None:
-    (action,) = topics.decide(wish(retention_ms="1"), snapshot(TWO), brokers=3).actions
+    (action,) = topics.decide(desired(retention_ms="1"), snapshot(TWO), brokers=3).actions
     assert isinstance(action, SetConfig)
     assert action.version is None
-    assert topics.decide(wish(), snapshot(TWO), brokers=3).actions == ()
+    assert topics.decide(desired(), snapshot(TWO), brokers=3).actions == ()
 
 
 @pytest.mark.parametrize(
     ("topic", "state", "obstacle", "words"),
     [
-        (wish(), snapshot(controller_epoch_version=None), Obstacle.NO_CONTROLLER, "no controller yet"),
-        (wish(), snapshot(TWO, deleting=frozenset({"orders"})), Obstacle.BEING_DELETED, "still being deleted"),
+        (desired(), snapshot(controller_epoch_version=None), Obstacle.NO_CONTROLLER, "no controller yet"),
+        (desired(), snapshot(TWO, deleting=frozenset({"orders"})), Obstacle.BEING_DELETED, "still being deleted"),
         (
-            wish(),
+            desired(),
             snapshot(live=1),
             Obstacle.NOT_ENOUGH_BROKERS,
             "2 replicas need as many live brokers, but there are only 1",
         ),
-        (wish(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, but the topic has 2"),
-        (wish(2, 4), snapshot(TWO), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
-        (wish(2, 4), snapshot(), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
-        (wish(2, 3), snapshot(TWO, live=2), Obstacle.NOT_ENOUGH_BROKERS, "3 replicas need as many live brokers"),
-        (dataclasses.replace(wish(), paused=True), snapshot(TWO), Obstacle.PAUSED, "odradek.dev/paused"),
+        (desired(1), snapshot(TWO), Obstacle.PARTITIONS_CANNOT_SHRINK, "spec.partitions is 1, but the topic has 2"),
+        (desired(2, 4), snapshot(TWO), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
+        (desired(2, 4), snapshot(), Obstacle.TOO_MANY_REPLICAS, "spec.replicas is 4, and the cluster has 3 brokers"),
+        (desired(2, 3), snapshot(TWO, live=2), Obstacle.NOT_ENOUGH_BROKERS, "3 replicas need as many live brokers"),
+        (dataclasses.replace(desired(), paused=True), snapshot(TWO), Obstacle.PAUSED, "odradek.dev/paused"),
         (
-            wish(),
+            desired(),
             snapshot(TWO, unreadable={"orders": "A znode cannot be understood."}),
             Obstacle.ZNODE_UNREADABLE,
             "A znode cannot be understood.",
         ),
-        (wish(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new partitions with 2 replicas need as many"),
+        (desired(3), snapshot(TWO, live=1), Obstacle.NOT_ENOUGH_BROKERS, "new partitions with 2 replicas need as many"),
         (
-            wish(3),
+            desired(3),
             snapshot(observed("orders", (0, 1, 2), (1, 2), adding=(2,))),
             Obstacle.REASSIGNMENT_UNDER_WAY,
             "added after the current reassignment",
         ),
         (
-            wish(3),
+            desired(3),
             snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1)})),
             Obstacle.REASSIGNMENT_UNDER_WAY,
             "added after the current reassignment",
         ),
-        (wish(), snapshot(observed("orders")), Obstacle.NO_PARTITIONS, "has no partitions"),
+        (desired(), snapshot(observed("orders")), Obstacle.NO_PARTITIONS, "has no partitions"),
         (
             Topic(name="or.ders", cluster="demo", replicas=1),
             snapshot(observed("or_ders", (0,))),
@@ -225,36 +225,36 @@ def test_while_a_topic_moves_its_factor_is_that_of_its_target() -> None:
     }
     topic = dataclasses.replace(moving, assignment=dataclasses.replace(moving.assignment, partitions=partitions))
     assert topic.replication_factor == 2
-    decision = topics.decide(wish(), snapshot(topic), brokers=3)
+    decision = topics.decide(desired(), snapshot(topic), brokers=3)
     assert (decision.refusals, decision.actions) == ((), ())
     assert decision.reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
 def test_a_move_that_is_only_asked_for_is_told_too() -> None:
     state = snapshot(TWO, reassigning=frozenset({TopicPartition("orders", 1), TopicPartition("other", 0)}))
-    assert topics.decide(wish(), state, brokers=3).reassigning == "replicas of 1 of 2 partitions are being moved."
+    assert topics.decide(desired(), state, brokers=3).reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
-def factors(*wishes: Topic, state: Snapshot, cluster: Cluster | None = None) -> dict[str, int]:
-    wanted = Wanted(cluster=cluster or Cluster(name="demo"), topics={topic.name: topic for topic in wishes})
+def factors(*desired_topics: Topic, state: Snapshot, cluster: Cluster | None = None) -> dict[str, int]:
+    wanted = Wanted(cluster=cluster or Cluster(name="demo"), topics={topic.name: topic for topic in desired_topics})
     return topics.wanted_factors(wanted, state)
 
 
 @pytest.mark.parametrize(
     ("topic", "state", "expected"),
     [
-        (wish(2, 3), snapshot(TWO), {"orders": 3}),
-        (wish(2, 1), snapshot(TWO), {"orders": 1}),
-        (wish(2, 2), snapshot(TWO), {}),
-        (wish(2, None), snapshot(TWO), {}),
-        (wish(2, 3), snapshot(), {}),
-        (wish(2, 4), snapshot(TWO), {}),
-        (wish(2, 4), snapshot(TWO, live=4), {"orders": 4}),
-        (wish(2, 3), snapshot(TWO, live=2), {}),
-        (wish(2, 3), snapshot(TWO, controller_epoch_version=None), {}),
-        (wish(2, 3), snapshot(TWO, deleting=frozenset({"orders"})), {}),
-        (wish(2, 3), snapshot(TWO, unreadable={"orders": "why."}), {}),
-        (dataclasses.replace(wish(2, 3), paused=True), snapshot(TWO), {}),
+        (desired(2, 3), snapshot(TWO), {"orders": 3}),
+        (desired(2, 1), snapshot(TWO), {"orders": 1}),
+        (desired(2, 2), snapshot(TWO), {}),
+        (desired(2, None), snapshot(TWO), {}),
+        (desired(2, 3), snapshot(), {}),
+        (desired(2, 4), snapshot(TWO), {}),
+        (desired(2, 4), snapshot(TWO, live=4), {"orders": 4}),
+        (desired(2, 3), snapshot(TWO, live=2), {}),
+        (desired(2, 3), snapshot(TWO, controller_epoch_version=None), {}),
+        (desired(2, 3), snapshot(TWO, deleting=frozenset({"orders"})), {}),
+        (desired(2, 3), snapshot(TWO, unreadable={"orders": "why."}), {}),
+        (dataclasses.replace(desired(2, 3), paused=True), snapshot(TWO), {}),
     ],
 )
 def test_other_replication_factors_are_named_where_they_are_possible(
@@ -266,8 +266,8 @@ def test_other_replication_factors_are_named_where_they_are_possible(
 
 def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
     half = observed("orders", (0, 1, 2), (1, 2))
-    assert factors(wish(2, 3), state=snapshot(half)) == {"orders": 3}
-    decision = topics.decide(wish(2, 3), snapshot(half), brokers=3)
+    assert factors(desired(2, 3), state=snapshot(half)) == {"orders": 3}
+    decision = topics.decide(desired(2, 3), snapshot(half), brokers=3)
     assert decision.reassigning.startswith("spec.replicas is 3: 1 of 2 partitions have this factor or")
     # The last partition is being moved: no factor is wanted any more, and the status reports the move.
     partitions = {
@@ -275,12 +275,12 @@ def test_a_factor_is_wanted_until_the_last_partition_has_it() -> None:
         1: ReplicaAssignment(replicas=(1, 2, 0), adding=(0,)),
     }
     moving = dataclasses.replace(half, assignment=dataclasses.replace(half.assignment, partitions=partitions))
-    assert factors(wish(2, 3), state=snapshot(moving)) == {}
-    decision = topics.decide(wish(2, 3), snapshot(moving), brokers=3)
+    assert factors(desired(2, 3), state=snapshot(moving)) == {}
+    decision = topics.decide(desired(2, 3), snapshot(moving), brokers=3)
     assert decision.reassigning == "replicas of 1 of 2 partitions are being moved."
 
 
-ADOPTING = dataclasses.replace(wish(1, 2, retention_ms="5"), drift=Drift.ADOPT)
+ADOPTING = dataclasses.replace(desired(1, 2, retention_ms="5"), drift=Drift.ADOPT)
 
 
 def test_what_others_set_is_adopted_and_told() -> None:
@@ -306,7 +306,7 @@ def test_what_is_adopted_already_is_left_alone() -> None:
 
 def test_a_topic_that_cannot_be_read_is_not_made_anew_and_not_deleted() -> None:
     state = snapshot(TWO, unreadable={"orders": "why."})
-    loose = dataclasses.replace(wish(), deletion=Deletion.DELETE)
+    loose = dataclasses.replace(desired(), deletion=Deletion.DELETE)
     decision = topics.decide_removed(loose, state)
     assert decision.actions == ()
     assert [refusal.obstacle for refusal in decision.refusals] == [Obstacle.ZNODE_UNREADABLE]
@@ -315,17 +315,17 @@ def test_a_topic_that_cannot_be_read_is_not_made_anew_and_not_deleted() -> None:
 @pytest.mark.parametrize(("connect", "used"), [(None, {0, 1, 2}), ("zk:2181/kafka", {0, 1, 2, 3, 4})])
 def test_new_replicas_do_not_go_to_brokers_that_are_drained(connect: str | None, used: set[int]) -> None:
     cluster = Cluster(name="demo", brokers=Brokers(replicas=3), zookeeper=ZooKeeper(connect=connect))
-    plan = make_plan(Wanted(cluster=cluster, topics={"orders": wish(30, 3)}), snapshot(live=5))
+    plan = make_plan(Wanted(cluster=cluster, topics={"orders": desired(30, 3)}), snapshot(live=5))
     (action,) = plan.actions
     assert isinstance(action, CreateTopic)
     assert {broker for replicas in action.assignment.values() for broker in replicas} == used
 
 
 def test_nothing_is_planned_for_a_paused_cluster_or_topic() -> None:
-    paused = dataclasses.replace(wish(), paused=True, deletion=Deletion.DELETE)
+    paused = dataclasses.replace(desired(), paused=True, deletion=Deletion.DELETE)
     gone = dataclasses.replace(paused, name="gone")
     plan = make_plan(
-        Wanted(cluster=Cluster(name="demo", paused=True), topics={"orders": wish(9)}, removed={"gone": gone}),
+        Wanted(cluster=Cluster(name="demo", paused=True), topics={"orders": desired(9)}, removed={"gone": gone}),
         snapshot(TWO),
     )
     assert plan.actions == ()
@@ -347,7 +347,7 @@ def test_nothing_is_planned_for_a_paused_cluster_or_topic() -> None:
     ],
 )
 def test_a_removed_resource(deletion: Deletion, state: Snapshot, deleted: bool, obstacle: Obstacle | None) -> None:
-    decision = topics.decide_removed(dataclasses.replace(wish(), deletion=deletion), state)
+    decision = topics.decide_removed(dataclasses.replace(desired(), deletion=deletion), state)
     assert [type(action) for action in decision.actions] == [DeleteTopic] * deleted
     assert [refusal.obstacle for refusal in decision.refusals] == [obstacle] * (obstacle is not None)
     assert all(isinstance(action, DeleteTopic) and action.version == 4 for action in decision.actions)
@@ -382,7 +382,7 @@ def test_a_plan_ends_things_before_it_makes_new_ones_and_leaves_strangers_alone(
 
 
 def test_a_resource_that_is_back_is_not_deleted() -> None:
-    back = dataclasses.replace(wish(), deletion=Deletion.DELETE)
+    back = dataclasses.replace(desired(), deletion=Deletion.DELETE)
     wanted = Wanted(cluster=Cluster(name="demo"), topics={"orders": back}, removed={"orders": back})
     assert make_plan(wanted, snapshot(TWO)).actions == ()
 
@@ -486,27 +486,27 @@ def states(draw: st.DrawFn) -> Snapshot:
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     state: Snapshot, wanted: list[Topic], removed: list[Topic], size: int
 ) -> None:
-    wishes = Wanted(
+    desired_topics = Wanted(
         cluster=Cluster(name="demo", brokers=Brokers(replicas=size)),
         topics={topic.name: topic for topic in wanted},
         removed={topic.name: topic for topic in removed},
     )
-    plan = make_plan(wishes, state)
+    plan = make_plan(desired_topics, state)
     done = state
     for action in plan.actions:
         done = after(done, action)
-    again = make_plan(wishes, done)
+    again = make_plan(desired_topics, done)
     # A new topic can collide with the name of another one. That may cause refusals, but no further actions.
     assert again.actions == ()
     # New partitions and changed configurations cancel no change of a replication factor.
-    assert topics.wanted_factors(wishes, state).items() <= topics.wanted_factors(wishes, done).items()
-    check(wishes, plan, state, done)
+    assert topics.wanted_factors(desired_topics, state).items() <= topics.wanted_factors(desired_topics, done).items()
+    check(desired_topics, plan, state, done)
 
 
-def check(wishes: Wanted, plan: Plan, before: Snapshot, done: Snapshot) -> None:
+def check(desired_topics: Wanted, plan: Plan, before: Snapshot, done: Snapshot) -> None:
     """Check what must be true of every plan."""
     touched = {action.topic for action in plan.actions}
-    assert touched <= {*wishes.topics, *wishes.removed}
+    assert touched <= {*desired_topics.topics, *desired_topics.removed}
     for name, topic in done.topics.items():
         for part in topic.assignment.partitions.values():
             assert len(set(part.replicas)) == len(part.replicas)
@@ -514,5 +514,5 @@ def check(wishes: Wanted, plan: Plan, before: Snapshot, done: Snapshot) -> None:
             earlier = before.topics[name].assignment.partitions
             assert {number: topic.assignment.partitions[number] for number in earlier} == earlier
     for name in done.deleting - before.deleting:
-        assert wishes.removed[name].deletion is Deletion.DELETE
-        assert name not in wishes.topics
+        assert desired_topics.removed[name].deletion is Deletion.DELETE
+        assert name not in desired_topics.topics

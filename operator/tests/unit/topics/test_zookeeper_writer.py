@@ -68,11 +68,11 @@ async def config(zk: MemoryZk, path: str) -> dict[str, str]:
 
 async def notices(zk: MemoryZk) -> list[str]:
     """Return the entities of the change notifications for brokers, in order."""
-    told = []
+    messages = []
     for name in await zk.children(layout.CONFIG_CHANGES):
         path = f"{layout.CONFIG_CHANGES}/{name}"
-        told.append(layout.ConfigChangeNotification.decode(path, (await zk.get(path))[0]).entity_path)
-    return told
+        messages.append(layout.ConfigChangeNotification.decode(path, (await zk.get(path))[0]).entity_path)
+    return messages
 
 
 async def test_a_portion_is_asked_for_together_with_its_throttle() -> None:
@@ -214,7 +214,7 @@ async def test_a_move_is_never_asked_for_beside_another_one() -> None:
     assert zk.tree.nodes == before
 
 
-class Meddled(MemoryZk):
+class Interfering(MemoryZk):
     """A client for which a configuration changes between its reads and its writes."""
 
     async def get_many(self, paths: Any) -> Any:
@@ -226,8 +226,8 @@ class Meddled(MemoryZk):
 
 async def test_what_others_set_meanwhile_is_not_overwritten() -> None:
     zk = await cluster()
-    meddled = Meddled(zk.tree)
+    interfering = Interfering(zk.tree)
     with pytest.raises(OutdatedError):
-        await carry_out_step(meddled, MOVE, epoch_version=0)
+        await carry_out_step(interfering, MOVE, epoch_version=0)
     assert await config(zk, DEFAULTS) == {"log.retention.ms": "9"}
     assert await zk.get_or_none(layout.REASSIGN_PARTITIONS) is None

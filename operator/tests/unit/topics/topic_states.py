@@ -79,7 +79,7 @@ def snapshot(
     return dataclasses.replace(base, **more)  # type: ignore[arg-type]
 
 
-def wish(partitions: int = 2, replicas: int | None = 2, **config: str) -> Topic:
+def desired(partitions: int = 2, replicas: int | None = 2, **config: str) -> Topic:
     named = {key.replace("_", "."): value for key, value in config.items()}
     return Topic(name="orders", cluster="demo", partitions=partitions, replicas=replicas, config=named)
 

@@ -65,8 +65,8 @@ def test_a_job_tells_its_result_or_why_there_is_none(capsys: pytest.CaptureFixtu
 
     for job, message in ((wrong, "subscribe is wrong"), (spark, "there is no topic departures")):
         assert run(job) == 1
-        told = capsys.readouterr()
-        assert (told.out, told.err.splitlines()[-1]) == ("", f"error: {message}")
+        output = capsys.readouterr()
+        assert (output.out, output.err.splitlines()[-1]) == ("", f"error: {message}")
 
 
 @pytest.mark.parametrize("job", [archive, departures_windows])

@@ -46,10 +46,10 @@ class Started:
     def end(self) -> dict[str, float]:
         """Close its standard input, wait until it exits, and return its figures."""
         try:
-            told, complaints = self._process.communicate(timeout=_END_SECONDS)
+            output, complaints = self._process.communicate(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise ClientError(f"client {self._module} did not exit within {_END_SECONDS:g} s") from error
-        return _figures(self._module, self._process.returncode, told, complaints)
+        return _figures(self._module, self._process.returncode, output, complaints)
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def _figures(module: str, code: int, told: str, complaints: str) -> dict[str, float]:
+def _figures(module: str, code: int, output: str, complaints: str) -> dict[str, float]:
     if code != 0:
         raise ClientError(f"client {module} exited with code {code}: {complaints[-2000:]}")
-    return {str(name): float(value) for name, value in json.loads(told).items()}
+    return {str(name): float(value) for name, value in json.loads(output).items()}

@@ -73,15 +73,15 @@ class Steady:
         writer.write(self._frame)
         self._all_sent = True
 
-    async def hear(self, reader: asyncio.StreamReader) -> None:
+    async def read_answers(self, reader: asyncio.StreamReader) -> None:
         """Record the latency of each acknowledgement."""
-        heard = 0
-        while not self._all_sent or heard < len(self._due):
+        answered = 0
+        while not self._all_sent or answered < len(self._due):
             code, offset = produce_result(await _response(reader), self._topic)
-            if code or offset != heard:
-                raise RuntimeError(f"the response for record {heard} has error {code} and offset {offset}")
-            self._acknowledged[self.phase].append((time.perf_counter() - self._due[heard]) * 1000)
-            heard += 1
+            if code or offset != answered:
+                raise RuntimeError(f"the response for record {answered} has error {code} and offset {offset}")
+            self._acknowledged[self.phase].append((time.perf_counter() - self._due[answered]) * 1000)
+            answered += 1
 
     async def consume(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Fetch continuously, and record the latency of each record."""
@@ -121,7 +121,7 @@ async def main() -> None:
     consumed = await asyncio.open_connection(wanted["host"], wanted["port"])
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_follow_phases(steady))
-        tasks.create_task(steady.hear(produced[0]))
+        tasks.create_task(steady.read_answers(produced[0]))
         tasks.create_task(steady.send(produced[1]))
         tasks.create_task(steady.consume(*consumed))
     for _, writer in (produced, consumed):

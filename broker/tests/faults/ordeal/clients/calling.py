@@ -59,8 +59,8 @@ class Client:
             raise ClientError(f"the client {self._child.name} did not exit within {timeout_seconds:g} s")
         if self._child.exit_code != 0:
             raise ClientError(f"the client {self._child.name} {self._child.how_it_ended()}")
-        told: dict[str, Any] = json.loads(self._answer.read_text(encoding="utf-8"))
-        return told
+        content: dict[str, Any] = json.loads(self._answer.read_text(encoding="utf-8"))
+        return content
 
     def kill(self) -> None:
         """Kill the process. Idempotent."""
@@ -73,9 +73,9 @@ def options() -> dict[str, Any]:
     return wanted
 
 
-def answer(wanted: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+def answer(wanted: Mapping[str, Any], content: Mapping[str, Any]) -> None:
     """Write the result of this process."""
-    Path(wanted["answer"]).write_text(json.dumps(told), encoding="utf-8")
+    Path(wanted["answer"]).write_text(json.dumps(content), encoding="utf-8")
 
 
 def told_to_stop(stop: Callable[[], None]) -> None:

@@ -69,7 +69,7 @@ async def main() -> None:
     async with Consumer(settings) as consumer:
         follower = Follower(wanted, consumer)
         await follower.run(stop)
-    answer(wanted, {"records": follower.records, "complaints": follower.complaints.told()})
+    answer(wanted, {"records": follower.records, "complaints": follower.complaints.shown()})
 
 
 if __name__ == "__main__":

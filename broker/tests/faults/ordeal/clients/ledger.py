@@ -91,7 +91,7 @@ class Pace:
         return self.rounds - 1
 
 
-def told(ledger: Ledger, pace: Pace, partitions: Iterable[int]) -> dict[str, Any]:
+def summary_of(ledger: Ledger, pace: Pace, partitions: Iterable[int]) -> dict[str, Any]:
     """Return the result of a writer."""
     return {
         "partitions": list(partitions),

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from ordeal.clients.calling import answer, options, told_to_stop
-from ordeal.clients.ledger import Ledger, Pace, told
+from ordeal.clients.ledger import Ledger, Pace, summary_of
 from ordeal.records import value_of
 
 DELIVERY_TIMEOUT_MS: Final = 600_000
@@ -82,7 +82,7 @@ def main() -> None:
         load = Load(wanted, ledger)
         told_to_stop(load.stop)
         load.run()
-    answer(wanted, told(ledger, load.pace, wanted["partitions"]))
+    answer(wanted, summary_of(ledger, load.pace, wanted["partitions"]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes with the producer of Odradek: acks=all, idempotent, one record for each partition in each round.
 
 Options: bootstrap, topic, partitions, rate, request_timeout_ms, ledger. Result: the ledger, and the summary of
-`ledger.told`.
+`ledger.summary_of`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.client.models import RecordMetadata
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from ordeal.clients.calling import answer, options
-from ordeal.clients.ledger import Ledger, Pace, told
+from ordeal.clients.ledger import Ledger, Pace, summary_of
 from ordeal.records import value_of
 
 DELIVERY_TIMEOUT_MS: Final = 600_000
@@ -59,7 +59,7 @@ async def main() -> None:
                     sent = await producer.send(wanted["topic"], value, partition=partition)
                     sent.add_done_callback(partial(_settle, ledger, partition, number))
                 ledger.flush_if_due()
-    answer(wanted, told(ledger, pace, wanted["partitions"]))
+    answer(wanted, summary_of(ledger, pace, wanted["partitions"]))
 
 
 if __name__ == "__main__":

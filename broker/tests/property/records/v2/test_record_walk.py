@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from odradek.records.v2.record_walk import Row, follow_lengths, record_fault, walk
 from odradek.records.v2.varint import encode_varint
 
-unhurried = settings(max_examples=300, deadline=None)
+no_deadline = settings(max_examples=300, deadline=None)
 """No deadline: the duration of an example is meaningless on a shared machine."""
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MAX_OFFSET_DELTA = 2**31 - 1
@@ -142,14 +142,14 @@ def sections(draw: st.DrawFn) -> tuple[bytes, int]:
     return b"".join(draw(records(place)) for place in range(count)), count
 
 
-@unhurried
+@no_deadline
 @given(sections(), st.binary(max_size=4), st.binary(max_size=4))
 def test_valid_records(section: tuple[bytes, int], before: bytes, after: bytes) -> None:
     data, count = section
     check_against_reference(before + data + after, len(before), count)
 
 
-@unhurried
+@no_deadline
 @given(sections(), st.data())
 def test_truncated_records(section: tuple[bytes, int], data: st.DataObject) -> None:
     whole, count = section
@@ -176,7 +176,7 @@ def test_noise(noise: bytes, count: int) -> None:
     check_against_reference(noise, 0, count)
 
 
-@unhurried
+@no_deadline
 @given(sections(), st.integers(0, 80))
 def test_the_limit_of_headers_counts_those_of_all_records(section: tuple[bytes, int], most: int) -> None:
     data, count = section
@@ -193,7 +193,7 @@ def test_the_limit_of_headers_counts_those_of_all_records(section: tuple[bytes, 
     assert (walked is not None) == (valid and len(allowed) == count)
 
 
-@unhurried
+@no_deadline
 @given(sections(), st.integers(0, 3))
 def test_lengths_lead_to_the_same_records(section: tuple[bytes, int], before: int) -> None:
     data, count = section

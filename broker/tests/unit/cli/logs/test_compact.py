@@ -211,11 +211,11 @@ def test_a_directory_without_a_log_is_an_error_without_a_trace(tmp_path: Path, n
 
 
 def test_progress_is_reported_in_bytes(customers: Path) -> None:
-    told: list[tuple[int, int]] = []
-    compact(customers, CompactSettings(), lambda done, total: told.append((done, total)))
-    assert told
-    assert all(0 < done <= total for done, total in told)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    progress: list[tuple[int, int]] = []
+    compact(customers, CompactSettings(), lambda done, total: progress.append((done, total)))
+    assert progress
+    assert all(0 < done <= total for done, total in progress)
+    assert [done for done, _ in progress] == sorted(done for done, _ in progress)
 
 
 @given(numbers=st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=60), passes=st.integers(1, 2))

@@ -65,26 +65,26 @@ def test_a_directory_is_dumped_file_by_file(log_root: Path) -> None:
 
 def test_json_has_a_line_for_each_thing(partition: Path) -> None:
     result = dump(partition, "--print-data-log", "--output", "json")
-    told = [json.loads(line) for line in result.stdout.splitlines()]
-    of_first = [line for line in told if line["file"].endswith(f"{FIRST}.log")]
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    of_first = [line for line in printed if line["file"].endswith(f"{FIRST}.log")]
     assert [line["kind"] for line in of_first[:4]] == ["start", "batch", "record", "record"]
     assert of_first[1]["deleteHorizonMs"] is None
     assert (of_first[1]["timestampType"], of_first[1]["timestamp"]) == ("CreateTime", 1_700_000_000_001)
     assert (of_first[2]["key"], of_first[2]["headerKeys"]) == ("key 0", ["source"])
-    (aborted,) = [line for line in told if line["file"].endswith(".txnindex")]
+    (aborted,) = [line for line in printed if line["file"].endswith(".txnindex")]
     assert (aborted["producerId"], aborted["firstOffset"], aborted["lastOffset"]) == (7, 12, 14)
-    producers = [line for line in told if line["kind"] == "producer"]
+    producers = [line for line in printed if line["kind"] == "producer"]
     assert {line["producerId"] for line in producers} == {7}
 
 
 def test_a_flipped_bit(partition: Path) -> None:
     flip(partition / f"{FIRST}.log", 100)
     result = dump(partition / f"{FIRST}.log")
-    told = result.stdout
+    printed = result.stdout
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Batches that are damaged in {partition / FIRST}.log\n  Position 0: the batch at")
-    assert re.search(r"position: 0 CreateTime: 1700000000001 size: 127 .* isvalid: false$", told, re.MULTILINE)
-    assert told.count("isvalid: false") == 1
+    assert re.search(r"position: 0 CreateTime: 1700000000001 size: 127 .* isvalid: false$", printed, re.MULTILINE)
+    assert printed.count("isvalid: false") == 1
 
 
 def test_bytes_at_the_end_that_are_not_a_batch(partition: Path) -> None:

@@ -240,13 +240,13 @@ def test_other_processes_find_the_same(log_root: Path) -> None:
     for number in range(1, 4):
         shutil.copytree(log_root / "orders-0", log_root / f"orders-{number}")
         edited(log_root / f"orders-{number}" / f"{FIRST}.log", flip(100))
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     inline = verify([log_root], deep=False, jobs=1, progress=lambda *_: None)
-    spread = verify([log_root], deep=False, jobs=2, progress=lambda done, total: told.append((done, total)))
+    spread = verify([log_root], deep=False, jobs=2, progress=lambda done, total: reported.append((done, total)))
     assert spread == inline
     assert inline.count(Severity.ERROR) == 3
-    assert len(told) == 4
-    assert told[-1][0] == told[-1][1] > 0
+    assert len(reported) == 4
+    assert reported[-1][0] == reported[-1][1] > 0
 
 
 def test_deep_checks_the_records(partition: Path) -> None:
@@ -309,6 +309,6 @@ def test_a_kind_of_finding_is_listed_a_limited_number_of_times() -> None:
     findings = Findings()
     for number in range(MOST_OF_A_KIND + 5):
         findings.add(Severity.ERROR, "batch", "file", "broken", position=number)
-    told = findings.all()
-    assert [finding.position for finding in told[:-1]] == list(range(MOST_OF_A_KIND))
-    assert told[-1].text == "5 more of this kind"
+    reported = findings.all()
+    assert [finding.position for finding in reported[:-1]] == list(range(MOST_OF_A_KIND))
+    assert reported[-1].text == "5 more of this kind"

@@ -131,13 +131,13 @@ def test_discarding_a_topic_keeps_the_others() -> None:
 
 class Receipt:
     def __init__(self) -> None:
-        self.heard: list[object] = []
+        self.results: list[object] = []
 
     def acknowledged(self, batch: BatchMetadata) -> None:
-        self.heard.append(batch)
+        self.results.append(batch)
 
     def failed(self, error: OdradekError) -> None:
-        self.heard.append(error)
+        self.results.append(error)
 
 
 def test_every_waiter_is_notified() -> None:
@@ -149,7 +149,7 @@ def test_every_waiter_is_notified() -> None:
     batch.acknowledged(7, 99)
     batch.failed(error)
     for receipt in receipts:
-        assert receipt.heard == [BatchMetadata("t", 0, 7, 1, 99), error]
+        assert receipt.results == [BatchMetadata("t", 0, 7, 1, 99), error]
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -43,7 +43,7 @@ def metadata(number: int, leader: int, *, topic_id: int = 7) -> BrokerRequest:
     return made(METADATA, {"partition_index": number, "leader": leader}, topic_id=topic_id)
 
 
-def told(requests: list[BrokerRequest]) -> list[tuple[ApiKey, list[dict[str, object]]]]:
+def contents(requests: list[BrokerRequest]) -> list[tuple[ApiKey, list[dict[str, object]]]]:
     return [
         (request.api_key, [state for topic in request.message["topic_states"] for state in topic["partition_states"]])  # type: ignore[attr-defined]
         for request in requests
@@ -52,7 +52,7 @@ def told(requests: list[BrokerRequest]) -> list[tuple[ApiKey, list[dict[str, obj
 
 def test_the_last_role_is_sent_and_a_new_replica_remains_new() -> None:
     left = coalesce([role(0, 1, is_new=True), role(1, 1), role(0, 2), role(1, 5)])
-    assert told(left) == [
+    assert contents(left) == [
         (
             ROLES,
             [
@@ -65,22 +65,22 @@ def test_the_last_role_is_sent_and_a_new_replica_remains_new() -> None:
 
 def test_a_replica_that_stops_in_the_end_gets_only_the_stop() -> None:
     left = coalesce([role(0, 1), stop(0, 1, delete=False), stop(0, 2, delete=True), stop(0, 1, delete=False)])
-    assert told(left) == [(STOP, [{"partition_index": 0, "leader_epoch": 2, "delete_partition": True}])]
+    assert contents(left) == [(STOP, [{"partition_index": 0, "leader_epoch": 2, "delete_partition": True}])]
     assert left[0].deleting == {T0}
     (deleted,) = coalesce([stop(0, -2, delete=True), stop(0, 9, delete=False)])
-    assert told([deleted])[0][1][0]["leader_epoch"] == -2
+    assert contents([deleted])[0][1][0]["leader_epoch"] == -2
 
 
 def test_a_recreated_topic_is_deleted_first() -> None:
     left = coalesce([stop(0, -2, delete=True), role(0, 0, is_new=True), stop(1, 3, delete=False), role(1, 4)])
     assert [request.api_key for request in left] == [STOP, ROLES]
     assert left[0].deleting == {T0}
-    assert [state["partition_index"] for state in told(left)[1][1]] == [0, 1]
+    assert [state["partition_index"] for state in contents(left)[1][1]] == [0, 1]
 
 
 def test_a_topic_that_is_created_again_with_fewer_partitions_leaves_no_old_ones() -> None:
     left = coalesce([metadata(0, 1), metadata(0, -2), metadata(1, 1), metadata(1, -2), metadata(0, 2, topic_id=8)])
-    assert told(left) == [
+    assert contents(left) == [
         (METADATA, [{"partition_index": 1, "leader": -2}]),
         (METADATA, [{"partition_index": 0, "leader": 2}]),
     ]
@@ -115,5 +115,5 @@ def test_real_requests_can_still_be_encoded(build: Build, batch_of: BatchOf) -> 
             frame = encode_request(request.api_key, version, 1, None, request.message)[4:]
             header, position = decode_header(frame)
             decoded = decode_request(header, frame, position)
-            assert sum(len(topic.partition_states) for topic in decoded.topic_states) == len(told([request])[0][1])
+            assert sum(len(topic.partition_states) for topic in decoded.topic_states) == len(contents([request])[0][1])
     assert [leader["broker_id"] for leader in left[0].message["live_leaders"]] == [1, 2]  # type: ignore[attr-defined]

@@ -35,7 +35,7 @@ def _headed(frame: memoryview) -> tuple[Any, memoryview, int]:
     return header, frame, position
 
 
-def told(entity: Any) -> list[tuple[TopicPartition, int, bool]]:
+def states_of(entity: Any) -> list[tuple[TopicPartition, int, bool]]:
     flat = [(state.topic_name, state) for state in entity.ungrouped_partition_states]
     flat += [(topic.topic_name, state) for topic in entity.topic_states for state in topic.partition_states]
     return [
@@ -59,7 +59,7 @@ def test_every_partition_has_a_result_in_every_version(requests: dict[ApiKey, Br
     request = requests[api_key]
     for version in range(1, API_TABLE[api_key].max_version + 1):
         (entity,) = sent(request, version)
-        assert told(entity) == [(TopicPartition("t", 0), 5, False), (TopicPartition("t", 1), 5, False)]
+        assert states_of(entity) == [(TopicPartition("t", 0), 5, False), (TopicPartition("t", 1), 5, False)]
         assert entity.broker_epoch > 0 or not is_grouped(api_key, version)
 
 

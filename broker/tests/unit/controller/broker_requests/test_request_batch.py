@@ -102,9 +102,9 @@ def test_a_new_broker_gets_all_metadata_and_the_others_get_the_changes(build: Bu
     batch = batch_of(context)
     batch.full_metadata([2])
     batch.update_metadata([T1])
-    told = {request.broker: decoded(request).topic_states for request in batch.take()}
-    assert [len(topic.partition_states) for topic in told[2]] == [2]
-    assert [len(topic.partition_states) for topic in told[1]] == [1]
+    states = {request.broker: decoded(request).topic_states for request in batch.take()}
+    assert [len(topic.partition_states) for topic in states[2]] == [2]
+    assert [len(topic.partition_states) for topic in states[1]] == [1]
 
 
 def test_a_topic_in_deletion_has_special_leaders_and_epochs(build: Build, batch_of: BatchOf) -> None:

@@ -38,16 +38,16 @@ def test_writeback_starts_while_writing_continues(tmp_path: Path, monkeypatch: p
     """Writeback is started for each piece, and again when it should be complete, without waiting."""
     monkeypatch.setattr(cleaned_segment, "WRITE_BYTES", 100)
     monkeypatch.setattr(cleaned_segment, "BEHIND_BYTES", 200)
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        cleaned_segment, "forget_pages", lambda _file, position, length: told.append((position, length))
+        cleaned_segment, "forget_pages", lambda _file, position, length: progress.append((position, length))
     )
     writer = SegmentWriter(SystemFiles(), str(tmp_path), 0, 4096)
     for number in range(7):
         writer.append(bytes(100), number, 1)
-    assert told == [(0, 200), (0, 400), (200, 400)]
+    assert progress == [(0, 200), (0, 400), (200, 400)]
     writer.finish(1)
-    assert told[3:] == [(0, 0)]
+    assert progress[3:] == [(0, 0)]
 
 
 @pytest.mark.parametrize("count", [3, 1000])

@@ -37,7 +37,7 @@ def prepared(raw: bytes, *, magic: int, origin: AppendOrigin = AppendOrigin.CLIE
     return Prepared(memoryview(bytearray(admitted.records)), admitted.headers)
 
 
-def told(records: memoryview) -> list[tuple[int, int]]:
+def stamps(records: memoryview) -> list[tuple[int, int]]:
     """Return offset and timestamp of each record, after checking the CRCs."""
     found = []
     for position, header in iterate_entries(records):
@@ -62,7 +62,7 @@ SETS = [
 def test_records_are_numbered_from_the_log_s_end(raw: bytes, magic: int) -> None:
     records, headers, _ = prepared(raw, magic=magic)
     assert stamp_offsets(records, headers, 40, 3) == (43, 7 if magic else NO_TIMESTAMP)
-    assert told(records) == [(40, 5 if magic else -1), (41, 7 if magic else -1), (42, 6 if magic else -1)]
+    assert stamps(records) == [(40, 5 if magic else -1), (41, 7 if magic else -1), (42, 6 if magic else -1)]
     epochs = {header.leader_epoch for _, header in iterate_entries(records)}
     assert epochs == {3 if magic == 2 else -1}
 
@@ -73,7 +73,7 @@ def test_log_append_time_holds_for_all_records_of_formats_that_have_time(raw: by
     headers = stamp_time(records, headers, NOW_MS)
     expected = NOW_MS if magic else NO_TIMESTAMP
     assert stamp_offsets(records, headers, 40, 3) == (43, expected)
-    assert told(records) == [(offset, expected) for offset in (40, 41, 42)]
+    assert stamps(records) == [(offset, expected) for offset in (40, 41, 42)]
     kinds = {header.timestamp_type for _, header in iterate_entries(records)}
     assert kinds == {TimestampType.LOG_APPEND_TIME if magic else TimestampType.CREATE_TIME}
     assert {header.max_timestamp for header in headers} == {expected}
@@ -88,7 +88,7 @@ def test_time_is_written_once() -> None:
 def test_several_batches_go_on_from_one_another() -> None:
     records, headers, _ = prepared(built(5, 6) + built(4), magic=2, origin=AppendOrigin.COORDINATOR)
     assert stamp_offsets(records, headers, 40, 3) == (43, 6)
-    assert told(records) == [(40, 5), (41, 6), (42, 4)]
+    assert stamps(records) == [(40, 5), (41, 6), (42, 4)]
 
 
 def test_markers_are_found_by_their_place() -> None:

@@ -46,7 +46,7 @@ def test_what_rests_for_a_moment_does_not_wait_for_news_of_the_others(play: Play
 
 
 def test_a_refusal_is_logged_once_and_when_it_ends(play: Play, caplog: pytest.LogCaptureFixture) -> None:
-    def told() -> list[object]:
+    def warnings() -> list[object]:
         lines = [one for one in caplog.records if one.name == "odradek.replication.follower.fetch_loop"]
         return [one.args for one in lines if one.levelno >= logging.INFO]
 
@@ -54,15 +54,15 @@ def test_a_refusal_is_logged_once_and_when_it_ends(play: Play, caplog: pytest.Lo
         bench.leader.errors = {TP0: 75, TP1: 75}
         await bench.clock.sleep_ms(5 * BACKOFF_MS)
         assert len(bench.leader.requests) > 5
-        assert told() == [(1, 75, 2)]
+        assert warnings() == [(1, 75, 2)]
         bench.leader.errors.clear()
         await bench.clock.sleep_ms(BACKOFF_MS + 200)
-        assert told() == [(1, 75, 2), (1, 75)]
+        assert warnings() == [(1, 75, 2), (1, 75)]
         bench.leader.errors[TP0] = 75
         await bench.clock.sleep_ms(150)
         bench.fetcher.unfollow(TP0)
         await bench.clock.sleep_ms(200)
-        assert told()[2:] == [(1, 75, 1), (1, 75)]
+        assert warnings()[2:] == [(1, 75, 1), (1, 75)]
 
     async def start(bench: Bench) -> None:
         caplog.set_level(logging.DEBUG)

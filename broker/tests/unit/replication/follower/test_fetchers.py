@@ -74,7 +74,7 @@ def test_a_change_of_roles_finds_the_right_loop_afterwards(play: Callable[[Scena
     async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
         resize(cluster.brokers[2], 4)
         for partition in PARTITIONS:
-            cluster.elect(partition, 2, (1, 2), tell=(2, 1))
+            cluster.elect(partition, 2, (1, 2), inform=(2, 1))
         for outcome in [cluster.brokers[2].append(partition, b"y") for partition in PARTITIONS]:
             assert (await outcome).error_code == 0
         await clock.sleep_ms(1_500)

@@ -17,24 +17,24 @@ def partition(number: int) -> TopicPartition:
 
 def test_repeated_refusals_of_thousands_are_logged_once() -> None:
     refusals = Refusals()
-    told = []
+    warned = []
     for _ in range(3):
         for number in range(5000):
             refusals.refused(partition(number), 74)
-        told.append(refusals.changes())
-    assert told == [[RefusalCount(74, 5000)], [], []]
+        warned.append(refusals.changes())
+    assert warned == [[RefusalCount(74, 5000)], [], []]
 
 
 def test_a_refusal_is_logged_again_when_the_number_has_doubled_and_when_it_ends() -> None:
     refusals = Refusals()
-    told = []
+    warned = []
     for number in range(5):
         refusals.refused(partition(number), 75)
-        told += refusals.changes()
+        warned += refusals.changes()
     for number in range(5):
         refusals.settled(partition(number))
-        told += refusals.changes()
-    assert told == [RefusalCount(75, 1), RefusalCount(75, 2), RefusalCount(75, 4), RefusalCount(75, 0)]
+        warned += refusals.changes()
+    assert warned == [RefusalCount(75, 1), RefusalCount(75, 2), RefusalCount(75, 4), RefusalCount(75, 0)]
 
 
 def test_another_error_takes_the_place_of_the_first() -> None:

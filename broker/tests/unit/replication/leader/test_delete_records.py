@@ -171,7 +171,7 @@ def test_the_loss_of_leadership_ends_the_wait(play: Play) -> None:
         leader = await fill(cluster)
         cluster.cut(2)
         answers = delete(leader, 7)
-        cluster.elect(TP, 2, (1, 2), tell=(1, 2))
+        cluster.elect(TP, 2, (1, 2), inform=(1, 2))
         assert answers.only == (6, -1)
 
     play(scenario, brokers=(1, 2))

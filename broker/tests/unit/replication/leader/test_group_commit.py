@@ -242,7 +242,7 @@ def test_the_loss_of_leadership_ends_the_wait_and_the_truncation_the_requirement
         stage.flushes.gate.clear()
         answer = stage.broker(1).append(TP, b"lost", acks=acks)
         await stage.clock.sleep_ms(10)
-        stage.cluster.elect(TP, 2, (2,), tell=(1, 2))
+        stage.cluster.elect(TP, 2, (2,), inform=(1, 2))
         assert (await answer).error_code == NotLeaderOrFollowerError.code
         new = stage.broker(2).append(TP, b"new", b"newer", acks=1)
         stage.cluster.heal()
@@ -262,7 +262,7 @@ def test_a_new_epoch_of_the_same_leader_does_not_end_the_wait(play: Play, acks: 
         await stage.settled()
         stage.flushes.gate.clear()
         answer = stage.broker(1).append(TP, b"v", acks=acks)
-        stage.cluster.elect(TP, 1, (1,), tell=(1,))
+        stage.cluster.elect(TP, 1, (1,), inform=(1,))
         await stage.clock.sleep_ms(100)
         assert not answer.done()
         stage.flushes.gate.set()

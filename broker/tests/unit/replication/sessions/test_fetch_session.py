@@ -57,7 +57,7 @@ def fetch(
     return context.finish([(results or {}).get(number, IDLE) for number in order]), order
 
 
-def told(answer: FetchAnswer) -> list[int]:
+def partitions_of(answer: FetchAnswer) -> list[int]:
     return [one.topic_partition.partition for one, _ in answer.partitions]
 
 
@@ -83,7 +83,7 @@ def test_epochs_never_come_back_to_zero() -> None:
 
 def test_a_full_request_gets_everything_and_a_session(sessions: FetchSessions) -> None:
     answer, order = fetch(sessions, request(entry(0), entry(1)))
-    assert order == told(answer) == [0, 1]
+    assert order == partitions_of(answer) == [0, 1]
     assert answer.error_code == 0
     assert len(sessions) == 1
 
@@ -91,7 +91,7 @@ def test_a_full_request_gets_everything_and_a_session(sessions: FetchSessions) -
 def test_the_final_epoch_makes_no_session_and_ends_one(sessions: FetchSessions) -> None:
     session_id = established(sessions, 0)
     answer, _ = fetch(sessions, request(entry(0), session_id=session_id, epoch=-1))
-    assert (answer.session_id, told(answer), len(sessions)) == (0, [0], 0)
+    assert (answer.session_id, partitions_of(answer), len(sessions)) == (0, [0], 0)
 
 
 def test_an_incremental_answer_has_only_changes(sessions: FetchSessions) -> None:
@@ -106,10 +106,10 @@ def test_an_incremental_answer_has_only_changes(sessions: FetchSessions) -> None
     }
     answer, order = fetch(sessions, request(session_id=session_id, epoch=1), results)
     assert order == [0, 1, 2, 3, 4, 5]
-    assert told(answer) == [1, 2, 3, 4, 5]
+    assert partitions_of(answer) == [1, 2, 3, 4, 5]
     results[4] = IDLE
     answer, _ = fetch(sessions, request(session_id=session_id, epoch=2), results)
-    assert told(answer) == [4, 5]
+    assert partitions_of(answer) == [4, 5]
 
 
 def test_a_follower_that_had_to_truncate_gets_the_offsets_again(sessions: FetchSessions) -> None:
@@ -117,8 +117,8 @@ def test_a_follower_that_had_to_truncate_gets_the_offsets_again(sessions: FetchS
     diverging = {0: FetchResult(0, 5, 5, 0, diverging_epoch=(1, 2))}
     answer, _ = fetch(sessions, request(entry(0)), diverging)
     incremental = request(session_id=answer.session_id, epoch=1)
-    assert told(fetch(sessions, incremental, {0: IDLE})[0]) == [0]
-    assert told(fetch(sessions, request(session_id=answer.session_id, epoch=2), {0: IDLE})[0]) == []
+    assert partitions_of(fetch(sessions, incremental, {0: IDLE})[0]) == [0]
+    assert partitions_of(fetch(sessions, request(session_id=answer.session_id, epoch=2), {0: IDLE})[0]) == []
 
 
 def test_a_follower_in_another_leader_epoch_gets_the_offsets_again(sessions: FetchSessions) -> None:
@@ -129,18 +129,18 @@ def test_a_follower_in_another_leader_epoch_gets_the_offsets_again(sessions: Fet
         fetch(sessions, request(*asked, session_id=session_id, epoch=epoch))[0]
         for epoch, asked in enumerate([(entry(0, offset=1),), (other_epoch,), (other_epoch,)], start=1)
     ]
-    assert [told(answer) for answer in answers] == [[], [0], []]
+    assert [partitions_of(answer) for answer in answers] == [[], [0], []]
 
 
 def test_errors_are_always_returned_and_offsets_again_after_them(sessions: FetchSessions) -> None:
     session_id = established(sessions, 0)
     for epoch in (1, 2):
         answer, _ = fetch(sessions, request(session_id=session_id, epoch=epoch), {0: FetchResult(6)})
-        assert told(answer) == [0]
+        assert partitions_of(answer) == [0]
     answer, _ = fetch(sessions, request(session_id=session_id, epoch=3))
-    assert told(answer) == [0]
+    assert partitions_of(answer) == [0]
     answer, _ = fetch(sessions, request(session_id=session_id, epoch=4))
-    assert told(answer) == []
+    assert partitions_of(answer) == []
 
 
 def test_partitions_are_added_changed_and_forgotten(sessions: FetchSessions) -> None:
@@ -170,7 +170,7 @@ def test_no_partition_starves_behind_a_busy_one(sessions: FetchSessions) -> None
 def test_unknown_sessions_and_epochs(sessions: FetchSessions, shift: int, epoch: int, code: int) -> None:
     session_id = established(sessions, 0)
     answer, order = fetch(sessions, request(session_id=session_id + shift, epoch=epoch))
-    assert (answer.error_code, answer.session_id, order, told(answer)) == (code, 0, [], [])
+    assert (answer.error_code, answer.session_id, order, partitions_of(answer)) == (code, 0, [], [])
 
 
 def test_a_repeated_request_spoils_the_first_ones_answer(sessions: FetchSessions) -> None:
@@ -208,7 +208,7 @@ def test_young_sessions_are_safe_from_consumers(sessions: FetchSessions) -> None
     for _ in range(3):
         established(sessions, 0)
     answer, _ = fetch(sessions, request(*(entry(number) for number in range(50))))
-    assert (answer.session_id, len(told(answer)), len(sessions)) == (0, 50, 3)
+    assert (answer.session_id, len(partitions_of(answer)), len(sessions)) == (0, 50, 3)
     assert sessions.evictions == 0
 
 
@@ -251,4 +251,4 @@ def test_old_sessions_yield_to_larger_ones(sessions: FetchSessions, clock: Manua
 
 def test_without_slots_every_fetch_is_full(clock: ManualClock) -> None:
     answer, _ = fetch(FetchSessions(clock, slots=0), request(entry(0)))
-    assert (answer.session_id, told(answer)) == (0, [0])
+    assert (answer.session_id, partitions_of(answer)) == (0, [0])

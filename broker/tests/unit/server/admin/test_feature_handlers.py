@@ -119,8 +119,10 @@ def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> No
             if version < 3:
                 continue
             assert answer.finalized_features_epoch == finalized.epoch
-            told = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
-            assert told == [(name, level, level) for name, level in sorted(finalized.levels.items())]
+            finalized_levels = [
+                (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
+            ]
+            assert finalized_levels == [(name, level, level) for name, level in sorted(finalized.levels.items())]
             assert answer.supported_features == ()
 
     run_virtual(main())

@@ -34,12 +34,12 @@ def test_each_partition_has_a_result(play: Play) -> None:
         response = await server.ask(ALTER, 0, WISHES)
         assert server.controller.asked == [{T0: (3, 1), T1: None, U0: (9,)}]
         assert (response.error_code, response.error_message) == (0, None)
-        told = {
+        found = {
             (topic.name, part.partition_index): (int(part.error_code), part.error_message)
             for topic in response.responses
             for part in topic.partitions
         }
-        assert told == {("t", 0): (0, None), ("t", 1): (0, None), ("u", 0): (39, "9 is dead")}
+        assert found == {("t", 0): (0, None), ("t", 1): (0, None), ("u", 0): (39, "9 is dead")}
 
     play(scenario)
 

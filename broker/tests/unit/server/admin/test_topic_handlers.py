@@ -78,10 +78,10 @@ async def settled() -> None:
 def test_a_topic_is_created_and_waited_for(play: Play, version: int) -> None:
     async def scenario(server: MemoryServer) -> None:
         await server.announce(brokers=(1, 2))
-        asker, controller = server.connect(), server
+        client, controller = server.connect(), server
         wanted = new("t", 3, 2, configs=[setting("retention.ms", "5")])
         message = {"topics": [wanted], "timeout_ms": 60_000, "validate_only": False}
-        asking = asyncio.ensure_future(asker.ask(ApiKey.CREATE_TOPICS, version, message))
+        asking = asyncio.ensure_future(client.ask(ApiKey.CREATE_TOPICS, version, message))
         await settled()
         topic = await stored(server, "t")
         replicas = {number: list(each.replicas) for number, each in topic.partitions.items()}
@@ -94,9 +94,9 @@ def test_a_topic_is_created_and_waited_for(play: Play, version: int) -> None:
         assert server.topics.purgatory.size == 0
         if version >= 5:
             assert (made.num_partitions, made.replication_factor) == (3, 2)
-            told = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
-            assert told["retention.ms"] == ("5", 1)
-            assert told["cleanup.policy"] == ("delete", 5)
+            entries = {entry.name: (entry.value, entry.config_source) for entry in made.configs}
+            assert entries["retention.ms"] == ("5", 1)
+            assert entries["cleanup.policy"] == ("delete", 5)
         if version >= 7:
             assert made.topic_id == topic.topic_id
         assert server.configs.topic_config("t").retention_ms == 5

@@ -121,8 +121,10 @@ def test_created_topics_have_the_sources_of_their_values(play: Callable[..., Non
         }
         message = {"topics": [topic], "timeout_ms": 1000, "validate_only": True}
         (made,) = (await server.ask(ApiKey.CREATE_TOPICS, 7, message)).topics
-        told = {entry.name: (entry.value, entry.config_source) for entry in made.configs if entry.config_source != 5}
-        assert told == {
+        described = {
+            entry.name: (entry.value, entry.config_source) for entry in made.configs if entry.config_source != 5
+        }
+        assert described == {
             "segment.bytes": ("4096", 1),
             "max.message.bytes": ("5000", 2),
             "retention.ms": ("7", 3),

@@ -76,8 +76,8 @@ def test_each_broker_describes_its_settings(play: Callable[..., None]) -> None:
         answer = await server.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": resources})
 
         assert [result.error_code for result in answer.results] == [NONE, NONE, InvalidRequestError.code]
-        told = [[(entry.name, entry.value) for entry in result.configs] for result in answer.results]
-        assert told == [[], [("broker.id", "1")], []]
+        found_configs = [[(entry.name, entry.value) for entry in result.configs] for result in answer.results]
+        assert found_configs == [[], [("broker.id", "1")], []]
 
     play(scenario)
 
@@ -90,7 +90,7 @@ def test_sources_of_topic_settings(play: Callable[..., None], version: int) -> N
         found = await describe(server, version, "t", include_synonyms=True, include_documentation=True)
         entries = {entry.name: entry for entry in found.configs}
         assert entries.keys() == TOPIC_SETTINGS.keys() | IDLE_TOPIC_SETTINGS.keys()
-        told = {
+        found_configs = {
             name: (
                 entries[name].value,
                 entries[name].config_source,
@@ -98,7 +98,7 @@ def test_sources_of_topic_settings(play: Callable[..., None], version: int) -> N
             )
             for name in ("retention.ms", "segment.ms", "min.insync.replicas")
         }
-        assert told == {
+        assert found_configs == {
             "retention.ms": (
                 "5",
                 1,
@@ -167,8 +167,8 @@ def test_the_oldest_version_marks_defaults(play: Callable[..., None]) -> None:
         await server.announce("t", {0: [1]})
         await server.configs.change("t", lambda _: {"retention.ms": "5"})
         found = await describe(server, 0, "t", keys=["retention.ms", "segment.ms", "min.insync.replicas"])
-        told = {entry.name: (entry.value, entry.is_default, entry.read_only) for entry in found.configs}
-        assert told == {
+        found_configs = {entry.name: (entry.value, entry.is_default, entry.read_only) for entry in found.configs}
+        assert found_configs == {
             "retention.ms": ("5", False, False),
             "segment.ms": ("604800000", True, False),
             "min.insync.replicas": ("2", False, False),
@@ -385,7 +385,7 @@ def test_sources_of_broker_settings(play: Callable[..., None]) -> None:
         await server.settings.change(layout.DEFAULT_ENTITY, lambda _: {**BEFORE_DEFAULTS, "min.insync.replicas": "2"})
         await server.settings.change("1", lambda _: {"log.retention.ms": "8"})
         found = await describe(server, 4, "1", BROKER, include_synonyms=True, keys=names)
-        told = {
+        found_configs = {
             entry.name: (
                 entry.value,
                 entry.config_source,
@@ -401,7 +401,7 @@ def test_sources_of_broker_settings(play: Callable[..., None]) -> None:
         ]
         minimum = [("min.insync.replicas", "2", 3), ("min.insync.replicas", "1", 5)]
         directory = server.config.log_dirs[0]
-        assert told == {
+        assert found_configs == {
             "log.retention.ms": ("8", 2, retention),
             "log.retention.hours": ("9", 4, retention[2:]),
             "log.roll.ms": (None, 5, []),
@@ -440,11 +440,11 @@ def test_settings_of_kafka_without_an_effect_here_are_described_with_their_value
         await server.settings.change(layout.DEFAULT_ENTITY, lambda _: {"num.io.threads": "9", "a.plugins.key": "x"})
         await server.settings.change("1", lambda _: {"num.io.threads": "10", "num.network.threads": "4"})
         found = await describe(server, 4, "1", BROKER, include_synonyms=True, keys=names)
-        told = {
+        found_configs = {
             entry.name: (entry.value, entry.config_source, entry.config_type, entry.read_only)
             for entry in found.configs
         }
-        assert told == {
+        assert found_configs == {
             "num.io.threads": ("10", 2, 3, False),
             "num.network.threads": ("4", 2, 3, False),
             "queued.max.requests": ("7", 4, 3, True),
@@ -512,9 +512,9 @@ def test_levels_of_loggers(play: Callable[..., None]) -> None:
             assert logger.level == before
             assert await alter(server, change("1", entry, kind=BROKER_LOGGER)) == [NONE]
             found = await describe(server, 4, "1", BROKER_LOGGER, keys=[logger.name, "root"])
-            told = {each.name: (each.value, each.config_source, each.read_only) for each in found.configs}
-            assert told.keys() == {logger.name, "root"}
-            assert told[logger.name] == ("TRACE", 6, False)
+            found_configs = {each.name: (each.value, each.config_source, each.read_only) for each in found.configs}
+            assert found_configs.keys() == {logger.name, "root"}
+            assert found_configs[logger.name] == ("TRACE", 6, False)
             assert await alter(server, change("2", entry, kind=BROKER_LOGGER)) == [InvalidRequestError.code]
             assert await alter(server, change("", entry, kind=BROKER_LOGGER)) == [InvalidRequestError.code]
         finally:

@@ -18,11 +18,11 @@ PATH = layout.config_path("topics", "t")
 
 def test_a_change_is_written_announced_and_effective(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
-        told: list[tuple[str, int]] = []
-        server.configs.on_change = lambda topic, config: told.append((topic, config.retention_ms))
+        notified: list[tuple[str, int]] = []
+        server.configs.on_change = lambda topic, config: notified.append((topic, config.retention_ms))
         for value in ("5", "6"):
             await server.configs.change("t", lambda now, value=value: {**now, "retention.ms": value})  # type: ignore[misc]
-        assert told == [("t", 5), ("t", 6)]
+        assert notified == [("t", 5), ("t", 6)]
         assert layout.decode_config(PATH, (await server.zk.get(PATH))[0]) == {"retention.ms": "6"}
         notices = await server.zk.children(layout.CONFIG_CHANGES)
         assert len(notices) == 2

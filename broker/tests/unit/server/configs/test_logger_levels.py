@@ -32,26 +32,26 @@ def alter(*operations: tuple[str, int, str | None], validate_only: bool = False)
     alter_levels(entries, validate_only=validate_only)
 
 
-def told(name: str) -> object:
+def level_of(name: str) -> object:
     return {entry["name"]: entry["value"] for entry in logger_entries()}[name]
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_each_level_holds_until_it_is_deleted(logger: logging.Logger, level: str) -> None:
-    above = told("root")
-    assert told(logger.name) == above
+    above = level_of("root")
+    assert level_of(logger.name) == above
     alter((logger.name, SET, level), validate_only=True)
     assert logger.level == logging.NOTSET
     alter((logger.name, SET, level))
-    assert (told(logger.name), logger.level) == (level, LEVELS[level])
+    assert (level_of(logger.name), logger.level) == (level, LEVELS[level])
     alter((logger.name, DELETE, None))
-    assert told(logger.name) == above
+    assert level_of(logger.name) == above
 
 
 def test_a_package_is_a_logger_too(logger: logging.Logger) -> None:
     package = logger.name.partition(".")[0]
     alter((package, SET, "FATAL"))
-    assert told(package) == told(logger.name) == "FATAL"
+    assert level_of(package) == level_of(logger.name) == "FATAL"
 
 
 @pytest.mark.parametrize(

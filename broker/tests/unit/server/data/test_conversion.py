@@ -48,7 +48,7 @@ def batch(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
     return builder.build()
 
 
-def told(records: bytes) -> list[tuple[int, int, bytes | None]]:
+def records_in(records: bytes) -> list[tuple[int, int, bytes | None]]:
     """Return (format, offset, value) of each record."""
     return [
         (header.magic, record.offset, record.value)
@@ -105,8 +105,8 @@ def test_each_version_gets_its_format(play: Play, version: int, magic: int, code
         await produce(server, batch(b"a", b"b", codec=codec), batch(b"c", codec=codec))
         part = await fetch(server, version)
         assert (part.error_code, part.high_watermark) == (NONE, 3)
-        assert told(part.records) == [(magic, 0, b"a"), (magic, 1, b"b"), (magic, 2, b"c")]
-        later = told((await fetch(server, version, 1)).records)
+        assert records_in(part.records) == [(magic, 0, b"a"), (magic, 1, b"b"), (magic, 2, b"c")]
+        later = records_in((await fetch(server, version, 1)).records)
         expected = [(magic, 1, b"b"), (magic, 2, b"c")]
         assert later[-2:] == expected
         if codec is Codec.NONE and magic < 2:
@@ -125,7 +125,7 @@ def test_an_answer_does_not_grow_beyond_what_was_read(play: Play, version: int) 
         stored = len((await fetch(server, 4)).records)
         part = await fetch(server, version)
         assert 0 < len(part.records) <= stored
-        values = told(part.records)
+        values = records_in(part.records)
         assert [offset for _, offset, _ in values] == list(range(len(values)))
         assert len(values) < 180
 
@@ -141,10 +141,10 @@ def test_a_batch_above_the_limit(play: Play, version: int, is_whole: bool) -> No
         await produce(server, batch(b"v" * 500))
         part = await fetch(server, version, max_bytes=100)
         if is_whole:
-            assert [value for _, _, value in told(part.records)] == [b"v" * 500]
+            assert [value for _, _, value in records_in(part.records)] == [b"v" * 500]
         else:
             assert len(part.records) == 100
-            assert told(part.records) == []
+            assert records_in(part.records) == []
 
     play(scenario)
 
@@ -160,7 +160,7 @@ def test_zstd_requires_a_version_that_supports_it(play: Play, version: int, code
         await produce(server, batch(b"a", codec=Codec.ZSTD))
         part = await fetch(server, version)
         if version >= (10 if codec == "zstd" else 4):
-            assert told(part.records) == [(2, 0, b"a")]
+            assert records_in(part.records) == [(2, 0, b"a")]
         else:
             assert (part.error_code, part.records) == (UnsupportedCompressionTypeError.code, b"")
 
@@ -189,7 +189,7 @@ def test_records_in_a_supported_format_are_not_changed(play: Play) -> None:
         await server.announce("t", {0: [1]})
         await produce(server, batch(b"a"))
         stored = (await fetch(server, 4)).records
-        assert told(stored) == [(1, 0, b"a")]
+        assert records_in(stored) == [(1, 0, b"a")]
         assert (await fetch(server, 2)).records == stored
         assert (await fetch(server, 1)).error_code == UnsupportedVersionError.code
 
@@ -205,7 +205,7 @@ def test_old_producers_may_send_old_formats(play: Play, version: int) -> None:
         for magic in (0, 1):
             await produce(server, encode_set([(0, 5, b"key", b"a")], magic=magic), version=version)
         await produce(server, batch(b"b"), version=version)
-        assert told((await fetch(server, 4)).records) == [(2, 0, b"a"), (2, 1, b"a"), (2, 2, b"b")]
+        assert records_in((await fetch(server, 4)).records) == [(2, 0, b"a"), (2, 1, b"a"), (2, 2, b"b")]
 
     play(scenario)
 
@@ -319,7 +319,7 @@ def test_large_sets_go_to_workers_and_the_answer_keeps_its_order() -> None:
 
         found, request = await away(workers, rows, act)
         ((*answered,),) = found
-        assert [told(bytes(row.records)) for row in answered] == [[(0, 0, each)] for each in values]
+        assert [records_in(bytes(row.records)) for row in answered] == [[(0, 0, each)] for each in values]
         assert [row.partition for row in answered] == [0, 1, 2, 3, 4]
         assert (workers.calls, request.failure) == (2, None)
 
@@ -342,7 +342,7 @@ def test_large_responses_are_converted_in_several_iterations() -> None:
             await asyncio.sleep(0)
         assert turns[0] == 2
         assert set(turns) >= {2, 3, 4}
-        assert [told(bytes(row.records)) for row in found[0]] == [[(0, 0, b"%d" % number)] for number in range(5)]
+        assert [records_in(bytes(row.records)) for row in found[0]] == [[(0, 0, b"%d" % number)] for number in range(5)]
         assert workers.calls == 0
 
     asyncio.run(main())
@@ -416,6 +416,6 @@ def test_a_client_disconnects_while_its_records_are_converted(play: Play) -> Non
             await asking
         workers.hold.set()
         part = await fetch(server, 1)
-        assert told(part.records) == [(0, 0, LARGE)]
+        assert records_in(part.records) == [(0, 0, LARGE)]
 
     play(scenario, workers=workers)

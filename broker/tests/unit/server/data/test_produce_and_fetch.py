@@ -459,8 +459,8 @@ def test_end_offsets_of_epochs(play: Play, version: int) -> None:
         ]
         message = {"replica_id": -1, "topics": [{"topic": "t", "partitions": items}]}
         answer = await server.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, message)
-        told = [(item.error_code, item.end_offset) for item in answer.topics[0].partitions]
-        assert told == [(NONE, 2), (NONE, 2), (NONE, 4), (NONE, -1), (UnknownTopicOrPartitionError.code, -1)]
+        ends = [(item.error_code, item.end_offset) for item in answer.topics[0].partitions]
+        assert ends == [(NONE, 2), (NONE, 2), (NONE, 4), (NONE, -1), (UnknownTopicOrPartitionError.code, -1)]
         if version >= 1:
             assert [item.leader_epoch for item in answer.topics[0].partitions] == [0, 0, 4, -1, -1]
 

@@ -33,10 +33,10 @@ def test_answers_are_counted() -> None:
 @pytest.mark.parametrize(("offset", "invariant"), [(4, "seen-once"), (10, "seen-replicated"), (11, "seen-replicated")])
 def test_a_reader_sees_replicated_records_once(offset: int, invariant: str) -> None:
     reading = Reading(high_watermark=10)
-    reading.saw("reader", T0, 4, b"x")
-    reading.saw("reader", T0, 9, b"y")
+    reading.note_read("reader", T0, 4, b"x")
+    reading.note_read("reader", T0, 9, b"y")
     with pytest.raises(Violation) as caught:
-        reading.saw("reader", T0, offset, b"z")
+        reading.note_read("reader", T0, offset, b"z")
     assert caught.value.invariant == invariant
 
 

@@ -144,7 +144,7 @@ def taken_back(scene: Scene) -> Iterator[ExitStack]:
     tree.nodes = nodes
 
 
-def stir(world: World) -> None:
+def advance(world: World) -> None:
     """Count a turn of each machine, because `look` skips machines that have not run since the last call."""
     for machine in world.machines:
         assert machine.host is not None
@@ -157,7 +157,7 @@ def look_at(scene: Scene, tamper: Callable[[Scene, ExitStack], None]) -> str:
     invariants.look()
     with taken_back(scene) as undo:
         tamper(scene, undo)
-        stir(scene.world)
+        advance(scene.world)
         try:
             invariants.look()
         except Violation as violation:
@@ -216,7 +216,7 @@ def test_a_machine_that_stood_still_is_not_looked_into() -> None:
         leadership = machine.broker.replicas.roles
         leadership.controller_epoch = -7
         invariants.look()
-        stir(world)
+        advance(world)
         with pytest.raises(Violation, match="controller-epoch-falls"):
             invariants.look()
 

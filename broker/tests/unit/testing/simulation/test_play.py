@@ -68,8 +68,8 @@ def test_a_run_does_not_depend_on_its_process(hash_seed: str) -> None:
         "import logging; logging.disable(50)\nfrom odradek_testkit.simulation.play import play\nprint(play(3).digest)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == play(3).digest
+    output = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == play(3).digest
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException]) -> Outcome:
@@ -86,7 +86,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseExcept
 
 
 @pytest.mark.parametrize(
-    ("make_error", "invariant", "told"),
+    ("make_error", "invariant", "output"),
     [
         (lambda: Violation("in-order", "what"), "in-order", "in-order: what"),
         (lambda: BaseExceptionGroup("", [Violation("one-owner", "who")]), "one-owner", "one-owner: who"),
@@ -95,12 +95,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseExcept
     ],
 )
 def test_whatever_goes_wrong_is_reported(
-    monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException], invariant: str, told: str
+    monkeypatch: pytest.MonkeyPatch, make_error: Callable[[], BaseException], invariant: str, output: str
 ) -> None:
     outcome = failing(monkeypatch, make_error)
     assert outcome.invariant == invariant
     assert outcome.violation is not None
-    assert told in outcome.violation
+    assert output in outcome.violation
     assert "make sim SEED=1" in outcome.text
     assert outcome.trace[-1] in outcome.text
 
@@ -133,6 +133,6 @@ def test_a_machine_that_stays_away_is_missed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(game, "settle", settle)
     assert play(1, plan=PLAN).invariant == "enough"
-    told = "; ".join(seen[0])
+    output = "; ".join(seen[0])
     for what in ("broker-2 does not serve: off", "only 0, 1 are registered", "acked-0 has the ISR ("):
-        assert what in told
+        assert what in output

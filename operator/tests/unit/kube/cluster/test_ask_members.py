@@ -30,15 +30,15 @@ async def members(*answers: str | None) -> AsyncIterator[tuple[dict[int, str], i
     ended = asyncio.Event()
     port = 0
     listening: list[asyncio.Server] = []
-    for number, said in enumerate(answers):
+    for number, text in enumerate(answers):
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: str | None = said) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: str | None = text) -> None:
             assert await reader.readexactly(4) == b"mntr"
-            if said is None:
+            if text is None:
                 await ended.wait()
             else:
-                half = len(said) // 2
-                for piece in (said[:half], said[half:]):
+                half = len(text) // 2
+                for piece in (text[:half], text[half:]):
                     writer.write(piece.encode())
                     await writer.drain()
             writer.close()

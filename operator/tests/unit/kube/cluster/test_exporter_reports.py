@@ -60,7 +60,7 @@ def questions() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if task.get_name() == "report of demo"]
 
 
-async def told(found: Reports) -> Report | None:
+async def read_report(found: Reports) -> Report | None:
     """Return the report after the query in progress."""
     await found.of(CLUSTER)
     await asyncio.gather(*questions())
@@ -71,7 +71,7 @@ async def test_a_report_is_available_in_the_next_round() -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
         assert await found.of(CLUSTER) is None
-        assert await told(found) == MANY
+        assert await read_report(found) == MANY
         assert exporter.asked == 1
 
 
@@ -79,22 +79,22 @@ async def test_the_exporter_is_queried_only_periodically(monkeypatch: pytest.Mon
     exporter = Exporter()
     async with asking(exporter) as found:
         for _ in range(10):
-            await told(found)
+            await read_report(found)
         assert exporter.asked == 1
         monkeypatch.setattr(reports, "ASK_SECONDS", 0.0)
         exporter.report = Report()
-        assert await told(found) == Report()
+        assert await read_report(found) == Report()
 
 
 async def test_an_old_report_is_used_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = Exporter()
     async with asking(exporter) as found:
-        assert await told(found) == MANY
+        assert await read_report(found) == MANY
         monkeypatch.setattr(reports, "ASK_SECONDS", 0.0)
         exporter.report = None
-        assert await told(found) == MANY
+        assert await read_report(found) == MANY
         monkeypatch.setattr(reports, "STALE_SECONDS", 0.0)
-        assert await told(found) is None
+        assert await read_report(found) is None
 
 
 async def test_without_an_exporter_nothing_is_queried() -> None:

@@ -52,20 +52,20 @@ def test_the_status_says_why_no_member_of_the_ensemble_is_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "said"),
+    ("nodes", "reasons"),
     [
         ({"node-1": Node(name="node-1", ready=False, changed_at=NOW)}, "has not been ready since 2023-11-14T22:13:20Z"),
         ({"node-0": Node(name="node-0", ready=True, changed_at=0.0)}, "Its node node-1 is gone"),
     ],
 )
-def test_a_broker_on_a_lost_node_is_lost_and_does_not_start(nodes: dict[str, Node], said: str) -> None:
+def test_a_broker_on_a_lost_node_is_lost_and_does_not_start(nodes: dict[str, Node], reasons: str) -> None:
     state = dataclasses.replace(
         pods(ready=False), nodes={**nodes, "node-2": Node(name="node-2", ready=True, changed_at=0)}
     )
     document = cluster_of(view(snapshot=snapshot(0, 2), state=state))
     broker = document["brokers"][1]
     assert broker["state"] == "Lost"
-    assert said in broker["reason"]
+    assert reasons in broker["reason"]
     assert "Broker 1 is lost: Its node node-1" in ready_of(document)[2]
 
 
@@ -113,10 +113,10 @@ def test_a_pod_that_kubernetes_refuses_has_the_reason() -> None:
     )
     state = KubernetesState(brokers={0: pod(0)}, refusals=refusals)
     document = cluster_of(view(snapshot=snapshot(0), state=state))
-    said = {one["id"]: one.get("reason", "") for one in document["brokers"]}
-    assert said[1].startswith("It has no pod. Kubernetes does not create it:")
-    assert said[1].endswith("exceeded quota: pods=0.")
-    assert said[2] == "It has no pod. Kubernetes does not create it: no claims."
+    reasons = {one["id"]: one.get("reason", "") for one in document["brokers"]}
+    assert reasons[1].startswith("It has no pod. Kubernetes does not create it:")
+    assert reasons[1].endswith("exceeded quota: pods=0.")
+    assert reasons[2] == "It has no pod. Kubernetes does not create it: no claims."
     _, reason, message = ready_of(document)
     assert reason == "BrokersMissing"
     assert "exceeded quota" in message

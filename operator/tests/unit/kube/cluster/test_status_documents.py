@@ -171,7 +171,7 @@ def test_a_cluster_that_is_as_specified() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "live", "told", "reason"),
+    ("state", "live", "state_text", "reason"),
     [
         (pods(ready=False, trouble="It is not ready."), (0, 2), "Starting", "It is not ready."),
         (pods(ready=False, trouble="It is not ready."), (0, 1, 2), "Starting", "It is not ready."),
@@ -183,14 +183,14 @@ def test_a_cluster_that_is_as_specified() -> None:
     ],
 )
 def test_a_broker_that_is_not_running(
-    state: KubernetesState, live: tuple[int, ...], told: str, reason: str | None
+    state: KubernetesState, live: tuple[int, ...], state_text: str, reason: str | None
 ) -> None:
     document = cluster_of(view(state=state, snapshot=snapshot(*live)))
-    assert (document["brokers"][1]["state"], document["brokers"][1].get("reason")) == (told, reason)
+    assert (document["brokers"][1]["state"], document["brokers"][1].get("reason")) == (state_text, reason)
     assert document["brokersReady"] == "2/3"
     truth, word, message = ready_of(document)
     assert (truth, word) == ("False", "BrokersMissing")
-    assert message == f"Broker 1 is {told.lower()}" + (f": {reason}" if reason else ".")
+    assert message == f"Broker 1 is {state_text.lower()}" + (f": {reason}" if reason else ".")
 
 
 def test_brokers_beyond_the_specified_ones() -> None:

@@ -146,13 +146,13 @@ def test_changes_of_figures_alone_are_written_periodically() -> None:
         found = Round("orders")
         found.there = {"orders"}
         await found.write()
-        told = []
+        results = []
         for size in range(1, 61):
             found.report = Report(topics={"orders": TopicReport(partitions=1, size_bytes=size)})
-            told.append(await found.write() == ["orders"])
+            results.append(await found.write() == ["orders"])
             await asyncio.sleep(FIGURES_SECONDS / 10)
-        assert told[0], "figures that the status does not have are written at once"
-        assert 5 <= sum(told) <= 7
+        assert results[0], "figures that the status does not have are written at once"
+        assert 5 <= sum(results) <= 7
         found.there = set()
         found.report = Report(topics={"orders": TopicReport(partitions=1, size_bytes=99)})
         assert await found.write() == ["orders"], "figures are written at once together with another change"

@@ -16,7 +16,7 @@ from odradek_operator_testkit.surroundings import cluster_body, topic_body
 from odradek_testkit.loop import run_virtual
 
 
-def told(done: Iterable[CompletedAction], topics: int) -> list[Object]:
+def events_of(done: Iterable[CompletedAction], topics: int) -> list[Object]:
     """Return the Events of a round in a cluster with `count` Topic resources, `topic-000` and so on."""
 
     async def run() -> list[Object]:
@@ -42,14 +42,14 @@ def created(count: int) -> list[CompletedAction]:
 
 @pytest.mark.parametrize("count", [1, FEW])
 def test_a_few_topics_have_an_event_each(count: int) -> None:
-    events = told(created(count), count)
+    events = events_of(created(count), count)
 
     assert Counter(event["involvedObject"]["name"] for event in events) == Counter(map(name_of, range(count)))
     assert {(event["reason"], event["message"]) for event in events} == {("CreateTopic", "it is asked for")}
 
 
 def test_many_topics_are_one_event_of_the_cluster() -> None:
-    (event,) = told(created(200), 200)
+    (event,) = events_of(created(200), 200)
 
     assert event["involvedObject"]["kind"] == "Cluster"
     assert event["reason"] == "CreateTopic"
@@ -59,7 +59,7 @@ def test_many_topics_are_one_event_of_the_cluster() -> None:
 def test_a_summary_does_not_replace_other_events_of_the_same_round() -> None:
     changed = CompletedAction(topic=name_of(7), what="SetTopicConfig", reason="retention.ms is set to 1")
 
-    events = told([*created(50), changed], 50)
+    events = events_of([*created(50), changed], 50)
 
     assert [(event["involvedObject"]["kind"], event["reason"]) for event in events] == [
         ("Cluster", "CreateTopic"),
@@ -68,5 +68,5 @@ def test_a_summary_does_not_replace_other_events_of_the_same_round() -> None:
 
 
 def test_a_topic_without_a_resource_gets_no_event() -> None:
-    assert told(created(3), 1)[0]["involvedObject"]["name"] == name_of(0)
-    assert len(told(created(3), 1)) == 1
+    assert events_of(created(3), 1)[0]["involvedObject"]["name"] == name_of(0)
+    assert len(events_of(created(3), 1)) == 1
