@@ -329,6 +329,8 @@ class ReplicaManager:
             params = params._replace(max_bytes=limit, min_bytes=min(params.min_bytes, limit))
         if session is not None:
             params = params._replace(may_rest=True)
+            if session.overtakes:
+                self.fetch_purgatory.check(session)
         outcome = self._reader.read(params, entries, notes)
         if outcome.cold and not outcome.size_bytes:
             # Whatever the lookups find is returned at once.

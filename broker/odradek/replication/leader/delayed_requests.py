@@ -138,11 +138,16 @@ class DelayedFetch(DelayedOperation):
         return keys
 
     def try_complete(self) -> bool:
-        """Whether `min_bytes` are available, or a change of role or epoch or a truncation has to be returned."""
+        """Whether `min_bytes` are available, or a change of role or epoch or a truncation has to be returned.
+
+        Also after a later request of the session: the response is then an error.
+        """
         params = self._params
         size_bytes = 0
         if self._session is not None:
-            for entry, rest in self._session.woken(self._entries):
+            if self._session.is_overtaken(self._entries):
+                return True
+            for entry, rest in self._session.woken():
                 self._awaited.append(
                     _Awaited(
                         rest.partition, rest.leader_epoch, rest.is_leader, entry.fetch_offset, entry.max_bytes, False

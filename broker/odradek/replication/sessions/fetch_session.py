@@ -169,6 +169,7 @@ class FetchSession:
         "is_privileged",
         "last_used_ms",
         "noted_ms",
+        "overtakes",
         "partitions",
         "session_id",
         "uses_topic_ids",
@@ -191,6 +192,8 @@ class FetchSession:
         self.noted_ms = now_ms
         """Arrival time of the follower's last fetch, which counts as a fetch of all resting entries."""
         self.is_privileged = False
+        self.overtakes = False
+        """Whether an earlier request still waited when the last one began. It can only be answered with an error."""
         self.uses_topic_ids = False
         self._resting: Final = resting
         self._awake: Final[dict[PartitionKey, FetchPartition]] = {}
@@ -249,6 +252,7 @@ class FetchSession:
         _resolve(self._awake.values(), topic_name)
         self._woken.clear()
         self._is_stale = False
+        self.overtakes = self._reading is not None
         self._reading = [entry for entry in self._in_order() if entry.topic_partition.topic]
         return self._reading
 
@@ -259,13 +263,12 @@ class FetchSession:
         """Return the entries with an unknown topic id, which are answered without a read."""
         return [entry for entry in self._in_order() if not entry.topic_partition.topic]
 
-    def woken(self, entries: object) -> list[tuple[FetchPartition, Rest]]:
-        """Return the entries that woke since the last call, or since `begin` returned `entries`, and their old state.
+    def is_overtaken(self, entries: object) -> bool:
+        """Whether a later request has begun since `begin` returned `entries`."""
+        return entries is not self._reading
 
-        Empty if a later request has begun: the earlier one is then answered with an error anyway.
-        """
-        if entries is not self._reading:
-            return []
+    def woken(self) -> list[tuple[FetchPartition, Rest]]:
+        """Return the entries that woke since the last call, or since the last request began, and their old state."""
         woken, self._woken = self._woken, []
         return woken
 

@@ -207,8 +207,12 @@ async def play(steps: list[tuple[str, int]], replica_id: int, directory: Path) -
 WOKEN_TWICE = [("fetch", 0), ("fetch", 300), ("append", 0), ("reign", 0)]
 """The first change wakes an entry but gives no data; the second one must still complete the waiting request."""
 
+OVERTAKEN = [("fetch", 0), ("fetch", 300), ("repeat", 0), ("append", 0)]
+"""A request that waits is overtaken by another one of its session, after which all entries rest."""
+
 
 @settings(max_examples=60, deadline=None)
+@example(steps=OVERTAKEN, replica_id=FOLLOWER)
 @example(steps=WOKEN_TWICE, replica_id=CONSUMER)
 @given(steps=STEPS, replica_id=st.sampled_from([CONSUMER, FOLLOWER]))
 def test_resting_changes_no_answer(steps: list[tuple[str, int]], replica_id: int) -> None:
