@@ -104,6 +104,13 @@ class ProduceRequest:
         self.timeout_ms = timeout_ms
         self.entries = entries
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are equal."""
+        return isinstance(other, ProduceRequest) and (
+            (self.transactional_id, self.acks, self.timeout_ms, self.entries)
+            == (other.transactional_id, other.acks, other.timeout_ms, other.entries)
+        )
+
 
 @dataclass(slots=True)
 class ProduceResponse:

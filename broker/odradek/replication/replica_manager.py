@@ -328,9 +328,7 @@ class ReplicaManager:
             # Limit the minimum too: more than the maximum would never be available.
             params = params._replace(max_bytes=limit, min_bytes=min(params.min_bytes, limit))
         if session is not None:
-            params = params._replace(may_rest=True)
-            if session.overtakes:
-                self.fetch_purgatory.check(session)
+            params = self._in_session(session, params)
         outcome = self._reader.read(params, entries, notes)
         if outcome.cold and not outcome.size_bytes:
             # Whatever the lookups find is returned at once.
@@ -353,6 +351,12 @@ class ReplicaManager:
                 self._awaited.park(params.replica_id, operation)
         if notes is not None:
             self._act_upon(notes, entries)
+
+    def _in_session(self, session: FetchSession, params: FetchParams) -> FetchParams:
+        """Let entries of the session rest. Answers a request that this one has overtaken."""
+        if session.overtakes:
+            self.fetch_purgatory.check(session)
+        return params._replace(may_rest=True)
 
     def _act_upon(self, notes: FollowerNotes, entries: Sequence[Fetchable]) -> None:
         """Complete what a follower's fetch has unblocked."""

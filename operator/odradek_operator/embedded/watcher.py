@@ -95,6 +95,8 @@ class Watcher:
         self._reconciler = reconciler
         self._report = report
         self._conditions: dict[str, Condition] = {}
+        self._catching_up: set[str] = set()
+        """Topics whose replicas are out of sync since a rolling restart."""
         self._notices: tuple[str, ...] = ()
         self._invalid = False
         """Whether the manifests are invalid."""
@@ -243,8 +245,11 @@ class Watcher:
         for name, topic in self._topics.items():
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
-            if ready.reason == "UnderReplicated" and self._reconciler.rolling:
-                continue  # Other events report the restarts that cause it.
+            if ready.reason == "UnderReplicated" and (self._reconciler.rolling or name in self._catching_up):
+                # Other events report the restarts that cause it. Replicas are in sync some time after the last one.
+                self._catching_up.add(name)
+                continue
+            self._catching_up.discard(name)
             self._condition(f"topic {name}", ready)
             # A topic can be used while its replicas move, which may take hours.
             if ready.reason == "Reassigning":

@@ -303,7 +303,7 @@ def test_a_full_disk_ends_the_pass_and_nothing_else(files: MemoryFiles) -> None:
         broker.fill(log)
         before = files.list(log.directory)
 
-        def full(operation: str, path: str) -> None:
+        def full(operation: str, path: str, node: object = None) -> None:
             if operation == "write" and path.endswith(".log.cleaned"):
                 raise StorageError("no space is left", path=path, full=True)
 
@@ -325,7 +325,7 @@ def test_a_failing_disk_takes_its_directory_offline(files: MemoryFiles) -> None:
         await broker.start()
         broker.fill(broker.make())
 
-        def failing(operation: str, path: str) -> None:
+        def failing(operation: str, path: str, node: object = None) -> None:
             if path.endswith(".cleaned"):
                 raise StorageError(f"{operation}: {errno.errorcode[errno.EIO]}", path=path)
 

@@ -22,6 +22,7 @@ class Directory:
     def __init__(self, path: str) -> None:
         self._path = path
         self.asked = 0
+        self.write_queue = None
 
     @property
     def path(self) -> str:
