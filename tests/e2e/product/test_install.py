@@ -53,5 +53,5 @@ def test_brokers_are_in_the_zones_of_their_nodes(demo: Demo, kubernetes: Kuberne
 
 def test_kubectl_explains_the_resources(kubernetes: Kubernetes, operator_release: Release) -> None:
     assert set(CRDS) <= {crd["metadata"]["name"] for crd in kubernetes.kubectl.list("crd")}
-    assert "Number of brokers." in kubernetes.kubectl.run("explain", "cluster.spec.brokers.replicas")
+    assert "Number of broker pods" in kubernetes.kubectl.run("explain", "cluster.spec.brokers.replicas")
     assert "It can grow, but not shrink." in kubernetes.kubectl.run("explain", "topic.spec.partitions")
