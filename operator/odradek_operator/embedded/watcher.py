@@ -230,6 +230,7 @@ class Watcher:
                 self._notice(f"topic {refusal.topic}", refusal.message)
         for name in wanted.removed:
             self._conditions.pop(f"topic {name}", None)
+            self._catching_up.discard(name)
         self._ledger.forget(name for name in settled if name not in waiting)
 
     def _tell_conditions(self, outcome: Outcome, taken: ClusterDecision) -> str | None:
