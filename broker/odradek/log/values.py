@@ -34,7 +34,7 @@ class AppendInfo(NamedTuple):
     duplicate: bool = False
     """Nothing was written: the offsets are those of the original batch."""
     converted: int = 0
-    """Number of records that were converted to another format or codec."""
+    """Number of records converted to another format or codec."""
 
 
 class LogSlice(NamedTuple):

@@ -29,7 +29,7 @@ class LogWrites(LogState[LogT]):
         """Return the log as its host knows it."""
         return cast("LogT", self)
 
-    # Records that were written
+    # After a write
 
     def _note_led(
         self,
@@ -216,9 +216,9 @@ class LogWrites(LogState[LogT]):
             self._withdraw_indexes()
 
     def _withdraw_indexes(self) -> None:
-        """Remove the index files that were loaded with the active segment, before it is written to.
+        """Remove the index files of the active segment, which the next write makes outdated.
 
-        The next flush makes the removal durable, before the recovery point passes what is written now.
+        The next flush makes the removal durable before it raises the recovery point.
         """
         try:
             self._segments.active.remove_indexes()

@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
     records: memoryview
     headers: tuple[BatchHeader, ...]
     converted: int = 0
-    """Number of records that were converted to another format or codec."""
+    """Number of records converted to another format or codec."""
 
 
 def prepare(records: memoryview, rules: AppendRules, first_offset: int) -> Prepared:

@@ -108,7 +108,7 @@ class AppendResult:
         self.size_bytes: Final = size_bytes
         """Size of the records as received, 0 if the log did not see them; for metrics."""
         self.converted: Final = converted
-        """Number of records that were converted to another format or codec; for metrics."""
+        """Number of records converted to another format or codec; for metrics."""
         self.fault: Final = fault
         """Why records were refused, if metrics count that reason, and how many of them."""
 

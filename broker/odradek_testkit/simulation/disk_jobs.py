@@ -106,7 +106,7 @@ class DirectoryDisks:
         """
         self.by_path: Final = {path: DirectoryDisk(path) for path in paths}
         self.late_changes: Final[list[str]] = []
-        """Changes of files by jobs that were older than the log that they changed."""
+        """Files of a log changed by a job that had started before the log was created."""
         self._flush_chance: Final = flush_chance
         self._fault_chance: Final = fault_chance
         self._process: Final = process

@@ -76,8 +76,8 @@ def no_last_words() -> Iterator[None]:
     """Suppress the warnings about the unfinished coroutines of killed processes when these are collected.
 
     The garbage collector is disabled in the block, because the time of a collection depends on the memory of the
-    process. A nested block does nothing: the outermost collects when the world is no longer referenced. It looks only
-    at objects that were created in the block: a look at all imported modules takes longer than many a run.
+    process. A nested block does nothing: the outermost collects when the world is no longer referenced. It checks
+    only objects created in the block, because a collection of all imported modules takes longer than a short run.
     """
     global _is_quiet
     if _is_quiet:

@@ -129,9 +129,9 @@ class Record:
     """What is stored about a cluster outside its StatefulSets; None for what is unknown."""
 
     brokers: int | None = None
-    """The largest number of pods that the brokers' StatefulSet had, without those that were drained and removed."""
+    """The largest number of pods of the brokers' StatefulSet so far, not counting those drained and removed."""
     per_pod: int | None = None
-    """The largest number of brokers that a pod has, without those that were drained and removed; None means 1."""
+    """The largest number of brokers in a pod so far, not counting those drained and removed; None means 1."""
     first_id: int | None = None
     """The lowest broker id."""
     members: int | None = None

@@ -54,7 +54,7 @@ class Run:
         self.waiting = 0
         self.stalled: set[str] = set()
         self.early: list[int] = []
-        """Records that were not in the log when they were acknowledged."""
+        """Records acknowledged before they were in the log."""
         self.acknowledged: dict[int, int] = {}
         """Offset of each record of acks=all, by its number."""
 
