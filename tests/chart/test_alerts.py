@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chart_files import ROOT, read, sections
-from chart_promql import is_balanced, labels_of, series_of
+from chart_promql import grouping_of, is_balanced, labels_of, series_of
 from chart_series import KNOWN, LABELS
 from odradek_operator.dashboards.queries import EVERY, Scope, only
 from odradek_operator.dashboards.rules import RUNBOOK, rule_groups
@@ -79,6 +79,25 @@ def test_sentences_name_labels_that_the_query_keeps() -> None:
         first = re.match(r"\(?(?:sum|max|count) by \(([^)]*)\)", rule["expr"])
         if first:
             assert named <= {label.strip() for label in first[1].split(",")}, name
+
+
+def test_alerts_distinguish_the_brokers_of_a_pod() -> None:
+    for name, rule in every().items():
+        assert 'container="kafka"' not in rule["expr"], f"{name} ignores the further brokers of a pod"
+        if "kubernetes_pod_name" in grouping_of(rule["expr"]):
+            assert "container" in grouping_of(rule["expr"]), name
+    of_brokers = {name for name, rule in every().items() if "$labels.container" in rule["annotations"]["summary"]}
+    assert of_brokers == {
+        "BrokerDown",
+        "BrokerSaturated",
+        "ContainerRestarts",
+        "FewFileDescriptors",
+        "LogCleanerFailing",
+        "LogDirectoryRefusesWrites",
+        "OfflineLogDirectoryCount",
+        "ProduceSlow",
+        "ZooKeeperSessionsExpire",
+    }
 
 
 def test_every_alert_says_what_is_the_matter() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chart_files import CHART, read
-from chart_promql import is_balanced, labels_of, series_of
+from chart_promql import grouping_of, is_balanced, labels_of, series_of
 from chart_series import KNOWN, LABELS
 from odradek_operator.dashboards.files import DASHBOARDS, files
 from odradek_operator.dashboards.grafana import COLUMNS, model
@@ -101,6 +101,16 @@ def test_legends_name_labels_that_the_query_keeps(name: str) -> None:
             assert named <= LABELS, panel["title"]
             if " by (" in target["expr"] and target["expr"].startswith(("sum by", "max by")):
                 assert named <= labels_of(target["expr"]), panel["title"]
+
+
+def test_lines_distinguish_the_brokers_of_a_pod() -> None:
+    for panel in panels("cluster"):
+        for target in panel["targets"]:
+            assert 'container="kafka"' not in target["expr"], panel["title"]
+            pods = {"pod", "kubernetes_pod_name"} & grouping_of(target["expr"])
+            assert not pods or "container" in grouping_of(target["expr"]), panel["title"]
+            named = "kubernetes_pod_name}}" in target["legendFormat"]
+            assert not named or "{{container}}" in target["legendFormat"], panel["title"]
 
 
 def test_numbers_and_addresses_are_unique() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.alerts import POD, WHICH, Alert, AlertGroup, Severity
+from odradek_operator.dashboards.alerts import BROKER, WHICH, Alert, AlertGroup, Severity
 from odradek_operator.dashboards.queries import CLUSTER
 
 _CLAIM: Final = "{{ $labels.namespace }}/{{ $labels.persistentvolumeclaim }}"
@@ -54,10 +54,11 @@ _AVAILABILITY: Final = AlertGroup(
         Alert(
             name="BrokerDown",
             severity=Severity.WARNING,
-            query='up{SCOPE, strimzi_io_kind="Kafka", container="kafka"} == 0',
+            query=f'up{{SCOPE, strimzi_io_kind="Kafka", {queries.OF_BROKERS}}} == 0',
             duration="3m",
-            summary=f"{POD} does not answer",
-            description="The pod exists, but its metrics endpoint does not respond. Other brokers lead its partitions.",
+            summary=f"{BROKER} does not answer",
+            description="The container exists, but its metrics endpoint does not respond. Other brokers lead its "
+            "partitions.",
         ),
         Alert(
             name="BrokersMissing",
@@ -71,9 +72,9 @@ _AVAILABILITY: Final = AlertGroup(
         Alert(
             name="ContainerRestarts",
             severity=Severity.WARNING,
-            query='changes(process_start_time_seconds{SCOPE, container=~"kafka|zookeeper"}[1h]) > 2',
+            query='changes(process_start_time_seconds{SCOPE, container=~"kafka(-[0-9]+)?|zookeeper"}[1h]) > 2',
             duration="0m",
-            summary="{{ $labels.namespace }}/{{ $labels.kubernetes_pod_name }} restarts repeatedly",
+            summary=f"{BROKER} restarts repeatedly",
             description="Its process restarted {{ $value | humanize }} times within an hour.",
         ),
     ),
@@ -145,7 +146,7 @@ _DISKS: Final = AlertGroup(
             severity=Severity.CRITICAL,
             query=f"{queries.OFFLINE_DIRECTORIES} > 0",
             duration="1m",
-            summary=f"{POD} has taken a log directory offline",
+            summary=f"{BROKER} has taken a log directory offline",
             description="Its file system returned an I/O error. The replicas in it are offline until the disk is "
             "replaced.",
         ),
@@ -154,7 +155,7 @@ _DISKS: Final = AlertGroup(
             severity=Severity.CRITICAL,
             query="odradek_log_directory_writes_refused{SCOPE} == 1",
             duration="1m",
-            summary=f"{POD} rejects writes to {{{{ $labels.directory }}}}: its disk is almost full",
+            summary=f"{BROKER} rejects writes to {{{{ $labels.directory }}}}: its disk is almost full",
             description="Less than log.dir.min.free.bytes is free. Partitions with leaders in this directory cannot "
             "be written.",
         ),
@@ -178,11 +179,11 @@ _DISKS: Final = AlertGroup(
         Alert(
             name="LogCleanerFailing",
             severity=Severity.WARNING,
-            query=f"sum by ({CLUSTER}, kubernetes_pod_name) "
+            query=f"sum by ({CLUSTER}, {queries.BROKER}) "
             "(kafka_log_logcleanermanager_uncleanable_partitions_count{SCOPE}) > 0 or "
-            f"sum by ({CLUSTER}, kubernetes_pod_name) (kafka_log_logcleaner_deadthreadcount{{SCOPE}}) > 0",
+            f"sum by ({CLUSTER}, {queries.BROKER}) (kafka_log_logcleaner_deadthreadcount{{SCOPE}}) > 0",
             duration="15m",
-            summary=f"{POD} does not compact its logs",
+            summary=f"{BROKER} does not compact its logs",
             description="Compacted topics, such as __consumer_offsets, grow without limit.",
         ),
     ),
@@ -196,7 +197,7 @@ _LOAD: Final = AlertGroup(
             severity=Severity.WARNING,
             query=f"{queries.LOOP_IDLE} < 0.1",
             duration="15m",
-            summary=f"{POD} is busy almost all the time",
+            summary=f"{BROKER} is busy almost all the time",
             description="Its event loop is idle {{ $value | humanizePercentage }} of the time: requests are queued.",
         ),
         Alert(
@@ -204,7 +205,7 @@ _LOAD: Final = AlertGroup(
             severity=Severity.WARNING,
             query='kafka_network_requestmetrics_totaltimems{SCOPE, request="Produce", quantile="0.99"} > 1000',
             duration="15m",
-            summary=f"{POD}: producers wait for more than a second",
+            summary=f"{BROKER}: producers wait for more than a second",
             description="The 99th percentile of produce requests is {{ $value | humanize }} ms.",
         ),
         Alert(
@@ -221,9 +222,10 @@ _LOAD: Final = AlertGroup(
         Alert(
             name="FewFileDescriptors",
             severity=Severity.WARNING,
-            query='process_open_fds{SCOPE, container="kafka"} / process_max_fds{SCOPE, container="kafka"} > 0.8',
+            query=f"process_open_fds{{SCOPE, {queries.OF_BROKERS}}} / "
+            f"process_max_fds{{SCOPE, {queries.OF_BROKERS}}} > 0.8",
             duration="10m",
-            summary=f"{POD} uses {{{{ $value | humanizePercentage }}}} of its file descriptors",
+            summary=f"{BROKER} uses {{{{ $value | humanizePercentage }}}} of its file descriptors",
             description="At the limit it can neither open segments nor accept connections.",
         ),
     ),

@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek_operator.dashboards import machines, queries
 from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Query, Row, Variable, lines
-from odradek_operator.dashboards.machines import POD
+from odradek_operator.dashboards.machines import BROKER
 
 _LED: Final = "kafka_server_replicamanager_leadercount"
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
@@ -16,9 +16,11 @@ NAMESPACE: Final = Variable(name="namespace", label="Namespace", series=_LED, va
 CLUSTER: Final = Variable(
     name="cluster", label="Cluster", series=f'{_LED}{{namespace="$namespace"}}', value="strimzi_io_cluster"
 )
-_PODS: Final = Variable(
-    name="pod", label="Broker", series=f"{_LED}{{SCOPE}}", value="kubernetes_pod_name", several=True
+_PODS: Final = Variable(name="pod", label="Pod", series=f"{_LED}{{SCOPE}}", value="kubernetes_pod_name", several=True)
+_CONTAINERS: Final = Variable(
+    name="container", label="Container", series=f"{_LED}{{SCOPE}}", value="container", several=True
 )
+"""The brokers of a pod: each has a container."""
 
 
 def _number(title: str, description: str, query: str, **rest: float) -> Panel:
@@ -91,8 +93,8 @@ _TRAFFIC: Final = Row(
             title="Bytes in",
             description="Bytes that producers write, by broker, without replication.",
             queries=lines(
-                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                POD,
+                f'sum by ({queries.BROKER}) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                BROKER,
             ),
             type=PanelType.AREAS,
             unit="Bps",
@@ -101,8 +103,8 @@ _TRAFFIC: Final = Row(
             title="Bytes out",
             description="Bytes that consumers read, by broker, without replication.",
             queries=lines(
-                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
-                POD,
+                f'sum by ({queries.BROKER}) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
+                BROKER,
             ),
             type=PanelType.AREAS,
             unit="Bps",
@@ -111,8 +113,8 @@ _TRAFFIC: Final = Row(
             title="Records in",
             description="Records that producers write, by broker.",
             queries=lines(
-                f'sum by (kubernetes_pod_name) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                POD,
+                f'sum by ({queries.BROKER}) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                BROKER,
             ),
             type=PanelType.AREAS,
             unit="wps",
@@ -160,13 +162,13 @@ _LATENCY: Final = Row(
         Panel(
             title="Produce, 99th percentile",
             description="Time from the arrival of a produce request to its response, including replication.",
-            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', POD),
+            queries=lines(f'max by ({queries.BROKER}) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', BROKER),
             unit="ms",
         ),
         Panel(
             title="Fetch, 99th percentile",
             description="Time from the arrival of a fetch request to its response, including the wait for new records.",
-            queries=lines(f'max by (kubernetes_pod_name) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', POD),
+            queries=lines(f'max by ({queries.BROKER}) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', BROKER),
             unit="ms",
         ),
         Panel(
@@ -200,14 +202,14 @@ _REPLICATION: Final = Row(
         Panel(
             title="Largest follower lag",
             description="Maximum lag of a follower on each broker, in records.",
-            queries=lines("max by (kubernetes_pod_name) (kafka_server_replicafetchermanager_maxlag{PODS})", POD),
+            queries=lines(f"max by ({queries.BROKER}) (kafka_server_replicafetchermanager_maxlag{{PODS}})", BROKER),
             width=6,
         ),
         Panel(
             title="Reassigning partitions",
             description="Partitions that are being reassigned, by leader.",
             queries=lines(
-                "sum by (kubernetes_pod_name) (kafka_server_replicamanager_reassigningpartitions{PODS})", POD
+                f"sum by ({queries.BROKER}) (kafka_server_replicamanager_reassigningpartitions{{PODS}})", BROKER
             ),
             type=PanelType.AREAS,
             width=6,
@@ -225,14 +227,14 @@ _REPLICATION: Final = Row(
         Panel(
             title="Leaders",
             description="Partitions that each broker leads. If this stays uneven, the preferred leaders do not lead.",
-            queries=lines(f"sum by (kubernetes_pod_name) ({_LED}{{PODS}})", POD),
+            queries=lines(f"sum by ({queries.BROKER}) ({_LED}{{PODS}})", BROKER),
             type=PanelType.AREAS,
             width=12,
         ),
         Panel(
             title="Replicas",
             description="Replicas on each broker, both leaders and followers.",
-            queries=lines("sum by (kubernetes_pod_name) (kafka_server_replicamanager_partitioncount{PODS})", POD),
+            queries=lines(f"sum by ({queries.BROKER}) (kafka_server_replicamanager_partitioncount{{PODS}})", BROKER),
             type=PanelType.AREAS,
             width=12,
         ),
@@ -243,6 +245,6 @@ DASHBOARD: Final = Dashboard(
     name="cluster",
     title="Odradek: cluster",
     description="The brokers of one cluster: health, throughput, latency, replication and resources.",
-    variables=(NAMESPACE, CLUSTER, _PODS),
+    variables=(NAMESPACE, CLUSTER, _PODS, _CONTAINERS),
     rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, machines.LOAD, machines.DISKS, machines.ZOOKEEPER),
 )

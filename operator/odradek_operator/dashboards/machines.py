@@ -1,4 +1,7 @@
-"""Rows of the cluster dashboard: the brokers' load, disks and ZooKeeper requests. Pure."""
+"""Rows of the cluster dashboard: the brokers' load, disks and ZooKeeper requests. Pure.
+
+A pod may run several brokers, so lines are by pod and container.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from typing import Final
 from odradek_operator.dashboards import queries
 from odradek_operator.dashboards.grafana import Panel, PanelType, Query, Row, lines
 
-POD: Final = "{{kubernetes_pod_name}}"
-"""Legend of lines by pod."""
+BROKER: Final = "{{kubernetes_pod_name}} {{container}}"
+"""Legend of lines by broker."""
 
 LOAD: Final = Row(
     title="Load",
@@ -16,7 +19,7 @@ LOAD: Final = Row(
         Panel(
             title="Event loop idle",
             description="Share of time in which a broker's event loop is idle. Below 10 %, requests are queued.",
-            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", POD),
+            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", BROKER),
             unit="percentunit",
             high=1,
         ),
@@ -24,16 +27,16 @@ LOAD: Final = Row(
             title="CPU",
             description="CPU usage of the brokers' containers, in cores.",
             queries=lines(
-                'sum by (pod) (rate(container_cpu_usage_seconds_total{namespace="$namespace", pod=~"$pod", '
-                'container="kafka"}[$__rate_interval]))',
-                "{{pod}}",
+                'sum by (pod, container) (rate(container_cpu_usage_seconds_total{namespace="$namespace", pod=~"$pod", '
+                f'container=~"$container", {queries.OF_BROKERS}}}[$__rate_interval]))',
+                "{{pod}} {{container}}",
             ),
             unit="short",
         ),
         Panel(
             title="Memory",
             description="Resident memory of the broker processes.",
-            queries=lines("sum by (kubernetes_pod_name) (jvm_memory_used_bytes{PODS})", POD),
+            queries=lines(f"sum by ({queries.BROKER}) (jvm_memory_used_bytes{{PODS}})", BROKER),
             unit="bytes",
         ),
         Panel(
@@ -58,7 +61,7 @@ LOAD: Final = Row(
                 "Open file descriptors by broker: one for each partition, one for each connection, and at most a "
                 "quarter of the limit for old segments that are read."
             ),
-            queries=lines("sum by (kubernetes_pod_name) (process_open_fds{PODS})", POD),
+            queries=lines(f"sum by ({queries.BROKER}) (process_open_fds{{PODS}})", BROKER),
         ),
     ),
 )
@@ -76,13 +79,13 @@ DISKS: Final = Row(
         Panel(
             title="Free space of log directories",
             description="Free bytes of the file system of each log directory, as the broker measured them last.",
-            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{POD} {{{{directory}}}}"),
+            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{BROKER} {{{{directory}}}}"),
             unit="bytes",
         ),
         Panel(
             title="Log size",
             description="Size of all logs by broker.",
-            queries=lines("sum by (kubernetes_pod_name) (kafka_log_log_size{PODS})", POD),
+            queries=lines(f"sum by ({queries.BROKER}) (kafka_log_log_size{{PODS}})", BROKER),
             type=PanelType.AREAS,
             unit="bytes",
         ),
@@ -98,7 +101,7 @@ DISKS: Final = Row(
         Panel(
             title="Dirtiest compacted log",
             description="Dirty ratio of the dirtiest compacted log. If it stays near 100 %, the cleaner is too slow.",
-            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", POD),
+            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", BROKER),
             unit="percent",
             high=100,
         ),
@@ -106,7 +109,7 @@ DISKS: Final = Row(
             title="Logs that cannot be compacted",
             description="Logs that the cleaner skips after an error.",
             queries=lines(
-                "sum by (kubernetes_pod_name) (kafka_log_logcleanermanager_uncleanable_partitions_count{PODS})", POD
+                f"sum by ({queries.BROKER}) (kafka_log_logcleanermanager_uncleanable_partitions_count{{PODS}})", BROKER
             ),
         ),
     ),
@@ -119,9 +122,9 @@ ZOOKEEPER: Final = Row(
             title="Latency, 99th percentile",
             description="Latency of the brokers' requests to ZooKeeper. Elections and ISR changes depend on it.",
             queries=lines(
-                "max by (kubernetes_pod_name) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{PODS, "
+                f"max by ({queries.BROKER}) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{{PODS, "
                 'quantile="0.99"})',
-                POD,
+                BROKER,
             ),
             unit="ms",
             width=12,

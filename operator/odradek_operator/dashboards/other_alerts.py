@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.alerts import POD, WHICH, Alert, AlertGroup, Severity
+from odradek_operator.dashboards.alerts import BROKER, POD, WHICH, Alert, AlertGroup, Severity
 from odradek_operator.dashboards.queries import CLUSTER
 
 _LAG_OF: Final = f"{WHICH}: group {{{{ $labels.consumergroup }}}} on {{{{ $labels.topic }}}}"
@@ -54,10 +54,10 @@ _ZOOKEEPER: Final = AlertGroup(
         Alert(
             name="ZooKeeperSessionsExpire",
             severity=Severity.WARNING,
-            query=f"sum by ({CLUSTER}, kubernetes_pod_name) "
+            query=f"sum by ({CLUSTER}, {queries.BROKER}) "
             "(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{SCOPE}[30m])) > 0",
             duration="0m",
-            summary=f"{POD} lost its ZooKeeper session",
+            summary=f"{BROKER} lost its ZooKeeper session",
             description="Other brokers became leaders of its partitions, although it was running.",
         ),
     ),

@@ -3,7 +3,7 @@
 A placeholder in braces stands for label matchers:
 
     SCOPE      the series of a cluster
-    PODS       the series of the cluster's selected pods
+    PODS       the series of the cluster's selected brokers
     CLAIMS     the series of its volume claims, which come from the kubelet and have no label of the cluster
     OPERATED   the operator's series about it, which are in the operator's namespace
 
@@ -19,6 +19,10 @@ from typing import Final
 
 CLUSTER: Final = "namespace, strimzi_io_cluster"
 """The labels that identify a cluster, for aggregations with `by`."""
+BROKER: Final = "kubernetes_pod_name, container"
+"""The labels that identify a broker of a cluster, for aggregations with `by`. A pod may run several brokers."""
+OF_BROKERS: Final = 'container=~"kafka(-[0-9]+)?"'
+"""The matcher for the containers of brokers, as `objects/slots` names them."""
 
 _PLACEHOLDER: Final = re.compile(r"\b(SCOPE|PODS|CLAIMS|OPERATED)\b(, )?")
 
@@ -67,18 +71,16 @@ EVERY: Final = Scope(claims=_claims(".+"))
 
 SELECTED: Final = replace(
     only("$namespace", "$cluster"),
-    pods='namespace="$namespace", strimzi_io_cluster="$cluster", kubernetes_pod_name=~"$pod"',
+    pods='namespace="$namespace", strimzi_io_cluster="$cluster", kubernetes_pod_name=~"$pod", container=~"$container"',
 )
-"""The cluster and pods that users select in a dashboard."""
+"""The cluster and brokers that users select in a dashboard."""
 
 # Queries of both dashboards and alerts.
 CONTROLLERS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_activecontrollercount{{SCOPE}})"
 OFFLINE_PARTITIONS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_offlinepartitionscount{{SCOPE}})"
 UNDER_REPLICATED: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underreplicatedpartitions{{SCOPE}})"
 UNDER_MIN_ISR: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underminisrpartitioncount{{SCOPE}})"
-OFFLINE_DIRECTORIES: Final = (
-    f"sum by ({CLUSTER}, kubernetes_pod_name) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
-)
+OFFLINE_DIRECTORIES: Final = f"sum by ({CLUSTER}, {BROKER}) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
 LOOP_IDLE: Final = "kafka_network_socketserver_networkprocessoravgidle_percent{SCOPE}"
 CLAIM_FREE: Final = "kubelet_volume_stats_available_bytes{CLAIMS} / kubelet_volume_stats_capacity_bytes{CLAIMS}"
 BROKERS_CLAIM: Final = 'CLAIMS, persistentvolumeclaim=~".+-kafka-[0-9]+"'
