@@ -27,6 +27,7 @@ from odradek_operator.lifecycle import dynamic_listeners, resize
 from odradek_operator.lifecycle.cluster_plan import decide
 from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.lifecycle.replicas import listed
+from odradek_operator.lifecycle.spreading import crowded_notices
 from odradek_operator.lifecycle.steps import (
     ClusterDecision,
     LiftThrottle,
@@ -203,7 +204,7 @@ class ClusterReconciler:
             keep_others=True,
         )
         seen = _Seen(zk=zk, cluster=cluster, snapshot=snapshot, observed=observed, decision=decision)
-        self._tell_notices(cluster)
+        self._tell_notices(cluster, decision)
         busy_ports = () if cluster.paused else await self._change_listeners(seen)
         await self._resize(seen)
         for step in decision.steps:
@@ -314,13 +315,18 @@ class ClusterReconciler:
         message = "every broker runs with the current properties"
         self._report(Event(ProgressKind.STATUS, seen.subject, message, details))
 
-    def _tell_notices(self, cluster: Cluster) -> None:
-        """Report listeners that are not served, and volumes that stay, when they change."""
+    def _tell_notices(self, cluster: Cluster, decision: ClusterDecision) -> None:
+        """Report listeners that are not served, volumes that stay, and topics with more replicas than groups, when they
+        change."""
         kept: dict[int, list[int]] = {}
         for broker in self._brokers.ids:
             for volume in self._brokers.kept_volumes(broker):
                 kept.setdefault(volume, []).append(broker)
-        notices = (*self.listeners(cluster).notices, *(_kept(volume, brokers) for volume, brokers in kept.items()))
+        notices = (
+            *self.listeners(cluster).notices,
+            *(_kept(volume, brokers) for volume, brokers in kept.items()),
+            *crowded_notices(decision.crowded),
+        )
         for notice in notices:
             if notice not in self._notices:
                 self._report(Event(ProgressKind.NOTICE, f"cluster {cluster.name}", notice, good=False))

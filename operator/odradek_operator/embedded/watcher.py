@@ -18,6 +18,7 @@ from odradek.base.errors import OdradekError
 from odradek.zk.layout import BROKER_IDS, LayoutError
 from odradek.zk.port import ZkClient, ZkError
 from odradek_operator.crds import Cluster, Resources, Topic, same_spec
+from odradek_operator.embedded.catching_up import CatchingUp, limit_seconds, outside
 from odradek_operator.embedded.cluster_changes import accept, check_listeners
 from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
 from odradek_operator.embedded.ledger import Ledger
@@ -95,8 +96,9 @@ class Watcher:
         self._reconciler = reconciler
         self._report = report
         self._conditions: dict[str, Condition] = {}
-        self._catching_up: set[str] = set()
-        """Topics whose replicas are out of sync since a rolling restart."""
+        self._catching_up = CatchingUp()
+        self._rolled = False
+        """Whether a rolling restart was in progress when the current round began."""
         self._notices: tuple[str, ...] = ()
         self._invalid = False
         """Whether the manifests are invalid."""
@@ -117,26 +119,27 @@ class Watcher:
 
         Raises `EmbeddedError` with what is missing if it takes too long.
         """
-        deadline = time.monotonic() + timeout_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
         while unready := await self._counted_round():
-            if time.monotonic() > deadline:
+            if loop.time() > deadline:
                 raise EmbeddedError(f"After {timeout_seconds:g} s the cluster is not ready: {unready}")
             await asyncio.sleep(_START_SECONDS)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        next_round = 0.0
+        loop, next_round = asyncio.get_running_loop(), 0.0
         watch = self._zk.watch_children(BROKER_IDS, self._stir)
         try:
             while True:
                 periodic = not self._files_changed() and not self._stirred
-                if not periodic or time.monotonic() >= next_round:
+                if not periodic or loop.time() >= next_round:
                     self._stirred = False
                     began = time.process_time()
                     unready = await self._counted_round(periodic=periodic)
                     used = time.process_time() - began
                     pause = _UNREADY_SECONDS if self._busy or unready is not None else _DRIFT_SECONDS
-                    next_round = time.monotonic() + max(pause, _MAX_SHARE * used)
+                    next_round = loop.time() + max(pause, _MAX_SHARE * used)
                 await asyncio.sleep(_FILES_SECONDS)
         finally:
             watch.cancel()
@@ -199,6 +202,8 @@ class Watcher:
         wanted = Wanted(cluster=self._cluster, topics=self._topics, removed=self._ledger.removed(self._topics))
         try:
             outcome = await reconcile(self._zk, wanted, self._done, everything=True)
+            # The snapshot may be of the last moment of a roll whose end this round reports.
+            self._rolled = self._reconciler.rolling
             decision = await self._reconciler.round(self._zk, wanted, outcome.snapshot)
         except OutdatedError as error:
             logger.info("the state in ZooKeeper has changed; deciding again: %s", error)
@@ -230,7 +235,7 @@ class Watcher:
                 self._notice(f"topic {refusal.topic}", refusal.message)
         for name in wanted.removed:
             self._conditions.pop(f"topic {name}", None)
-            self._catching_up.discard(name)
+            self._catching_up.forget(name)
         self._ledger.forget(name for name in settled if name not in waiting)
 
     def _tell_conditions(self, outcome: Outcome, taken: ClusterDecision) -> str | None:
@@ -246,11 +251,10 @@ class Watcher:
         for name, topic in self._topics.items():
             decision = outcome.plan.decisions[name]
             ready = topic_status(topic, outcome.snapshot, decision).ready
-            if ready.reason == "UnderReplicated" and (self._reconciler.rolling or name in self._catching_up):
-                # Other events report the restarts that cause it. Replicas are in sync some time after the last one.
-                self._catching_up.add(name)
+            if ready.reason == "UnderReplicated" and self._is_catching_up(name, outcome.snapshot):
                 continue
-            self._catching_up.discard(name)
+            if ready.reason != "UnderReplicated":
+                self._catching_up.forget(name)
             self._condition(f"topic {name}", ready)
             # A topic can be used while its replicas move, which may take hours.
             if ready.reason == "Reassigning":
@@ -258,6 +262,16 @@ class Watcher:
             if ready.status is not Truth.TRUE and all(refusal.obstacle.passes for refusal in decision.refusals):
                 unready.append(f"topic {name}: {ready.message}")
         return unready[0] if unready else None
+
+    def _is_catching_up(self, topic: str, snapshot: Snapshot) -> bool:
+        """Whether a topic is out of sync because of restarts, which other events report."""
+        return self._catching_up.excuses(
+            topic,
+            outside(snapshot.topics[topic]),
+            rolling=self._rolled or self._reconciler.rolling,
+            now=asyncio.get_running_loop().time(),
+            limit=limit_seconds(self._cluster),
+        )
 
     def _is_planned(self, condition: Condition, snapshot: Snapshot) -> bool:
         """Whether the only missing brokers are being started or restarted on purpose, which other events report."""

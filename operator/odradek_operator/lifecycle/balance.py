@@ -1,6 +1,7 @@
 """Balances replicas and preferred leaders over brokers after brokers were added. Pure.
 
-`moves` passes the partitions, the brokers, their racks and machines, and gets the target replicas of the next portion.
+`moves` passes the partitions, the brokers, their racks, machines and pods, and gets the target replicas of the next
+portion.
 
 *When.* Users may place replicas as they like, and the operator respects that. Balancing starts only if a broker has
 less than half of the mean number of replicas, and at least two fewer: that is typical of a new broker, but not of
@@ -9,7 +10,8 @@ small manual changes. Once started, it continues to the end; `throttle` records 
 *How many.* Each move takes a replica from the broker with the most replicas to the broker with the fewest, while they
 differ by two or more. Every broker ends within one replica of the mean, with the smallest number of moves.
 
-*Which.* The moved replica keeps its position in the replica list, and the partition never loses a rack or a machine.
+*Which.* The moved replica keeps its position in the replica list, and the partition never loses a rack, a machine or
+a pod.
 Among the candidates, a partition of the topic that is distributed most unevenly between the two brokers is chosen, so
 that topics are spread as well. If racks and machines allow no move between the two brokers, the next pair is tried.
 
@@ -19,11 +21,16 @@ first. The only broker of a rack may therefore end with more replicas than the m
 *Machines next.* If several brokers run on one machine, the same is done for machines, without losing a rack. A broker
 whose machine is unknown counts as the only one on its machine.
 
+*Pods last.* If pods have several brokers, replicas of a partition move to pods with at least two replicas fewer of it,
+without losing a rack or a machine. Machines alone do not suffice: two pods may run on one node, and if a partition has
+more replicas than there are nodes, one pod could get two of them while another has none. A pod restarts as a whole.
+
 *Leaders.* When replicas are balanced, replica lists are reordered if one broker is the preferred leader of at least two
 partitions more than another, along the shortest chain of partitions between them. No records move.
 
 Each portion is computed from the current state, so no plan has to be stored. Balancing terminates: every step covers
-more racks, or as many racks and more machines, or as many of both with a smaller sum of squared shares. A balanced
+more racks, or as many racks and more machines, or as many of both with replicas spread more evenly over pods, or the
+same with a smaller sum of squared shares. A balanced
 state causes no moves.
 """
 
@@ -38,8 +45,8 @@ from odradek.base.types import TopicPartition
 from odradek_operator.lifecycle.replicas import Partition
 
 Replicas = tuple[int, ...]
-Groups = Mapping[int, str | None]
-"""The rack or machine of each broker; None for all brokers if racks do not matter."""
+Groups = Mapping[int, str | int | None]
+"""The rack, machine or pod of each broker; None for all brokers if racks do not matter."""
 
 _LEAST_SHORTAGE: Final = 2
 """A broker must have at least this many replicas fewer than the mean: one fewer can be chance."""
@@ -68,17 +75,19 @@ def portion(
     live: Iterable[int],
     limit: int,
     machines: Mapping[int, str] | None = None,
+    pods: Mapping[int, int] | None = None,
 ) -> dict[TopicPartition, Replicas]:
     """Return the next target replicas of up to `limit` partitions; none if the state is as even as racks allow.
 
-    `machines` maps brokers to the machines on which they run, as for `assign_replicas`.
+    `machines` maps brokers to the machines on which they run, as for `assign_replicas`. `pods` maps brokers to numbers
+    of pods; a broker without an entry has a pod to itself.
     Partitions without a live leader or with a missing broker do not move, because their moves could not complete.
     """
     movable = _movable(partitions, live)
-    spread = _Spread(movable, _held(partitions, brokers), racks, machines or {})
+    spread = _Spread(movable, _held(partitions, brokers), racks, machines or {}, pods or {})
     targets: dict[TopicPartition, Replicas] = {}
     # Each step keeps what the steps before it have gained.
-    for step in (spread.gain_rack, spread.gain_machine, spread.move):
+    for step in (spread.gain_rack, spread.gain_machine, spread.gain_pod, spread.move):
         while len(targets) < limit and (moved := step()) is not None:
             targets[moved] = spread.replicas[moved]
     return targets or _leaders(partitions, movable, brokers, limit=limit)
@@ -90,15 +99,21 @@ def moved_apart(
     racks: Mapping[int, str | None],
     *,
     machines: Mapping[int, str],
+    pods: Mapping[int, int],
     limit: int,
 ) -> dict[TopicPartition, Replicas]:
-    """Return target replicas of up to `limit` partitions that have several replicas on one machine, although another
-    machine of these live brokers has none. Racks are kept."""
+    """Return target replicas of up to `limit` partitions that have several replicas on one machine or in one pod,
+    although another machine or pod of these live brokers has none. Racks are kept.
+
+    If a partition has more replicas than there are pods, the numbers of its replicas in two pods differ by at most one
+    afterwards.
+    """
     movable = _movable(partitions, brokers)
-    spread = _Spread(movable, _held(partitions, brokers), racks, machines)
+    spread = _Spread(movable, _held(partitions, brokers), racks, machines, pods)
     targets: dict[TopicPartition, Replicas] = {}
-    while len(targets) < limit and (moved := spread.gain_machine()) is not None:
-        targets[moved] = spread.replicas[moved]
+    for step in (spread.gain_machine, spread.gain_pod):
+        while len(targets) < limit and (moved := step()) is not None:
+            targets[moved] = spread.replicas[moved]
     return targets
 
 
@@ -116,7 +131,7 @@ def _held(partitions: Iterable[Partition], brokers: Iterable[int]) -> dict[int, 
 class _Spread:
     """The replicas of each broker, updated with every move."""
 
-    __slots__ = ("_by_broker", "_by_topic", "_held", "_machines", "_racks", "replicas")
+    __slots__ = ("_by_broker", "_by_topic", "_held", "_machines", "_pods", "_racks", "replicas")
 
     def __init__(
         self,
@@ -124,6 +139,7 @@ class _Spread:
         held: Mapping[int, int],
         racks: Mapping[int, str | None],
         machines: Mapping[int, str],
+        pods: Mapping[int, int],
     ) -> None:
         """`held` has every broker. Racks count only if every broker has one."""
         self.replicas = dict(movable)
@@ -132,6 +148,7 @@ class _Spread:
         aware = all(racks.get(broker) is not None for broker in held)
         self._racks: Groups = {broker: racks.get(broker) if aware else None for broker in everywhere}
         self._machines: Groups = machine_of_each(everywhere, machines)
+        self._pods: Groups = {broker: pods.get(broker, -1 - broker) for broker in everywhere}
         self._by_broker: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_topic: Counter[tuple[str, int]] = Counter()
         for name, replicas in movable.items():
@@ -148,10 +165,16 @@ class _Spread:
         None if there is none."""
         return self._gain(self._machines)
 
-    def _gain(self, groups: Groups) -> TopicPartition | None:
+    def gain_pod(self) -> TopicPartition | None:
+        """Move a replica of one partition to a pod with at least two replicas fewer of it, without losing a rack or a
+        machine. Returns the partition, None if there is none."""
+        return self._gain(self._pods, even=True)
+
+    def _gain(self, groups: Groups, *, even: bool = False) -> TopicPartition | None:
         if len(set(groups.values())) == 1:
             return None
-        best = min((gain for item in self.replicas.items() for gain in self._gains(groups, *item)), default=None)
+        gains = (gain for item in self.replicas.items() for gain in self._gains(groups, *item, even=even))
+        best = min(gains, default=None)
         if best is None:
             return None
         *_, name, source, sink = best
@@ -159,21 +182,28 @@ class _Spread:
         return name
 
     def _gains(
-        self, groups: Groups, name: TopicPartition, replicas: Replicas
+        self, groups: Groups, name: TopicPartition, replicas: Replicas, *, even: bool
     ) -> Iterator[tuple[int, int, TopicPartition, int, int]]:
         """Yield replicas that share a group with brokers of uncovered groups, fullest source and emptiest target
-        first. `groups` are racks or machines."""
+        first. `groups` are racks, machines or pods. `even`: the other group may have replicas, but two fewer."""
         used = Counter(groups[broker] for broker in replicas)
         if len(used) == len(replicas):
             return
         sources = [broker for broker in replicas if used[groups[broker]] > 1 and broker in self._held]
-        sinks = [broker for broker in self._held if groups[broker] not in used]
+        sinks = [broker for broker in self._held if broker not in replicas and (even or groups[broker] not in used)]
         for source in sources:
             for sink in sinks:
-                if not _keeps(self._racks, replicas, source, sink):
+                if used[groups[source]] - used[groups[sink]] < 2 or not self._keeps_above(
+                    groups, replicas, source, sink
+                ):
                     continue
                 uneven = self._by_topic[name.topic, sink] - self._by_topic[name.topic, source]
                 yield self._held[sink] - self._held[source], uneven, name, source, sink
+
+    def _keeps_above(self, groups: Groups, replicas: Replicas, source: int, sink: int) -> bool:
+        """Whether a partition loses none of what comes before these groups: racks, and before pods also machines."""
+        above = (self._racks, self._machines) if groups is self._pods else (self._racks,)
+        return all(_keeps(each, replicas, source, sink) for each in above)
 
     def move(self) -> TopicPartition | None:
         """Make one move. Returns its partition, None if no move is left."""
@@ -193,7 +223,8 @@ class _Spread:
         fitting = [
             name
             for name in self._by_broker[source] - self._by_broker[sink]
-            if all(_keeps(groups, self.replicas[name], source, sink) for groups in (self._racks, self._machines))
+            if self._keeps_above(self._pods, self.replicas[name], source, sink)
+            and _keeps_even(self._pods, self.replicas[name], source, sink)
         ]
         return min(
             fitting,
@@ -214,6 +245,12 @@ def _keeps(groups: Groups, replicas: Replicas, source: int, sink: int) -> bool:
     """Whether a partition covers as many groups after its replica has moved from `source` to `sink`."""
     others = {groups[broker] for broker in replicas if broker != source}
     return groups[sink] not in others or groups[source] in others
+
+
+def _keeps_even(groups: Groups, replicas: Replicas, source: int, sink: int) -> bool:
+    """Whether the replicas of a partition are spread as evenly over groups after one has moved to `sink`."""
+    used = Counter(groups[broker] for broker in replicas)
+    return groups[sink] == groups[source] or used[groups[sink]] < used[groups[source]]
 
 
 def _leaders(

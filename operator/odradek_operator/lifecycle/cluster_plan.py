@@ -79,15 +79,14 @@ def decide(
     if stuck is not None and not cluster.paused and not any(isinstance(one, KubernetesStep) for one in decision.steps):
         decision = replace(decision, steps=(*decision.steps, stuck))
     per_pod = per_pod_now(cluster, state, snapshot)
+    crowded = {} if snapshot is None else spreading.crowded_topics(cluster, snapshot)
     return replace(
         decision,
         per_pod=per_pod,
         reachable_slots=max(per_pod, resize.known_per_pod(cluster, state)),
         spread=spreading.demanded(cluster, state, broker_count=count),
-        notices=(
-            *spreading.notices(cluster, state, broker_count=count),
-            *(() if snapshot is None else spreading.crowded_topics(cluster, snapshot)),
-        ),
+        notices=(*spreading.notices(cluster, state, broker_count=count), *spreading.crowded_notices(crowded)),
+        crowded=crowded,
     )
 
 

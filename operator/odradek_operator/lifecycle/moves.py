@@ -6,8 +6,8 @@ has at most the number of partitions that the resource allows; no replica moves 
 topics that are being deleted do not move.
 
 Order: first `resize` drains brokers that are removed and changes replication factors. If pods have several brokers,
-replicas of one partition then move to different machines. Then `balance` evens out the brokers when all are registered,
-then the throttle is removed.
+replicas of one partition then move to different machines and pods. Then `balance` evens out the brokers when all are
+registered, then the throttle is removed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def decide(
         mark = Mark.EVEN_OUT if even else Mark.RESIZE
         step = _portion(cluster, snapshot, wish.targets, mark=mark, why=progress.reason)
         return Moves(step=step, waiting=waiting, progress=progress)
-    apart = _moved_apart(cluster, snapshot, partitions) if cluster.brokers.per_pod > 1 else None
+    pods = _pods(cluster, present, per_pod)
+    apart = _moved_apart(cluster, snapshot, partitions, pods) if cluster.brokers.per_pod > 1 else None
     if apart is not None:
         return Moves(step=apart, waiting=waiting, progress=progress)
     if even and (unknown := unreadable(snapshot)):
@@ -74,6 +75,7 @@ def decide(
             brokers,
             snapshot.racks(),
             machines=snapshot.machines(),
+            pods=pods,
             live=snapshot.brokers,
             limit=cluster.brokers.rebalance.partitions,
         )
@@ -83,11 +85,19 @@ def decide(
     return Moves(step=lift(snapshot), waiting=waiting)
 
 
-def _moved_apart(cluster: Cluster, snapshot: Snapshot, partitions: Sequence[Partition]) -> MoveReplicas | None:
-    """Return the step that moves replicas of one partition to different machines; None if none has to move.
+def _pods(cluster: Cluster, present: int, per_pod: int | None) -> dict[int, int]:
+    """Return the pods of the cluster's brokers, including those that are leaving. Brokers of others have none."""
+    ids = cluster.brokers.ids() | cluster.brokers.ids(present, per_pod)
+    return {broker: cluster.brokers.pod_of(broker) for broker in ids}
+
+
+def _moved_apart(
+    cluster: Cluster, snapshot: Snapshot, partitions: Sequence[Partition], pods: Mapping[int, int]
+) -> MoveReplicas | None:
+    """Return the step that moves replicas of one partition to different machines and pods; None if none has to move.
 
     A pod with several replicas of a partition could not restart without a loss of in-sync replicas. The topic was
-    created while other pods were down, for example.
+    created while other pods were down, or pods share a node, for example.
     """
     brokers = sorted(cluster.brokers.ids() & snapshot.brokers.keys())
     if unreadable(snapshot) or not brokers:
@@ -97,10 +107,11 @@ def _moved_apart(cluster: Cluster, snapshot: Snapshot, partitions: Sequence[Part
         brokers,
         snapshot.racks(),
         machines=snapshot.machines(),
+        pods=pods,
         limit=cluster.brokers.rebalance.partitions,
     )
     mark = mark_of(snapshot) or Mark.RESIZE
-    why = "replicas move to different machines"
+    why = "replicas move to different machines and pods"
     return _portion(cluster, snapshot, targets, mark=mark, why=why) if targets else None
 
 

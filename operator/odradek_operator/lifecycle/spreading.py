@@ -85,20 +85,44 @@ def notices(cluster: Cluster, state: KubernetesState, *, broker_count: int) -> t
     return tuple(found)
 
 
-def crowded_topics(cluster: Cluster, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return a message about each topic with more replicas than pods, if pods have several brokers."""
-    pods = cluster.brokers.replicas
-    if cluster.brokers.per_pod == 1:
-        return ()
-    wide = {name: topic.replication_factor for name, topic in sorted(snapshot.topics.items())}
-    found = [
-        f"Topic {name} has {factor} replicas, and there {'is 1 pod' if pods == 1 else f'are {pods} pods'} of brokers: "
-        "the loss of a pod takes several replicas."
-        for name, factor in wide.items()
-        if factor > pods
-    ]
-    more = [f"{len(found) - MAX_NOTICES} more topics have more replicas than there are pods."]
-    return (*found[:MAX_NOTICES], *(more if len(found) > MAX_NOTICES else []))
+def crowded_topics(cluster: Cluster, snapshot: Snapshot) -> dict[str, str]:
+    """Return a message about each topic with more replicas than pods, by topic, if pods have several brokers.
+
+    `odradek up` and the operator report the same message. A broker of others has a pod to itself, so a topic that also
+    has replicas on such brokers may have enough pods.
+    """
+    brokers = cluster.brokers
+    if brokers.per_pod == 1:
+        return {}
+    pods = {broker: brokers.pod_of(broker) for broker in brokers.ids()}
+
+    def share(replicas: tuple[int, ...]) -> bool:
+        used = [pods[broker] for broker in replicas if broker in pods]
+        return len(set(used)) < len(used)
+
+    return {
+        name: _crowded(name, topic.replication_factor, brokers.replicas)
+        for name, topic in sorted(snapshot.topics.items())
+        if topic.replication_factor > brokers.replicas
+        and any(share(part.target) for part in topic.assignment.partitions.values())
+    }
+
+
+def _crowded(topic: str, factor: int, pods: int) -> str:
+    return (
+        f"Topic {topic} has {factor} replicas, and spec.brokers.replicas is {pods}: several replicas of a partition "
+        "fail together with one pod, or with one group of processes of odradek up. Set spec.brokers.replicas to at "
+        f"least {factor}, or give the topic at most {pods} {'replica' if pods == 1 else 'replicas'}."
+    )
+
+
+def crowded_notices(crowded: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the first messages of `crowded_topics`, and the number of the others."""
+    found = list(crowded.values())
+    more = len(found) - MAX_NOTICES
+    noun = "topic has" if more == 1 else "topics have"
+    others = [f"{more} more {noun} more replicas than there are pods."] if more > 0 else []
+    return (*found[:MAX_NOTICES], *others)
 
 
 def _are_tied(state: KubernetesState, kind: _Kind, numbers: list[int], node: str) -> bool:

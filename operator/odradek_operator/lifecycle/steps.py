@@ -178,3 +178,5 @@ class ClusterDecision:
     """Components whose pods must be spread over nodes."""
     notices: tuple[str, ...] = ()
     """Warnings that do not block anything."""
+    crowded: Mapping[str, str] = field(default_factory=dict)
+    """Messages about topics with more replicas than pods, by topic; `notices` has the first of them."""

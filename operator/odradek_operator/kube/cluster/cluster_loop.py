@@ -15,6 +15,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from itertools import islice
 from typing import Final
 
 from odradek.zk.layout import CLUSTER_ID, ClusterId, LayoutError
@@ -50,6 +51,7 @@ from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
 from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed_cluster import Quorum, Record
+from odradek_operator.lifecycle.spreading import MAX_NOTICES
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
 from odradek_operator.objects import names
 from odradek_operator.objects.broker_objects import with_slots
@@ -72,6 +74,8 @@ BUSY_SECONDS: Final = 2.0
 """Pause while something is in progress that causes no event, such as a growing ISR."""
 BUSY_CACHE_SECONDS: Final = 30.0
 """How long the cache is used after a list while something is in progress."""
+REPLICAS_SHARE_POD: Final = "ReplicasSharePod"
+"""Reason of the Event about a topic with more replicas than pods."""
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -249,6 +253,7 @@ class ClusterLoop:
         self._count_pods(cluster, view)
         await self._carry_out(cluster, view, decision, snapshot)
         await self._report_waiting(view, decision)
+        await self._report_crowded(view, decision)
         if settled is not None:
             await keep_finalizers(self._client, view.topics, topics, settled)
         await self._statuses.write(
@@ -463,6 +468,12 @@ class ClusterLoop:
         for waiting in decision.waiting:
             event_type = EventType.WARNING if waiting.needs_person else EventType.NORMAL
             await self._shared.events.write_once(view.cluster, waiting.reason, waiting.message, event_type)
+
+    async def _report_crowded(self, view: View, decision: ClusterDecision) -> None:
+        """Write an Event about each of the first topics with more replicas than pods, in addition to its status."""
+        for topic, message in islice(decision.crowded.items(), MAX_NOTICES):
+            about = view.topics.get(topic, view.cluster)
+            await self._shared.events.write_once(about, REPLICAS_SHARE_POD, message, EventType.WARNING)
 
 
 def _refused(error: KubernetesError) -> Waiting:

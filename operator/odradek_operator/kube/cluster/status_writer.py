@@ -132,6 +132,7 @@ class Statuses:
             warnings=(
                 *(unknown_field("Topic", name, path) for path in found.topics[name].unknown_fields),
                 *found.topic_warnings,
+                *filter(None, [found.decision.crowded.get(name)]),
             ),
         )
 

@@ -109,6 +109,32 @@ def test_brokers_with_replicas_keep_their_containers_when_the_cluster_is_created
     play(steps)
 
 
+def test_a_topic_with_more_replicas_than_pods_gets_a_warning_and_an_event() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        body = cluster(own=True, per_pod=2)
+        body["spec"]["brokers"]["replicas"] = 2
+        world.api.put(body)
+        world.api.put(topic_body("wide", partitions=2, replicas=3))
+        world.api.put(topic_body("orders", partitions=2, replicas=2))
+        await until(lambda: ready(world) and world.ready(Kind.TOPIC, "wide"), "all is ready")
+
+        def warnings(kind: Kind, name: str) -> list[str]:
+            found: list[str] = (world.get(kind, name).get("status") or {}).get("warnings", [])
+            return found
+
+        await until(lambda: bool(warnings(Kind.TOPIC, "wide")), "the topic has a warning")
+        (message,) = warnings(Kind.TOPIC, "wide")
+        assert message.startswith("Topic wide has 3 replicas, and spec.brokers.replicas is 2: several replicas")
+        assert message in warnings(Kind.CLUSTER, "demo")
+        assert warnings(Kind.TOPIC, "orders") == []
+        await asyncio.sleep(10 * IDLE_SECONDS)
+        events = world.api.store.all(world.api.place("/api/v1/events").resource, None)
+        (event,) = [one for one in events if one["reason"] == "ReplicasSharePod"]
+        assert (event["type"], event["message"], event["involvedObject"]["name"]) == ("Warning", message, "wide")
+
+    play(steps)
+
+
 def test_an_id_of_another_broker_is_not_used() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(cluster(own=False, per_pod=1))

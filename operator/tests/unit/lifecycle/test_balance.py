@@ -50,9 +50,12 @@ def to_the_end(
     racks: dict[int, str | None],
     limit: int,
     machines: dict[int, str] | None = None,
+    pods: dict[int, int] | None = None,
 ) -> list[Partition]:
     for _ in range(1_000):
-        targets = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines)
+        targets = balance.portion(
+            found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines, pods=pods
+        )
         assert len(targets) <= limit
         if not targets:
             return found
@@ -183,6 +186,34 @@ def test_machines_with_one_broker_each_change_no_move(
     racks: dict[int, str | None] = {broker: f"r{broker % rack_count}" for broker in range(brokers)}
     plain = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit)
     assert balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, machines=machines) == plain
+
+
+@given(clusters(), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2), st.integers(1, 30))
+def test_all_end_as_even_over_pods_as_their_brokers_allow(
+    cluster: tuple[list[Partition], int], pod_count: int, machine_count: int, rack_count: int, limit: int
+) -> None:
+    found, brokers = cluster
+    pods = {broker: broker % pod_count for broker in range(brokers)}
+    machines = {broker: f"m{pod % machine_count}" for broker, pod in pods.items()}
+    racks: dict[int, str | None] = {broker: f"r{pod % machine_count % rack_count}" for broker, pod in pods.items()}
+    sizes = Counter(pods.values())
+    for one in to_the_end(found, brokers, racks, limit, machines, pods):
+        assert len({racks[broker] for broker in one.target}) == min(len(one.target), len(set(racks.values())))
+        assert len({machines[broker] for broker in one.target}) == min(len(one.target), len(set(machines.values())))
+        used = Counter(pods[broker] for broker in one.target)
+        open_pods = [used[pod] for pod, size in sizes.items() if used[pod] < size]
+        assert max(used.values()) - min(open_pods, default=len(one.target)) <= 1
+
+
+@given(clusters(), st.integers(1, 3), st.integers(1, 30))
+def test_pods_with_one_broker_each_change_no_move(
+    cluster: tuple[list[Partition], int], rack_count: int, limit: int
+) -> None:
+    found, brokers = cluster
+    racks: dict[int, str | None] = {broker: f"r{broker % rack_count}" for broker in range(brokers)}
+    pods = {broker: broker for broker in range(0, brokers, 2)}
+    plain = balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit)
+    assert balance.portion(found, range(brokers), racks, live=range(brokers), limit=limit, pods=pods) == plain
 
 
 def test_new_brokers_on_the_same_machines_get_their_share_from_their_machine() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from odradek.base.types import TopicPartition
-from odradek_operator.lifecycle import cluster_plan, resize
+from odradek_operator.lifecycle import cluster_plan, moves, resize
 from odradek_operator.lifecycle.observed_cluster import Record, parse_pod
-from odradek_operator.lifecycle.spreading import crowded_topics
+from odradek_operator.lifecycle.spreading import MAX_NOTICES, crowded_notices, crowded_topics
 from odradek_operator.lifecycle.steps import MoveReplicas, ReleaseClaims
 from odradek_operator.topics.zookeeper_state import Snapshot
 
@@ -101,6 +101,31 @@ def test_a_replica_waits_for_the_brokers_of_a_pod_that_is_down() -> None:
     assert all({broker % 1000 for broker in one.replicas} == {0, 1} for one in world.all_partitions())
 
 
+def test_replicas_move_to_another_pod_of_a_node_with_two_pods() -> None:
+    """Both nodes have a replica, but pod 2 has two and pod 1 none, so pod 2 could never restart."""
+    world = make_world({"orders": [(0, 2, 1002), (1, 1000, 2)]}, per_pod=2)
+    snapshot = seen(world)
+    on = {0: "node-a", 1: "node-a", 2: "node-b"}
+    registered = {
+        broker: dataclasses.replace(one, machine=on[broker % 1000]) for broker, one in snapshot.brokers.items()
+    }
+    snapshot = dataclasses.replace(snapshot, brokers=registered)
+    step = moves.decide(world.cluster, snapshot, present=3, factors={}).step
+    assert isinstance(step, MoveReplicas)
+    ((name, target),) = step.targets.items()
+    assert name == TopicPartition("orders", 0)
+    assert {broker % 1000 for broker in target} == {0, 1, 2}
+
+
+def test_replicas_are_even_over_fewer_pods() -> None:
+    """A pod with three of four replicas leaves one, so it could not restart with a minimum ISR of two."""
+    world = make_world({"wide": [(0, 1000, 2000, 1)]}, brokers=2, per_pod=3)
+    (step,) = world.round().steps
+    assert isinstance(step, MoveReplicas)
+    (target,) = step.targets.values()
+    assert sorted(broker % 1000 for broker in target) == [0, 0, 1, 1]
+
+
 def test_a_lost_disk_is_kept_while_one_broker_of_the_pod_is_registered() -> None:
     world = make_world(SPREAD, per_pod=2)
     world.lose_node(0)
@@ -131,9 +156,27 @@ def test_a_lost_disk_is_kept_while_any_broker_of_the_pod_has_the_only_copy() -> 
 
 def test_topics_with_more_replicas_than_pods_are_reported() -> None:
     world = make_world({"wide": [(0, 1, 1000)], "orders": [(0, 1)]}, brokers=2, per_pod=2)
-    message = "Topic wide has 3 replicas, and there are 2 pods of brokers: the loss of a pod takes several replicas."
-    assert crowded_topics(world.cluster, seen(world)) == (message,)
+    message = (
+        "Topic wide has 3 replicas, and spec.brokers.replicas is 2: several replicas of a partition fail together with "
+        "one pod, or with one group of processes of odradek up. Set spec.brokers.replicas to at least 3, or give the "
+        "topic at most 2 replicas."
+    )
+    assert crowded_topics(world.cluster, seen(world)) == {"wide": message}
+    assert world.decide().crowded == {"wide": message}
     assert message in world.decide().notices
+
+
+def test_a_topic_with_replicas_on_brokers_of_others_has_more_pods() -> None:
+    world = make_world({"wide": [(0, 1, 77)]}, brokers=2, per_pod=2)
+    assert crowded_topics(world.cluster, seen(world)) == {}
+
+
+def test_only_the_first_topics_with_more_replicas_than_pods_are_named() -> None:
+    crowded = {f"t{number}": f"message {number}" for number in range(MAX_NOTICES + 1)}
+    *named, rest = crowded_notices(crowded)
+    assert named == [f"message {number}" for number in range(MAX_NOTICES)]
+    assert rest == "1 more topic has more replicas than there are pods."
+    assert crowded_notices({}) == ()
 
 
 def test_the_containers_of_a_pod_are_its_brokers() -> None:
