@@ -296,10 +296,15 @@ class LogManager:
         except StorageError as error:
             self._fail_directory(directory, error)
             raise KafkaStorageError(f"{topic_partition}: {error}") from error
+        self._disk_work.sync_names_soon(directory)
         self._disk_work.checkpoint_soon(directory)
         self._background.spawn_later(
             self._config.log_segment_delete_delay_ms, partial(self._disk_work.remove_tree, directory, target)
         )
+
+    async def deletions_durable(self) -> None:
+        """Wait until a power failure cannot bring deleted logs back, at most a second for a slow disk."""
+        await self._disk_work.names_synced()
 
     # Moves between directories
 

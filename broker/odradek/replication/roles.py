@@ -221,6 +221,10 @@ class ReplicaRoles:
                 codes[stop.topic_partition] = error.code
         return codes
 
+    async def deletions_durable(self) -> None:
+        """Wait until the deletions of `stop` are durable: afterwards the controller may create the topic again."""
+        await self._logs.deletions_durable()
+
     def _stop(self, stop: StopReplica) -> None:
         topic_partition = stop.topic_partition
         if topic_partition in self._table.offline:

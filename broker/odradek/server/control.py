@@ -203,6 +203,7 @@ class ControlHandlers:
         """Handle StopReplica: stop replicas, and delete their logs if requested."""
         await self._admit(request)
         codes = self._replicas.roles.stop(list(_stops(request)))
+        await self._replicas.roles.deletions_durable()
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
     async def controlled_shutdown(self, context: RequestContext, request: ControlledShutdownRequest) -> Message:

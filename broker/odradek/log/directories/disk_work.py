@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 MARKS_WAIT_MS: Final = 1000.0
 """Time after which the checkpoint of high watermarks does not wait for a directory any more."""
+NAMES_WAIT_MS: Final = 1000.0
+"""Time after which a deletion does not wait any more until the new names of the deleted logs are durable."""
 
 
 class DiskWork:
@@ -66,6 +68,10 @@ class DiskWork:
         """Writes of the newest high watermarks that have not started, by directory."""
         self._marking: dict[str, asyncio.Task[None]] = {}
         """Tasks that write high watermarks."""
+        self._renamed: set[str] = set()
+        """Directories with renamed logs whose sync has not started."""
+        self._naming: dict[str, asyncio.Task[None]] = {}
+        """Tasks that sync directories."""
 
     def forget(self, directory: LogDirectory) -> None:
         """Drop the pending flushes of a directory that went offline."""
@@ -202,8 +208,8 @@ class DiskWork:
             del self._marking[directory.path]
 
     async def settle(self) -> None:
-        """Wait for the checkpoints of high watermarks that are being written."""
-        await asyncio.gather(*self._marking.values())
+        """Wait for the checkpoints of high watermarks that are being written, and for the syncs of names."""
+        await asyncio.gather(*self._marking.values(), *self._naming.values())
 
     def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
         """Return the function that writes the high watermarks of one directory; it raises `StorageError`."""
@@ -232,6 +238,26 @@ class DiskWork:
             return False
 
     # Removals
+
+    def sync_names_soon(self, directory: LogDirectory) -> None:
+        """Make renames in a directory durable. Several renames share a sync."""
+        self._renamed.add(directory.path)
+        if directory.path not in self._naming and not self._background.is_closed:
+            self._naming[directory.path] = asyncio.ensure_future(self._sync_names(directory))
+
+    async def _sync_names(self, directory: LogDirectory) -> None:
+        try:
+            while directory.path in self._renamed and directory.failure is None:
+                self._renamed.discard(directory.path)
+                work = partial(self._files.sync_directory, directory.path)
+                await self.attempt(directory, work, f"sync of the names in {directory.path}")
+        finally:
+            del self._naming[directory.path]
+
+    async def names_synced(self) -> None:
+        """Wait until the renames are durable, at most `NAMES_WAIT_MS`: a slow disk must not hold up other ones."""
+        if self._naming:
+            await asyncio.wait(self._naming.values(), timeout=NAMES_WAIT_MS / 1000)
 
     async def remove_files(self, paths: Sequence[str]) -> None:
         """Remove files of one log; those that cannot be removed are removed at the next start."""

@@ -189,6 +189,21 @@ def test_a_log_is_deleted_at_once_and_its_files_later(files: MemoryFiles) -> Non
     run(main())
 
 
+def test_a_power_failure_does_not_bring_a_deleted_log_back(files: MemoryFiles) -> None:
+    async def main() -> None:
+        logs = await Broker(files).start()
+        log = make(logs, A0)
+        append(log)
+        log.flush()
+        logs.delete(A0)
+        assert after_a_power_cut(files).is_directory(log.directory)
+        await logs.deletions_durable()
+        assert not after_a_power_cut(files).exists(log.directory)
+        await logs.close()
+
+    run(main())
+
+
 def test_what_was_deleted_before_a_stop_is_removed_at_the_start(files: MemoryFiles) -> None:
     async def main() -> None:
         logs = await Broker(files).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.directories.stall_watch import CHECK_FILE
 from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
-from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.disk import Fate, MemoryFiles
 from odradek_testkit.inline_ports import StallingThreads
 from odradek_testkit.logs import batch, small_segments
 from odradek_testkit.loop import VirtualClock, run_virtual
@@ -364,6 +365,23 @@ def test_the_broker_stops_when_all_directories_stall(files: MemoryFiles) -> None
         assert bench.fatal == ["all log directories are offline; /disk2 failed last"]
         bench.disks.resume(ONE)
         bench.disks.resume(TWO)
+
+    run(main, files)
+
+
+def test_a_deletion_waits_at_most_a_second_for_a_stalled_disk(files: MemoryFiles) -> None:
+    async def main(bench: Bench) -> None:
+        stuck, _ = await bench.start()
+        bench.disks.stall(ONE)
+        began_ms = bench.clock.monotonic_ms()
+        bench.logs.delete(A0)
+        await bench.logs.deletions_durable()
+        assert 900 <= bench.clock.monotonic_ms() - began_ms <= 1_100
+        bench.disks.resume(ONE)
+        await bench.logs.deletions_durable()
+        left = files.fork()
+        left.crash(Random(0), (Fate.LOST,))
+        assert not left.exists(stuck.directory)
 
     run(main, files)
 
