@@ -210,3 +210,13 @@ def test_no_directory_stalls_in_a_plan_with_losses() -> None:
         plan = draw(seed, Kind.LOSSES)
         assert not any(isinstance(fault, SlowDirectory | StallDirectory) for fault in faults(plan))
         assert "log.dir.stall.timeout.ms" not in plan.properties
+
+
+def test_a_topic_is_created_again_before_and_after_the_wait_of_its_deletion() -> None:
+    found = 0
+    for seed in SEEDS:
+        again = [at_ms for at_ms, each in draw(seed).operations if "-again" in str(each)]
+        if again:
+            found += 1
+            assert [at_ms - again[0] for at_ms in again] == [0, 300, 450, 1_450]
+    assert found
