@@ -9,7 +9,7 @@ LEVEL ?= short
 # Without bytecode caches, each of the thousands of processes that the tests start compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 # More test processes than cores, because tests with real processes wait most of the time.
-JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 2 )))
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 3 )))
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make test` leaves to other commands, and in the short level to a daily run.
 ELSEWHERE := interop or e2e$(if $(filter full,$(LEVEL)),, or daily)

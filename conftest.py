@@ -1,8 +1,8 @@
 """Configures pytest for all tests: marks by fixture, and an import path for the tests in `operator/`.
 
-A test that uses a fixture with a real ZooKeeper or a real cluster gets the mark `java`, so that no test lacks it. Their
-files are last, so a process that runs one runs no property test afterwards: the threads of a cluster would take random
-numbers from the generator of the property tests.
+A test that uses a fixture with a real ZooKeeper or a real cluster gets the mark `java`, so that no test lacks it. A
+process that runs one of these runs no property test afterwards: the threads of a cluster would take random numbers from
+the generator of the property tests. Parallel runs use two kinds of processes for this (docs/design/0010).
 
 pytest's import mode `importlib` derives the name of a test from its path: `operator.tests.…`. It imports every parent
 of this name that is not a package yet, so it would replace the standard library's module `operator` by the folder. If
@@ -23,6 +23,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from odradek.base.build_form import build_form
 from odradek.testing.free_ports import RANGE_VARIABLE, range_of
@@ -31,6 +34,9 @@ ROOT = Path(__file__).parent
 
 REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
+
+REAL_FOLDERS = {"contract", "e2e", "interop", "live", "local"}
+"""Folders of the tests that need Java. Files named `test_live_*` need it, too."""
 
 # No time limits: the duration of an example, or of generating one, depends on the load of the machine.
 settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,19 +77,64 @@ def _use_compiled_core() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / ".compiled"), os.environ.get("PYTHONPATH")]))
 
 
+def _uses_real_parts(path: Path) -> bool:
+    return not REAL_FOLDERS.isdisjoint(path.parent.parts) or path.name.startswith("test_live_")
+
+
+class SchedulingByKind(LoadFileScheduling):
+    """Gives each process whole files. If there are files of both kinds, half of the processes run only those that need
+    Java. The others run these when nothing else is left.
+
+    Tests with Java wait most of the time, the others compute. Running both kinds at the same time uses the processor
+    from the beginning to the end.
+    """
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        files = self._files_for(node)
+        if not files:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(files[0], last=False)
+        super()._assign_work_unit(node)
+
+    def _files_for(self, node: WorkerController) -> list[str]:
+        """Return the files that wait and that the process may run, in order."""
+        real = [file for file in self.workqueue if _uses_real_parts(Path(file))]
+        plain = [file for file in self.workqueue if not _uses_real_parts(Path(file))]
+        return real if self._runs_only_java(node) else plain or real
+
+    def _runs_only_java(self, node: WorkerController) -> bool:
+        """A process that replaces a crashed one runs anything, so no file waits for a process that does not exist."""
+        assert self.collection is not None
+        files = {self._split_scope(test) for test in self.collection}
+        both_kinds = len({_uses_real_parts(Path(file)) for file in files}) == 2
+        number = int(node.gateway.id.removeprefix("gw"))
+        return both_kinds and number % 2 == 0 and 1 < self.numnodes > number
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SchedulingByKind | None:
+    """Replace the scheduling of `--dist loadfile`."""
+    return SchedulingByKind(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that need Java, sort the files, and without a C compiler deselect the tests that need it. `.ci/run`
-    fails without a compiler before it runs tests.
+    """Mark the tests that need Java, sort the files, and without a C compiler deselect the tests that need it.
 
-    Parallel processes take whole files in this order: files with tests that need Java are last, and of both groups those
-    with slow tests are first. A slow file that starts last leaves the other processes idle.
+    `.ci/run` fails without a compiler before it runs tests.
+
+    Parallel processes take whole files in this order: files with slow tests are first. A slow file that starts last
+    leaves the other processes idle. Without parallel processes, files with tests that need Java are last.
     """
     for item in items:
         if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("java")
     slow_files = {item.path for item in items if item.get_closest_marker("slow")}
     java_files = {item.path for item in items if item.get_closest_marker("java")}
+    if misplaced := sorted(str(path) for path in java_files if not _uses_real_parts(path)):
+        places = f"a folder {', '.join(sorted(REAL_FOLDERS))}, or a file test_live_*"
+        raise pytest.UsageError(f"Tests that need Java must be in {places}. Move {', '.join(misplaced)}.")
     items.sort(key=lambda item: (item.path in java_files, item.path not in slow_files))
     needing = [item for item in items if item.get_closest_marker("compiler")]
     if needing and _compile_core("--can-compile").returncode:

@@ -139,6 +139,8 @@ def member(
         "POD_NAMESPACE": "events",
         "ENSEMBLE_REPLICAS": str(found.members),
         "ZOOKEEPER_HEAP_MIB": "96",
+        # A member runs for seconds only, so the second compiler of the JVM costs more than it gains.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
     }
     command = [str(Path(sys.executable).with_name("odradek-pod")), *arguments]
     with (folder / "log").open("ab") as log:
