@@ -279,7 +279,7 @@ class MemoryServer:
         identity = BrokerIdentity(
             broker_id=BROKER_ID, cluster_id=CLUSTER_ID, auto_create_topics=self.config.auto_create_topics_enable
         )
-        metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
+        self._metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
         log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
         records = RecordHandlers(replicas=self.replicas, view=self.view)
         producers = ProducerHandlers(replicas=self.replicas)
@@ -309,7 +309,7 @@ class MemoryServer:
             **self.elections.handlers(),
             **ReassignmentHandlers(controller=self.controller).handlers(),
             **FeatureHandlers(controller=self.controller).handlers(),
-            **metadata.handlers(),
+            **self._metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),
             **producers.handlers(),
@@ -333,6 +333,7 @@ class MemoryServer:
 
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         self.changed += changed
+        self._metadata.image_changed()
         self.topics.image_changed({partition.topic for partition in changed})
         self.elections.image_changed(changed)
 

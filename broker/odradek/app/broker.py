@@ -405,7 +405,7 @@ class Broker:
             workers=converters,
         )
         self._closers.push_async_callback(data.close)
-        metadata = MetadataHandlers(
+        self._metadata = MetadataHandlers(
             identity=BrokerIdentity(
                 broker_id=config.broker_id, cluster_id=cluster_id, auto_create_topics=config.auto_create_topics_enable
             ),
@@ -430,7 +430,7 @@ class Broker:
             **self._elections.handlers(),
             **ReassignmentHandlers(controller=self._controller).handlers(),
             **FeatureHandlers(controller=self._controller).handlers(),
-            **metadata.handlers(),
+            **self._metadata.handlers(),
             **self._topics.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),
@@ -544,6 +544,7 @@ class Broker:
 
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         image = self._view.image
+        self._metadata.image_changed()
         self._topics.image_changed({partition.topic for partition in changed})
         self._elections.image_changed(changed)
         for partition in changed:

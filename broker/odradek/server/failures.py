@@ -15,6 +15,7 @@ from odradek.base.errors import (
     InvalidConfigError,
     KafkaStorageError,
     OdradekError,
+    PeerError,
     PolicyViolationError,
     ProtocolError,
     RequestTimedOutError,
@@ -64,7 +65,7 @@ def wire_error(error: OdradekError) -> ProtocolError:
 
 
 def failure(api_key: ApiKey, version: int, request: object, error: ProtocolError) -> Message | None:
-    """Return the response to a request that failed as a whole; None if the API has no error code for that.
+    """Return the response to a request that failed as a whole; None if the API has no response for that.
 
     `request` is an object of the API's request class.
     """
@@ -103,7 +104,11 @@ def _item(error: ProtocolError, **fields: object) -> dict[str, object]:
     return {**fields, "error_code": error.code, "error_message": str(error)}
 
 
-def _metadata(request: MetadataRequest, error: ProtocolError) -> Message:
+def _metadata(request: MetadataRequest, error: ProtocolError) -> Message | None:
+    """Return no response if the broker or the cluster failed: one without brokers would make clients forget the brokers
+    that they know, so the connection is closed."""
+    if not isinstance(error, PeerError):
+        return None
     topics: list[Message] = [
         {"name": topic.name or "", "topic_id": topic.topic_id, "error_code": error.code, "partitions": []}
         for topic in request.topics or ()
@@ -248,10 +253,12 @@ def _whole_with_message(name: str) -> Callable[[object, ProtocolError], Message]
     return build
 
 
-_Build = Callable[[Any, ProtocolError], Message]
+_Build = Callable[[Any, ProtocolError], Message | None]
 
 
-def _of(request_type: type[_Request], build: Callable[[_Request, ProtocolError], Message]) -> tuple[ApiKey, _Build]:
+def _of(
+    request_type: type[_Request], build: Callable[[_Request, ProtocolError], Message | None]
+) -> tuple[ApiKey, _Build]:
     return request_type.API_KEY, build
 
 

@@ -6,6 +6,7 @@ both the client and the broker allow it.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from uuid import UUID
 
 from odradek.base.errors import (
     NONE,
+    BrokerNotAvailableError,
     InvalidRequestError,
     InvalidTopicError,
-    LeaderNotAvailableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -52,6 +53,9 @@ CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 1
 ALTER_CONFIGS, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everyone may perform them."""
 NOT_ASKED: Final = -(1 << 31)
 """Value of the authorized operations if the client did not request them."""
+
+CLUSTER_WAIT_SECONDS: Final = 3.0
+"""Maximum wait of a request for the first UpdateMetadata request of the controller."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid software names and versions of clients (KIP-511)."""
@@ -91,6 +95,27 @@ class MetadataHandlers:
         self._creator = creator
         self._finalized = finalized
         self._entries = TopicEntries()
+        self._cluster_known = asyncio.Event()
+
+    def image_changed(self) -> None:
+        """Continue the requests that wait for the first image with brokers."""
+        if self._view.image.brokers:
+            self._cluster_known.set()
+
+    async def _known_image(self) -> ClusterImage:
+        """Return the image. Until the controller has sent it, wait.
+
+        A response without brokers would tell clients that the cluster has none. librdkafka 2.10 and later then removes
+        all brokers that it knows, and some producers never send again. Raises `BrokerNotAvailableError` after
+        `CLUSTER_WAIT_SECONDS`.
+        """
+        if not self._view.image.brokers:
+            try:
+                await asyncio.wait_for(self._cluster_known.wait(), CLUSTER_WAIT_SECONDS)
+            except TimeoutError as error:
+                reason = "The broker has not received the metadata of the cluster from the controller: try again."
+                raise BrokerNotAvailableError(reason) from error
+        return self._view.image
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
@@ -129,8 +154,12 @@ class MetadataHandlers:
         }
 
     async def metadata(self, context: RequestContext, request: MetadataRequest) -> Message:
-        """Handle Metadata: return the brokers, the controller, and the requested topics or all."""
-        image, wanted = self._view.image, request.topics
+        """Handle Metadata: return the brokers, the controller, and the requested topics or all.
+
+        A broker that has just started waits for the metadata from the controller. If it does not arrive, the connection
+        is closed.
+        """
+        image, wanted = await self._known_image(), request.topics
         form = TopicEntryForm(
             version=context.api_version,
             listener=context.listener,
@@ -165,7 +194,7 @@ class MetadataHandlers:
 
     async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
         """Handle DescribeCluster: return the brokers and the controller, for admin clients (KIP-700)."""
-        image = self._view.image
+        image = await self._known_image()
         endpoints = request.endpoint_type
         error_code, message = NONE, None
         if endpoints == CONTROLLER_ENDPOINTS:
@@ -214,10 +243,7 @@ def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Abs
         check_topic_name(name)
     except InvalidTopicError as error:
         return Absent(name, ZERO_UUID, error.code)
-    # Before its first UpdateMetadata, a broker does not know which topics exist. If it answered "unknown topic",
-    # clients might drop records (librdkafka) or create the topic.
-    code = UnknownTopicOrPartitionError.code if image.brokers else LeaderNotAvailableError.code
-    return Absent(name, ZERO_UUID, code)
+    return Absent(name, ZERO_UUID, UnknownTopicOrPartitionError.code)
 
 
 def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:

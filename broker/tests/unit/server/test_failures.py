@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from odradek.base.errors import KafkaStorageError
+from odradek.base.errors import InvalidRequestError, KafkaStorageError
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.schema import StructSchema, schema_of
@@ -42,7 +42,7 @@ def codes(schema: StructSchema, response: object) -> list[int]:
 def test_failure_fits_the_response(api_key: ApiKey, version: int) -> None:
     api = API_TABLE[api_key]
     source = random.Random(version)
-    error = KafkaStorageError("the disk is gone")
+    error = InvalidRequestError("a field is invalid") if api_key is ApiKey.METADATA else KafkaStorageError("full")
     schema = schema_of(api.response_type, version)
     found: set[int] = set()
     for _ in range(20):
@@ -54,3 +54,8 @@ def test_failure_fits_the_response(api_key: ApiKey, version: int) -> None:
         encoded = codec.encode_response(api_key, version, 7, message)
         found |= set(codes(schema, codec.decode_response(api_key, version, encoded[4:])))
     assert found == {error.code}
+
+
+def test_metadata_has_no_response_to_a_failure_of_the_broker() -> None:
+    """A response without brokers would make clients forget the cluster."""
+    assert failure(ApiKey.METADATA, 12, {}, KafkaStorageError("the disk is gone")) is None

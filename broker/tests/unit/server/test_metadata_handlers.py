@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -10,10 +11,12 @@ import pytest
 
 from odradek.base.errors import (
     NONE,
+    BrokerNotAvailableError,
     InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
     ListenerNotFoundError,
+    NetworkError,
     ReplicaNotAvailableError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -22,10 +25,12 @@ from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import AnnouncedBroker, ClusterImage, PartitionMetadata
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.server.metadata_handlers import CLUSTER_WAIT_SECONDS
 from odradek.zk.port import ConnectionLost
-from odradek_testkit.server import CLUSTER_ID, MemoryServer
+from odradek_testkit.server import CLUSTER_ID, MemoryServer, Peer
 
 ID = UUID(int=77)
+DESCRIBE_CLUSTER: Message = {"include_cluster_authorized_operations": False}
 METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiKey.METADATA].max_version + 1)
 
 
@@ -33,7 +38,9 @@ def named(*names: str | None, topic_id: UUID | None = None) -> list[Message]:
     return [{"name": name, "topic_id": topic_id} for name in names]
 
 
-async def ask(server: MemoryServer, version: int, topics: list[Message] | None, **options: object) -> Any:
+async def ask(
+    server: MemoryServer, version: int, topics: list[Message] | None, by: Peer | None = None, **options: object
+) -> Any:
     message = {
         "topics": topics,
         "allow_auto_topic_creation": False,
@@ -41,7 +48,7 @@ async def ask(server: MemoryServer, version: int, topics: list[Message] | None, 
         "include_topic_authorized_operations": False,
         **options,
     }
-    return await server.ask(ApiKey.METADATA, version, message)
+    return await (by or server).ask(ApiKey.METADATA, version, message)
 
 
 @pytest.mark.parametrize("version", METADATA_VERSIONS)
@@ -76,11 +83,30 @@ def test_topics_brokers_and_controller(play: Callable[..., None], version: int) 
     play(scenario)
 
 
-def test_a_broker_without_metadata_does_not_report_an_unknown_topic(play: Callable[..., None]) -> None:
+def test_a_broker_without_metadata_answers_when_the_controller_has_sent_it(play: Callable[..., None]) -> None:
+    """A response without brokers would make clients forget the cluster."""
+
     async def scenario(server: MemoryServer) -> None:
-        answer = await ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), allow_auto_topic_creation=True)
-        assert [topic.error_code for topic in answer.topics] == [LeaderNotAvailableError.code, InvalidTopicError.code]
-        assert answer.brokers == ()
+        metadata = asyncio.ensure_future(ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), by=Peer(server)))
+        cluster = asyncio.ensure_future(Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER))
+        await asyncio.sleep(CLUSTER_WAIT_SECONDS / 2)
+        assert not metadata.done()
+        await server.announce("t", {0: [1]})
+        assert [topic.error_code for topic in (await metadata).topics] == [NONE, InvalidTopicError.code]
+        assert [each.node_id for each in (await metadata).brokers] == [1]
+        assert [each.broker_id for each in (await cluster).brokers] == [1]
+
+    play(scenario)
+
+
+def test_a_broker_that_gets_no_metadata_refuses(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        cluster = await Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
+        assert cluster.error_code == BrokerNotAvailableError.code
+        with pytest.raises(NetworkError, match="closed"):
+            await ask(server, METADATA_VERSIONS[-1], named("t"), by=Peer(server))
+        await server.announce("t", {0: [1]})
+        assert [each.node_id for each in (await ask(server, METADATA_VERSIONS[-1], None)).brokers] == [1]
 
     play(scenario)
 
@@ -109,6 +135,7 @@ def test_a_request_without_a_topic_name_is_refused(
     play: Callable[..., None], version: int, topics: list[Message]
 ) -> None:
     async def scenario(server: MemoryServer) -> None:
+        await server.announce()
         (topic,) = (await ask(server, version, topics)).topics
         assert topic.error_code == InvalidRequestError.code
 
