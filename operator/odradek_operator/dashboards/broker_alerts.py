@@ -179,9 +179,9 @@ _DISKS: Final = AlertGroup(
         Alert(
             name="LogCleanerFailing",
             severity=Severity.WARNING,
-            query=f"sum by ({CLUSTER}, {queries.BROKER}) "
+            query=f"sum by ({CLUSTER}, {queries.BY_BROKER}) "
             "(kafka_log_logcleanermanager_uncleanable_partitions_count{SCOPE}) > 0 or "
-            f"sum by ({CLUSTER}, {queries.BROKER}) (kafka_log_logcleaner_deadthreadcount{{SCOPE}}) > 0",
+            f"sum by ({CLUSTER}, {queries.BY_BROKER}) (kafka_log_logcleaner_deadthreadcount{{SCOPE}}) > 0",
             duration="15m",
             summary=f"{BROKER} does not compact its logs",
             description="Compacted topics, such as __consumer_offsets, grow without limit.",

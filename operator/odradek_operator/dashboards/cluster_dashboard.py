@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek_operator.dashboards import machines, queries
 from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Query, Row, Variable, lines
-from odradek_operator.dashboards.machines import BROKER
+from odradek_operator.dashboards.machines import LEGEND
 
 _LED: Final = "kafka_server_replicamanager_leadercount"
 _TOPICS: Final = "kafka_server_brokertopicmetrics"
@@ -93,8 +93,8 @@ _TRAFFIC: Final = Row(
             title="Bytes in",
             description="Bytes that producers write, by broker, without replication.",
             queries=lines(
-                f'sum by ({queries.BROKER}) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                BROKER,
+                f'sum by ({queries.BY_BROKER}) (rate({_TOPICS}_bytesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                LEGEND,
             ),
             type=PanelType.AREAS,
             unit="Bps",
@@ -103,8 +103,8 @@ _TRAFFIC: Final = Row(
             title="Bytes out",
             description="Bytes that consumers read, by broker, without replication.",
             queries=lines(
-                f'sum by ({queries.BROKER}) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
-                BROKER,
+                f'sum by ({queries.BY_BROKER}) (rate({_TOPICS}_bytesout_total{{PODS, topic!=""}}[$__rate_interval]))',
+                LEGEND,
             ),
             type=PanelType.AREAS,
             unit="Bps",
@@ -113,8 +113,8 @@ _TRAFFIC: Final = Row(
             title="Records in",
             description="Records that producers write, by broker.",
             queries=lines(
-                f'sum by ({queries.BROKER}) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
-                BROKER,
+                f'sum by ({queries.BY_BROKER}) (rate({_TOPICS}_messagesin_total{{PODS, topic!=""}}[$__rate_interval]))',
+                LEGEND,
             ),
             type=PanelType.AREAS,
             unit="wps",
@@ -162,13 +162,15 @@ _LATENCY: Final = Row(
         Panel(
             title="Produce, 99th percentile",
             description="Time from the arrival of a produce request to its response, including replication.",
-            queries=lines(f'max by ({queries.BROKER}) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', BROKER),
+            queries=lines(
+                f'max by ({queries.BY_BROKER}) ({_TIMES}{{PODS, request="Produce", quantile="0.99"}})', LEGEND
+            ),
             unit="ms",
         ),
         Panel(
             title="Fetch, 99th percentile",
             description="Time from the arrival of a fetch request to its response, including the wait for new records.",
-            queries=lines(f'max by ({queries.BROKER}) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', BROKER),
+            queries=lines(f'max by ({queries.BY_BROKER}) ({_TIMES}{{PODS, request="Fetch", quantile="0.99"}})', LEGEND),
             unit="ms",
         ),
         Panel(
@@ -202,14 +204,14 @@ _REPLICATION: Final = Row(
         Panel(
             title="Largest follower lag",
             description="Maximum lag of a follower on each broker, in records.",
-            queries=lines(f"max by ({queries.BROKER}) (kafka_server_replicafetchermanager_maxlag{{PODS}})", BROKER),
+            queries=lines(f"max by ({queries.BY_BROKER}) (kafka_server_replicafetchermanager_maxlag{{PODS}})", LEGEND),
             width=6,
         ),
         Panel(
             title="Reassigning partitions",
             description="Partitions that are being reassigned, by leader.",
             queries=lines(
-                f"sum by ({queries.BROKER}) (kafka_server_replicamanager_reassigningpartitions{{PODS}})", BROKER
+                f"sum by ({queries.BY_BROKER}) (kafka_server_replicamanager_reassigningpartitions{{PODS}})", LEGEND
             ),
             type=PanelType.AREAS,
             width=6,
@@ -227,14 +229,14 @@ _REPLICATION: Final = Row(
         Panel(
             title="Leaders",
             description="Partitions that each broker leads. If this stays uneven, the preferred leaders do not lead.",
-            queries=lines(f"sum by ({queries.BROKER}) ({_LED}{{PODS}})", BROKER),
+            queries=lines(f"sum by ({queries.BY_BROKER}) ({_LED}{{PODS}})", LEGEND),
             type=PanelType.AREAS,
             width=12,
         ),
         Panel(
             title="Replicas",
             description="Replicas on each broker, both leaders and followers.",
-            queries=lines(f"sum by ({queries.BROKER}) (kafka_server_replicamanager_partitioncount{{PODS}})", BROKER),
+            queries=lines(f"sum by ({queries.BY_BROKER}) (kafka_server_replicamanager_partitioncount{{PODS}})", LEGEND),
             type=PanelType.AREAS,
             width=12,
         ),

@@ -10,7 +10,7 @@ from typing import Final
 from odradek_operator.dashboards import queries
 from odradek_operator.dashboards.grafana import Panel, PanelType, Query, Row, lines
 
-BROKER: Final = "{{kubernetes_pod_name}} {{container}}"
+LEGEND: Final = "{{kubernetes_pod_name}} {{container}}"
 """Legend of lines by broker."""
 
 LOAD: Final = Row(
@@ -19,7 +19,7 @@ LOAD: Final = Row(
         Panel(
             title="Event loop idle",
             description="Share of time in which a broker's event loop is idle. Below 10 %, requests are queued.",
-            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", BROKER),
+            queries=lines("kafka_network_socketserver_networkprocessoravgidle_percent{PODS}", LEGEND),
             unit="percentunit",
             high=1,
         ),
@@ -36,7 +36,7 @@ LOAD: Final = Row(
         Panel(
             title="Memory",
             description="Resident memory of the broker processes.",
-            queries=lines(f"sum by ({queries.BROKER}) (jvm_memory_used_bytes{{PODS}})", BROKER),
+            queries=lines(f"sum by ({queries.BY_BROKER}) (jvm_memory_used_bytes{{PODS}})", LEGEND),
             unit="bytes",
         ),
         Panel(
@@ -61,7 +61,7 @@ LOAD: Final = Row(
                 "Open file descriptors by broker: one for each partition, one for each connection, and at most a "
                 "quarter of the limit for old segments that are read."
             ),
-            queries=lines(f"sum by ({queries.BROKER}) (process_open_fds{{PODS}})", BROKER),
+            queries=lines(f"sum by ({queries.BY_BROKER}) (process_open_fds{{PODS}})", LEGEND),
         ),
     ),
 )
@@ -79,13 +79,13 @@ DISKS: Final = Row(
         Panel(
             title="Free space of log directories",
             description="Free bytes of the file system of each log directory, as the broker measured them last.",
-            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{BROKER} {{{{directory}}}}"),
+            queries=lines("odradek_log_directory_free_bytes{PODS}", f"{LEGEND} {{{{directory}}}}"),
             unit="bytes",
         ),
         Panel(
             title="Log size",
             description="Size of all logs by broker.",
-            queries=lines(f"sum by ({queries.BROKER}) (kafka_log_log_size{{PODS}})", BROKER),
+            queries=lines(f"sum by ({queries.BY_BROKER}) (kafka_log_log_size{{PODS}})", LEGEND),
             type=PanelType.AREAS,
             unit="bytes",
         ),
@@ -101,7 +101,7 @@ DISKS: Final = Row(
         Panel(
             title="Dirtiest compacted log",
             description="Dirty ratio of the dirtiest compacted log. If it stays near 100 %, the cleaner is too slow.",
-            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", BROKER),
+            queries=lines("kafka_log_logcleanermanager_max_dirty_percent{PODS}", LEGEND),
             unit="percent",
             high=100,
         ),
@@ -109,7 +109,8 @@ DISKS: Final = Row(
             title="Logs that cannot be compacted",
             description="Logs that the cleaner skips after an error.",
             queries=lines(
-                f"sum by ({queries.BROKER}) (kafka_log_logcleanermanager_uncleanable_partitions_count{{PODS}})", BROKER
+                f"sum by ({queries.BY_BROKER}) (kafka_log_logcleanermanager_uncleanable_partitions_count{{PODS}})",
+                LEGEND,
             ),
         ),
     ),
@@ -122,9 +123,9 @@ ZOOKEEPER: Final = Row(
             title="Latency, 99th percentile",
             description="Latency of the brokers' requests to ZooKeeper. Elections and ISR changes depend on it.",
             queries=lines(
-                f"max by ({queries.BROKER}) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{{PODS, "
+                f"max by ({queries.BY_BROKER}) (kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms{{PODS, "
                 'quantile="0.99"})',
-                BROKER,
+                LEGEND,
             ),
             unit="ms",
             width=12,

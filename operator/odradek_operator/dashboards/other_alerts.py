@@ -54,7 +54,7 @@ _ZOOKEEPER: Final = AlertGroup(
         Alert(
             name="ZooKeeperSessionsExpire",
             severity=Severity.WARNING,
-            query=f"sum by ({CLUSTER}, {queries.BROKER}) "
+            query=f"sum by ({CLUSTER}, {queries.BY_BROKER}) "
             "(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total{SCOPE}[30m])) > 0",
             duration="0m",
             summary=f"{BROKER} lost its ZooKeeper session",

@@ -19,7 +19,7 @@ from typing import Final
 
 CLUSTER: Final = "namespace, strimzi_io_cluster"
 """The labels that identify a cluster, for aggregations with `by`."""
-BROKER: Final = "kubernetes_pod_name, container"
+BY_BROKER: Final = "kubernetes_pod_name, container"
 """The labels that identify a broker of a cluster, for aggregations with `by`. A pod may run several brokers."""
 OF_BROKERS: Final = 'container=~"kafka(-[0-9]+)?"'
 """The matcher for the containers of brokers, as `objects/slots` names them."""
@@ -80,7 +80,7 @@ CONTROLLERS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_acti
 OFFLINE_PARTITIONS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroller_offlinepartitionscount{{SCOPE}})"
 UNDER_REPLICATED: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underreplicatedpartitions{{SCOPE}})"
 UNDER_MIN_ISR: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underminisrpartitioncount{{SCOPE}})"
-OFFLINE_DIRECTORIES: Final = f"sum by ({CLUSTER}, {BROKER}) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
+OFFLINE_DIRECTORIES: Final = f"sum by ({CLUSTER}, {BY_BROKER}) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
 LOOP_IDLE: Final = "kafka_network_socketserver_networkprocessoravgidle_percent{SCOPE}"
 CLAIM_FREE: Final = "kubelet_volume_stats_available_bytes{CLAIMS} / kubelet_volume_stats_capacity_bytes{CLAIMS}"
 BROKERS_CLAIM: Final = 'CLAIMS, persistentvolumeclaim=~".+-kafka-[0-9]+"'
