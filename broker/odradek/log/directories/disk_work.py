@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,6 +31,34 @@ MARKS_WAIT_MS: Final = 1000.0
 """Time after which the checkpoint of high watermarks does not wait for a directory any more."""
 NAMES_WAIT_MS: Final = 1000.0
 """Time after which a deletion does not wait any more until the new names of the deleted logs are durable."""
+
+
+class _NewestJobs:
+    """Runs one job of each directory at a time. Of those requested during a job, only the newest runs after it."""
+
+    def __init__(self, attempt: Callable[[LogDirectory, Callable[[], bool | None], str], Awaitable[bool]]) -> None:
+        self._attempt: Final = attempt
+        self._next: Final[dict[str, tuple[Callable[[], bool | None], str]]] = {}
+        self.tasks: Final[dict[str, asyncio.Task[None]]] = {}
+        """The tasks that run jobs, by directory."""
+
+    def request(self, directory: LogDirectory, work: Callable[[], bool | None], what: str) -> None:
+        """Run blocking work for a directory soon; see `DiskWork.attempt`."""
+        self._next[directory.path] = work, what
+        if directory.path not in self.tasks:
+            self.tasks[directory.path] = asyncio.ensure_future(self._run(directory))
+
+    async def _run(self, directory: LogDirectory) -> None:
+        try:
+            while (job := self._next.pop(directory.path, None)) is not None:
+                await self._attempt(directory, *job)
+        finally:
+            del self.tasks[directory.path]
+
+    async def ended(self, timeout_ms: float) -> None:
+        """Wait until no job waits or runs, at most `timeout_ms`."""
+        if self.tasks:
+            await asyncio.wait(self.tasks.values(), timeout=timeout_ms / 1000)
 
 
 class DiskWork:
@@ -64,14 +92,10 @@ class DiskWork:
         self._to_checkpoint: set[str] = set()
         self._checkpointing: set[str] = set()
         """Directories whose requested checkpoints are being written."""
-        self._marks: dict[str, Callable[[], bool]] = {}
-        """Writes of the newest high watermarks that have not started, by directory."""
-        self._marking: dict[str, asyncio.Task[None]] = {}
-        """Tasks that write high watermarks."""
-        self._renamed: set[str] = set()
-        """Directories with renamed logs whose sync has not started."""
-        self._naming: dict[str, asyncio.Task[None]] = {}
-        """Tasks that sync directories."""
+        self._marks: Final = _NewestJobs(self.attempt)
+        """Writes of high watermarks."""
+        self._names: Final = _NewestJobs(self.attempt)
+        """Syncs of directories with renamed logs."""
 
     def forget(self, directory: LogDirectory) -> None:
         """Drop the pending flushes of a directory that went offline."""
@@ -193,23 +217,13 @@ class DiskWork:
         Returns when all are written, at the latest after `MARKS_WAIT_MS`: a slow directory gets its checkpoint later.
         """
         for directory, of_directory in self.by_directory(marks):
-            self._marks[directory.path] = self.high_watermark_work(directory, of_directory)
-            if directory.path not in self._marking:
-                self._marking[directory.path] = asyncio.ensure_future(self._write_marks(directory))
-        if self._marking:
-            await asyncio.wait(self._marking.values(), timeout=MARKS_WAIT_MS / 1000)
-
-    async def _write_marks(self, directory: LogDirectory) -> None:
-        """Write the newest high watermarks of a directory until none are left to write."""
-        try:
-            while (work := self._marks.pop(directory.path, None)) is not None:
-                await self.attempt(directory, work, f"write of the high watermarks of {directory.path}")
-        finally:
-            del self._marking[directory.path]
+            work = self.high_watermark_work(directory, of_directory)
+            self._marks.request(directory, work, f"write of the high watermarks of {directory.path}")
+        await self._marks.ended(MARKS_WAIT_MS)
 
     async def settle(self) -> None:
         """Wait for the checkpoints of high watermarks that are being written, and for the syncs of names."""
-        await asyncio.gather(*self._marking.values(), *self._naming.values())
+        await asyncio.gather(*self._marks.tasks.values(), *self._names.tasks.values())
 
     def high_watermark_work(self, directory: LogDirectory, marks: Mapping[TopicPartition, int]) -> Callable[[], bool]:
         """Return the function that writes the high watermarks of one directory; it raises `StorageError`."""
@@ -241,23 +255,13 @@ class DiskWork:
 
     def sync_names_soon(self, directory: LogDirectory) -> None:
         """Make renames in a directory durable. Several renames share a sync."""
-        self._renamed.add(directory.path)
-        if directory.path not in self._naming and not self._background.is_closed:
-            self._naming[directory.path] = asyncio.ensure_future(self._sync_names(directory))
-
-    async def _sync_names(self, directory: LogDirectory) -> None:
-        try:
-            while directory.path in self._renamed and directory.failure is None:
-                self._renamed.discard(directory.path)
-                work = partial(self._files.sync_directory, directory.path)
-                await self.attempt(directory, work, f"sync of the names in {directory.path}")
-        finally:
-            del self._naming[directory.path]
+        if not self._background.is_closed:
+            work = partial(self._files.sync_directory, directory.path)
+            self._names.request(directory, work, f"sync of the names in {directory.path}")
 
     async def names_synced(self) -> None:
         """Wait until the renames are durable, at most `NAMES_WAIT_MS`: a slow disk must not hold up other ones."""
-        if self._naming:
-            await asyncio.wait(self._naming.values(), timeout=NAMES_WAIT_MS / 1000)
+        await self._names.ended(NAMES_WAIT_MS)
 
     async def remove_files(self, paths: Sequence[str]) -> None:
         """Remove files of one log; those that cannot be removed are removed at the next start."""
