@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from odradek.records.v2.record_walk import Row, follow_lengths, record_fault, walk
 from odradek.records.v2.varint import encode_varint
 
-no_deadline = settings(max_examples=150, deadline=None)
+no_deadline = settings(max_examples=300, deadline=None)
 """No deadline: the duration of an example is meaningless on a shared machine."""
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MAX_OFFSET_DELTA = 2**31 - 1
@@ -156,7 +156,7 @@ def test_truncated_records(section: tuple[bytes, int], data: st.DataObject) -> N
     check_against_reference(whole[: data.draw(st.integers(0, len(whole) - 1))], 0, count)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(sections(), st.data())
 def test_damaged_records(section: tuple[bytes, int], data: st.DataObject) -> None:
     damaged = bytearray(section[0])
@@ -166,7 +166,7 @@ def test_damaged_records(section: tuple[bytes, int], data: st.DataObject) -> Non
     check_against_reference(bytes(damaged), 0, section[1] + data.draw(st.integers(0, 2)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(st.binary(max_size=60) | st.lists(st.sampled_from([0, 1, 2, 3, 14, 0x80, 0xFF])).map(bytes), st.integers(1, 9))
 @example(b"\xfe" + b"\xff" * 8 + b"\x01" + bytes(9), 1)
 @example(b"\x80" * 9 + b"\x01" + bytes(9), 1)
