@@ -19,9 +19,11 @@ import operator
 import os
 import subprocess
 import sys
+from functools import cached_property
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -82,8 +84,8 @@ def _uses_real_parts(path: Path) -> bool:
 
 
 class SchedulingByKind(LoadFileScheduling):
-    """Gives each process whole files. If there are files of both kinds, half of the processes run only those that need
-    Java. The others run these when nothing else is left.
+    """Gives each process whole files. If tests with and without Java run, half of the processes run only files of the
+    folders that need Java. The others run these when nothing else is left.
 
     Tests with Java wait most of the time, the others compute. Running both kinds at the same time uses the processor
     from the beginning to the end.
@@ -109,7 +111,13 @@ class SchedulingByKind(LoadFileScheduling):
         files = {self._split_scope(test) for test in self.collection}
         both_kinds = len({_uses_real_parts(Path(file)) for file in files}) == 2
         number = int(node.gateway.id.removeprefix("gw"))
-        return both_kinds and number % 2 == 0 and 1 < self.numnodes > number
+        return self._selects_java and both_kinds and number % 2 == 0 and 1 < self.numnodes > number
+
+    @cached_property
+    def _selects_java(self) -> bool:
+        """Whether the expression of `-m` selects tests with the mark `java` and no other."""
+        marks = self.config.getoption("markexpr")
+        return not marks or Expression.compile(marks).evaluate(lambda name, **_: name == "java")
 
 
 @pytest.hookimpl(optionalhook=True)
