@@ -64,12 +64,14 @@ def write_cleaned(
     clock: Clock,
     count: int,
     keeps: Callable[[BatchHeader], bool] = lambda header: True,
+    *,
+    first: int = 0,
 ) -> CleanedSwap:
-    """Write the first `count` segments, which have no aborted transactions, as one cleaned segment.
+    """Write `count` segments from number `first` on, which have no aborted transactions, as one cleaned segment.
 
     It contains the batches for which `keeps` is true. Returns the swap, which is not carried out.
     """
-    segments = log.segments[:count]
+    segments = log.segments[first : first + count]
     base_offset = segments[0].base_offset
     writer = SegmentWriter(files, log.directory, base_offset, log.config.index_interval_bytes)
     for segment in segments:

@@ -107,14 +107,16 @@ class LogManager:
             files, clock, config, workers=workers, fail=self._disk_failed, set_slow=self.writes.set_slow
         )
         self._background = background = Background(clock)
+        self.segment_cache = SegmentCache(
+            max_bytes=config.log_index_cache_bytes, max_files=max_open_files // SEALED_SHARE
+        )
+        """The loaded sealed segments of all logs."""
         self._context = LogContext(
             files=files,
             clock=clock,
             host=self,
             validate_records=config.log_record_validation == "full",
-            segment_cache=SegmentCache(
-                max_bytes=config.log_index_cache_bytes, max_files=max_open_files // SEALED_SHARE
-            ),
+            segment_cache=self.segment_cache,
         )
         self._space = DiskSpace(files, lambda: self._config.log_dir_min_free_bytes, workers=workers)
         self.flush_ms = self._context.flush_ms
@@ -152,7 +154,7 @@ class LogManager:
     def reconfigure(self, config: BrokerConfig) -> None:
         """Apply new broker settings; settings that topics set or inherit arrive through each log's `update_config`."""
         self._config = config
-        self._context.segment_cache.max_bytes = config.log_index_cache_bytes
+        self.segment_cache.max_bytes = config.log_index_cache_bytes
         validates = config.log_record_validation == "full"
         if validates != self._context.validate_records:
             self._context = replace(self._context, validate_records=validates)

@@ -7,10 +7,12 @@ same segment. Otherwise the lookup is repeated.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
-from odradek.base.errors import KafkaStorageError, OdradekError, OffsetNotAvailableError, StorageError
+from odradek.base.errors import OdradekError, OffsetNotAvailableError, StorageError
 from odradek.base.ports import Buffer
 from odradek.log.directories.directory_worker import DirectoryWorker
 from odradek.log.partition_log import PartitionLog
@@ -18,7 +20,8 @@ from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup
 from odradek.log.values import LogSlice, TimestampOffset
 
 ATTEMPTS: Final = 10
-"""Maximum number of lookups for one read. A second one is rare: a gap after compaction, or a log that changes."""
+"""Maximum number of lookups for one read. A second one is rare: the log changed, or the end of the read is in another
+segment than its start."""
 
 
 class LogLookups:
@@ -29,14 +32,17 @@ class LogLookups:
         self._worker_of: Final = worker_of
 
     async def read(self, log: PartitionLog, offset: int, *, max_bytes: int, max_offset: int | None = None) -> LogSlice:
-        """Read at least one batch; see `PartitionLog.read`. Also raises `KafkaStorageError` if the log is deleted."""
+        """Read at least one batch; see `PartitionLog.read`.
+
+        Also raises `KafkaStorageError` if the log is deleted, and `OffsetNotAvailableError` if it changes all the time.
+        """
         for _ in range(ATTEMPTS):
             try:
                 return log.read(offset, max_bytes=max_bytes, max_offset=max_offset, waits=False)
             except NotInMemoryError as missing:
                 lookup = SegmentLookup(missing, log.generation)
             await self.run(log, lookup)
-        raise KafkaStorageError(
+        raise OffsetNotAvailableError(
             f"{log.topic_partition} changed during each of {ATTEMPTS} lookups of offset {offset}; try again"
         )
 
@@ -44,14 +50,33 @@ class LogLookups:
         self, log: PartitionLog, offset: int, upper_offset: int
     ) -> tuple[tuple[int, int], ...]:
         """Return the aborted transactions of a range; see `PartitionLog.aborted_transactions`. Raises as `read`."""
-        # Each lookup loads one segment.
-        for _ in range(ATTEMPTS + len(log.segments)):
+        for _ in range(ATTEMPTS):
             try:
                 return log.aborted_transactions(offset, upper_offset, waits=False)
-            except NotInMemoryError as missing:
-                lookup = SegmentLookup(missing, log.generation)
-            await self.run(log, lookup)
-        raise KafkaStorageError(f"{log.topic_partition} changed during each lookup of its transactions; try again")
+            except NotInMemoryError:
+                found = await self._collect_aborted(log, offset, upper_offset)
+            if found is not None:
+                return tuple(found)
+        raise OffsetNotAvailableError(
+            f"{log.topic_partition} changed during each of {ATTEMPTS} lookups of its transactions; try again"
+        )
+
+    async def _collect_aborted(self, log: PartitionLog, offset: int, upper_offset: int) -> list[tuple[int, int]] | None:
+        """Read one transaction index after the other: there may be more than can be loaded. None if the log changed."""
+        found: list[tuple[int, int]] = []
+        generation, segments = log.generation, log.segments
+        first = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
+        for segment in segments[max(first, 0) :]:
+            if not segment.has_aborted:
+                continue
+            lookup = SegmentLookup(NotInMemoryError(segment, None), generation)
+            if not await self.run(log, lookup):
+                return None
+            entries, is_complete = lookup.copy.transaction_index.collect(offset, upper_offset)
+            found += [(entry.producer_id, entry.first_offset) for entry in entries]
+            if is_complete:
+                break
+        return found
 
     async def load(self, log: PartitionLog, found: LogSlice) -> Buffer:
         """Return the bytes of a slice. Raises `StorageError`, and `KafkaStorageError` if the log is deleted.
@@ -96,10 +121,19 @@ class LogLookups:
         return await self.offset_for_timestamp(log, newest) if newest >= 0 else None
 
     async def run(self, log: PartitionLog, lookup: SegmentLookup | TimestampLookup) -> bool:
-        """Run a lookup on a thread. Returns False if its result does not count, because the log has changed.
+        """Run a lookup on a thread, and continue it in later segments until it finds the batch of its offset.
 
-        Raises `KafkaStorageError`, and the errors of `lookup.run` other than `StorageError`.
+        Returns False if its result does not count, because the log has changed. Raises `KafkaStorageError`, and the
+        errors of `lookup.run` other than `StorageError`.
         """
+        step: SegmentLookup | TimestampLookup | None = lookup
+        while step is not None:
+            if not await self._run_in_segment(log, step):
+                return False
+            step = log.adopt(step)
+        return True
+
+    async def _run_in_segment(self, log: PartitionLog, lookup: SegmentLookup | TimestampLookup) -> bool:
         worker = self._worker_of(log)
         try:
             await worker.read(f"lookup in {lookup.segment.path()}", lookup.run)
@@ -109,7 +143,4 @@ class LogLookups:
             if isinstance(error, StorageError):
                 raise log.read_failed(error) from error
             raise
-        if not log.holds(lookup.segment, lookup.generation):
-            return False
-        log.adopt(lookup)
-        return True
+        return log.holds(lookup.segment, lookup.generation)

@@ -138,9 +138,12 @@ class LogState(Generic[LogT]):
             and self._segments.contains(segment)
         )
 
-    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> None:
-        """Use the result of a lookup in a segment that the log still `holds`."""
-        self._segments.adopt(lookup)
+    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> SegmentLookup | None:
+        """Use the result of a lookup in a segment that the log still `holds`.
+
+        Returns the lookup that continues in the next segment if this one has nothing at or above the offset.
+        """
+        return self._segments.adopt(lookup)
 
     def is_sealed_below(self, offset: int, upper_offset: int) -> bool:
         """Whether a read at `offset` ends in an older segment than `upper_offset`, so that it never returns more."""

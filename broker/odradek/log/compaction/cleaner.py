@@ -23,7 +23,7 @@ from posixpath import dirname
 from typing import Final, NamedTuple
 
 from odradek.base.config import BrokerConfig
-from odradek.base.errors import KafkaStorageError, OdradekError, StorageError, WorkerDiedError
+from odradek.base.errors import KafkaStorageError, OdradekError, OffsetNotAvailableError, StorageError, WorkerDiedError
 from odradek.base.ports import Clock, Files, Timer, Workers
 from odradek.base.types import TopicPartition
 from odradek.log.compaction.clean_offsets import CleanOffsets, root_of
@@ -426,8 +426,8 @@ class LogCleaner:
             self.worker_deaths += 1
             self._dead.add(number)
             self._retry_later(name, error)
-        elif isinstance(error, KafkaStorageError):
-            # The code that raised it has already taken the directory offline if necessary.
+        elif isinstance(error, (KafkaStorageError, OffsetNotAvailableError)):
+            # The code that raised the first has already taken the directory offline if necessary.
             self._retry_later(name, error)
         elif isinstance(error, StorageError) and error.full:
             self._retry_later(name, error)

@@ -55,8 +55,10 @@ class SegmentList:
         self._bases = [segment.base_offset for segment in segments]
         # The last computed end of readable data, as (offset, segment, position): many fetches need the same one.
         self._limit: tuple[int, Segment | None, int] = (-1, None, 0)
-        # Results of lookups by offset: the bytes may leave memory again before the next read needs them.
-        self._places: dict[int, tuple[Segment, BatchPlace]] = {}
+        # Results of lookups by offset: the bytes may leave memory again before the next read needs them. The segments
+        # from the one that holds the offset to the one of the result have no batch at or above the offset. Without a
+        # place, the batch is in the active segment.
+        self._places: dict[int, tuple[Segment, BatchPlace | None]] = {}
 
     @property
     def start_offset(self) -> int:
@@ -88,7 +90,9 @@ class SegmentList:
         """
         if offset < bounds.end:
             scratch = None if bounds.waits else self._cache.scratch
-            for slot in range(self.holding(offset), len(self.all)):
+            known = self._places.get(offset)
+            first = self.holding(offset if known is None else known[0].base_offset)
+            for slot in range(first, self.holding(bounds.end - 1) + 1):
                 segment = self.all[slot]
                 if segment is not self.active:
                     if not segment.is_loaded:
@@ -127,26 +131,42 @@ class SegmentList:
         return position
 
     def _known(self, segment: Segment, offset: int, within: int) -> BatchPlace | None:
-        """Return the place that a lookup found, None if it is not below `within`. Raises `NotInMemoryError`."""
-        known = self._places.get(offset)
-        if known is None or known[0] is not segment:
+        """Return the place that a lookup found; None if it is in a later segment or not below position `within`.
+
+        Raises `NotInMemoryError`.
+        """
+        found, place = self._places.get(offset, (segment, None))
+        if found is not segment:
+            return None
+        if place is None:
             raise NotInMemoryError(segment, offset)
-        return known[1] if known[1].position < within else None
+        return place if place.position < within else None
 
     def contains(self, segment: Segment) -> bool:
         """Whether the log has this segment, rather than none or another one at its base offset."""
         return self.all[self.holding(segment.base_offset)] is segment
 
-    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> None:
-        """Use what a lookup has loaded and found in a segment of this log, which has not changed meanwhile."""
+    def adopt(self, lookup: SegmentLookup | TimestampLookup) -> SegmentLookup | None:
+        """Use what a lookup has loaded and found in a segment of this log, which has not changed meanwhile.
+
+        Returns the lookup that continues in the next sealed segment if this one has no batch at or above the offset,
+        as after compaction. Such a segment is not loaded: there may be more of them than the cache can hold.
+        """
         segment = lookup.segment
-        segment.adopt(lookup.copy)
-        if segment is not self.active:
-            self._cache.use(segment)
-        if isinstance(lookup, SegmentLookup) and lookup.offset is not None and lookup.place is not None:
+        if isinstance(lookup, SegmentLookup) and lookup.offset is not None:
+            place = lookup.place
+            if place is None and segment is not self.active:
+                segment = self.all[self.holding(segment.base_offset) + 1]
+                if segment is not self.active:
+                    return SegmentLookup(NotInMemoryError(segment, lookup.offset), lookup.generation)
             if len(self._places) >= MOST_PLACES:
                 del self._places[next(iter(self._places))]
-            self._places[lookup.offset] = (segment, lookup.place)
+            self._places[lookup.offset] = (segment, place)
+        if segment is lookup.segment:
+            segment.adopt(lookup.copy)
+            if segment is not self.active:
+                self._cache.use(segment)
+        return None
 
     def _loaded(self, segment: Segment, *, time_index: bool = False) -> Segment:
         """Return the segment, which stays loaded until the cache needs its memory or its file descriptor."""

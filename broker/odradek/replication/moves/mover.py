@@ -22,7 +22,13 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from odradek.base.config import BrokerConfig
-from odradek.base.errors import CorruptMessageError, KafkaStorageError, OdradekError, StorageError
+from odradek.base.errors import (
+    CorruptMessageError,
+    KafkaStorageError,
+    OdradekError,
+    OffsetNotAvailableError,
+    StorageError,
+)
 from odradek.base.ports import Clock
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
@@ -215,7 +221,7 @@ class ReplicaMover:
             if error.full:
                 return self._rests(move, error)
             self._logs.directory_failed(move.future, error)
-        except (KafkaStorageError, CorruptMessageError) as error:
+        except (KafkaStorageError, OffsetNotAvailableError, CorruptMessageError) as error:
             return not self._is_current(move) or self._rests(move, error)
         return True
 

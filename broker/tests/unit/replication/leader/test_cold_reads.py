@@ -31,7 +31,9 @@ from odradek.protocol.messages.fetch import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
 )
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
+from odradek.records.v2.batch import ControlType
 from odradek.replication.replica_requests import FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
@@ -41,7 +43,7 @@ from odradek.server.data.time_search import SEARCH_S
 from odradek.server.dispatch import RequestContext
 from odradek_testkit.cleaning import settle, write_cleaned
 from odradek_testkit.inline_ports import HeldReads
-from odradek_testkit.logs import batch
+from odradek_testkit.logs import batch, marker
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import MemoryBroker, MemoryCluster
 from odradek_testkit.torture.cold_files import ColdFiles
@@ -50,6 +52,8 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 RECORDS = 20
 COLD_OFFSET = 5
 FIRST_MS = 1_700_000_000_000
+GAP = 2 * ATTEMPTS
+"""Number of segments without any batch."""
 
 
 class Stage:
@@ -68,11 +72,11 @@ class Stage:
     def log(self, tp: TopicPartition = TP) -> PartitionLog:
         return self.broker.partition(tp).log
 
-    def create(self, tp: TopicPartition) -> PartitionLog:
-        """Create a partition with `RECORDS` records, a second apart, and its leader here."""
+    def create(self, tp: TopicPartition, records: int = RECORDS) -> PartitionLog:
+        """Create a partition with records a second apart, and its leader here."""
         self.cluster.create(tp, (1,))
         log = self.log(tp)
-        for number in range(RECORDS):
+        for number in range(records):
             log.append_as_leader(batch(b"%100d" % number, timestamp_ms=FIRST_MS + 1000 * number), leader_epoch=0)
         settle(log)
         return log
@@ -318,19 +322,74 @@ def test_a_log_that_changes_all_the_time_is_an_error_that_clients_retry(play: Pl
         log = stage.create(TP)
         stage.files.is_cold = True
         lookups = stage.broker.replicas.lookups
-        for error, search in (
-            (OffsetNotAvailableError, lookups.offset_for_timestamp(log, FIRST_MS)),
-            (KafkaStorageError, lookups.read(log, 0, max_bytes=1 << 20)),
-        ):
+        for search in (lookups.offset_for_timestamp(log, FIRST_MS), lookups.read(log, 0, max_bytes=1 << 20)):
             stage.reads.hold()
             task = asyncio.ensure_future(search)
             for _ in range(ATTEMPTS):
                 async with stage.held():
                     log.truncate_to(log.log_end_offset - 1)
                     stage.reads.hold()
-            assert error.retriable
-            with pytest.raises(error, match=f"t-0 changed during each of {ATTEMPTS} lookups of"):
+            with pytest.raises(OffsetNotAvailableError, match=f"t-0 changed during each of {ATTEMPTS} lookups of"):
                 await task
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_cold_when_read", [True, False])
+@pytest.mark.parametrize("last_kept", [0, 4 * GAP + 1, 4 * GAP + 4])
+def test_a_gap_of_more_segments_than_can_be_loaded_is_one_lookup(
+    play: Play, last_kept: int, is_cold_when_read: bool
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        log = stage.create(TP, 4 * (GAP + 2))
+        for number in range(GAP + 1):
+            cleaned = write_cleaned(
+                stage.files,
+                log,
+                stage.clock,
+                1,
+                keeps=lambda header: header.base_offset in (0, last_kept),
+                first=number,
+            )
+            assert log.swap_cleaned(cleaned)
+        assert len(log.segments) == GAP + 2
+        stage.broker.logs.segment_cache.max_files = 1
+        stage.files.is_cold = is_cold_when_read
+        for offset in (1, 2, GAP, 4 * GAP):
+            # The next record after the gap.
+            expected = last_kept or log.active_segment.base_offset
+            (result,) = await stage.fetch(offset)
+            assert offsets(result)[0] == expected
+            found = await stage.broker.replicas.lookups.read(log, offset, max_bytes=1)
+            assert next(iterate_entries(found.load()))[1].base_offset == expected
+            # A gap up to the end of the readable records.
+            assert not (await stage.broker.replicas.lookups.read(log, offset, max_bytes=1, max_offset=expected)).length
+        # A coordinator loads all records, and the partition stays online.
+        reader = CoordinatorLog(stage.broker.replicas, BrokerTopicStats(), commit_timeout_ms=1000, load_bytes=1 << 20)
+        loaded = [header.base_offset async for records in reader.read(TP) for _, header in iterate_entries(records)]
+        kept = {0, last_kept, *range(log.active_segment.base_offset, log.log_end_offset)}
+        assert loaded == sorted(kept)
+
+    play(scenario)
+
+
+def test_aborted_transactions_of_more_segments_than_can_be_loaded_are_found(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.create(TP, (1,))
+        log, transactions = stage.log(), 2 * ATTEMPTS
+        for number in range(transactions):
+            records = batch(bytes(600), producer_id=1, producer_epoch=0, base_sequence=number, is_transactional=True)
+            log.append_as_leader(records, leader_epoch=0)
+            aborted = marker(ControlType.ABORT, producer_id=1)
+            log.append_as_leader(aborted, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+        settle(log)
+        stage.broker.logs.segment_cache.max_files = 1
+        for segment in log.segments[:-1]:
+            segment.release()
+        expected = tuple((1, 2 * number) for number in range(transactions))
+        lookups = stage.broker.replicas.lookups
+        assert await lookups.aborted_transactions(log, 0, 2 * transactions) == expected
+        assert await lookups.aborted_transactions(log, 3, 6) == expected[1:3]
 
     play(scenario)
 
