@@ -118,6 +118,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Virtual seconds."""
         return self._now_s
 
+    def pause(self, pause_ms: float) -> None:
+        """Let time pass in which nothing runs, as if the process was stopped."""
+        self._now_s += pause_ms / 1000
+
     def before_jumps(self, look: Callable[[], None]) -> None:
         """Call `look` before each jump of the time. An error that it raises ends the run."""
         self._before_jump = look

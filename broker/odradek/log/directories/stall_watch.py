@@ -10,7 +10,7 @@ The same small write and sync is the canary that shows that a disk is slow: as s
 no sync was completed for five times that long, and at once after a late one.
 
 Time in which the event loop did not run does not count: the process was paused, or the loop itself waited for a disk.
-Jobs may have ended meanwhile without the loop seeing it.
+Jobs may have ended meanwhile without the loop seeing it, so the first look after such a time takes nothing offline.
 """
 
 from __future__ import annotations
@@ -98,16 +98,18 @@ class StallWatch:
     # Stalls
 
     async def _look_for_stalls(self) -> None:
-        timeout_ms, looked_ms = self._timeout_ms, self._clock.monotonic_ms()
+        timeout_ms, looked_ms, was_late = self._timeout_ms, self._clock.monotonic_ms(), False
         interval_ms = min(max(timeout_ms / LOOKS, SHORTEST_LOOK_MS), LONGEST_LOOK_MS)
         while True:
             await self._clock.sleep_ms(interval_ms)
             now_ms = self._clock.monotonic_ms()
             lost_ms, looked_ms = now_ms - looked_ms - 2 * interval_ms, now_ms
+            # The loop may not have seen the ends of jobs yet, so the next look decides.
+            was_late = lost_ms > 0 and not was_late
             for worker in self._workers:
                 if lost_ms > 0:
                     worker.forgive(lost_ms)
-                stalled = worker.stalled(timeout_ms) if worker.failure is None else None
+                stalled = worker.stalled(timeout_ms) if worker.failure is None and not was_late else None
                 if stalled is not None:
                     self._fail(worker.path, _stall_error(worker.path, stalled, timeout_ms))
 

@@ -21,7 +21,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import Fate, MemoryFiles
 from odradek_testkit.inline_ports import StallingThreads
 from odradek_testkit.logs import batch, small_segments
-from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import VirtualClock, VirtualLoop, run_virtual
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 ONE, TWO = "/disk1", "/disk2"
@@ -190,6 +190,26 @@ def test_a_slow_disk_that_still_completes_its_checks_stays_online(files: MemoryF
         assert slow.recovery_point == 0
         bench.disks.resume(ONE)
         await bench.until(lambda: slow.recovery_point > 0)
+
+    run(main, files)
+
+
+def test_a_directory_whose_disk_answered_while_the_process_was_paused_stays_online(files: MemoryFiles) -> None:
+    async def main(bench: Bench) -> None:
+        slow, _ = await bench.start()
+        bench.disks.stall(ONE)
+        fill(slow)
+        await bench.until(lambda: bench.disks.waiting(ONE) > 0)
+        await bench.clock.sleep_ms(CONFIG.log_dir_stall_timeout_ms - 700)
+        assert not bench.failed
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.pause(60_000)
+        # The watch looks before the loop sees the results of the threads.
+        loop.call_later(0.01, bench.disks.resume, ONE)
+        await bench.clock.sleep_ms(120_000)
+        assert not bench.failed
+        assert slow.recovery_point > 0
 
     run(main, files)
 
