@@ -16,7 +16,7 @@ from uuid import UUID
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import CoordinatorNotAvailableError, NetworkError, NotControllerError, ProtocolError
-from odradek.base.ports import Buffer, Clock, Workers
+from odradek.base.ports import Buffer, Clock, DiskThreadsMaker, Workers
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
 from odradek.cluster import MetadataCache
@@ -226,6 +226,7 @@ class MemoryServer:
         settings: Mapping[str, str] | None = None,
         replace: Mapping[ApiKey, Handler] | None = None,
         workers: Workers | None = None,
+        disk_threads: DiskThreadsMaker = inline_threads,
     ) -> None:
         """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records."""
         properties = {
@@ -245,7 +246,7 @@ class MemoryServer:
         self.settings = BrokerSettings(self.zk, self.config, properties)
         self.configs = ConfigStore(self.zk, self.config)
         self.settings.subscribe(self.configs.reconfigure)
-        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=inline_threads)
+        self.logs = LogManager(SystemFiles(), clock, self.config, disk_threads=disk_threads)
         nobody = _NobodyElse()
         self.replicas = ReplicaManager(
             self.logs,

@@ -20,6 +20,7 @@ from odradek.base.errors import (
     KafkaStorageError,
     NotControllerError,
     ProtocolError,
+    RequestTimedOutError,
     UnknownServerError,
 )
 from odradek.base.ports import Clock, Timer
@@ -39,6 +40,7 @@ from odradek.controller.events import (
     ControllerChanged,
     ControllerState,
     DeletionsChanged,
+    DeletionsRetryDue,
     Event,
     IsrNoticesChanged,
     LogDirNoticesChanged,
@@ -54,7 +56,7 @@ from odradek.controller.events import (
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassignment.reassigner import Targets
 from odradek.controller.reign import Environment
-from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA
+from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA, REASON_SLOW_DISK
 from odradek.metrics.quantiles import Quantiles
 from odradek.protocol.messages.internal import AlterPartitionRequest, LeaderAndIsrResponse, StopReplicaResponse
 from odradek.zk import layout
@@ -68,6 +70,9 @@ RETRY_MS: Final = 1_000
 """Milliseconds between an error that ends a reign and this broker's next attempt to become the controller."""
 
 FIRST_REBALANCE_MS: Final = 5_000
+
+DELETION_RETRY_MS: Final = 1_000
+"""Pause before a deletion that a slow disk delays is tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -361,6 +366,9 @@ class ControllerRuntime:
             case RebalanceDue():
                 self._later(self._environment.config.leader_imbalance_check_interval_seconds * 1000, event)
                 await active.rebalance_due()
+            case DeletionsRetryDue():
+                del self._timers[DeletionsRetryDue]
+                await active.deleter.retry_slow()
             case TopicSettingsChanged(topic):
                 await active.topic_settings_changed(topic)
             case Answered():
@@ -423,9 +431,9 @@ class ControllerRuntime:
         )
         self._unclean_elections += active.reign.unclean_elections
         active.stop()
-        timer = self._timers.pop(RebalanceDue, None)
-        if timer is not None:
-            timer.cancel()
+        for timer in (self._timers.pop(RebalanceDue, None), self._timers.pop(DeletionsRetryDue, None)):
+            if timer is not None:
+                timer.cancel()
         await self._dispatcher.close()
         self._drop_events_of_reign()
         self._controller_id = NO_BROKER
@@ -464,10 +472,16 @@ class ControllerRuntime:
         self, active: ActiveController, request: BrokerRequest, response: StopReplicaResponse
     ) -> None:
         errors = stop_replica_errors(response, request.deleting)
-        failed = [Replica(part, request.broker) for part, code in errors.items() if code]
-        deleted = [Replica(part, request.broker) for part, code in errors.items() if not code]
+        deleted, slow, failed = list[Replica](), list[Replica](), list[Replica]()
+        for part, code in errors.items():
+            outcome = deleted if not code else slow if code == RequestTimedOutError.code else failed
+            outcome.append(Replica(part, request.broker))
         if failed:
             await active.deleter.fail(failed, REASON_FAILED_REPLICA)
+        if slow:
+            await active.deleter.fail(slow, REASON_SLOW_DISK)
+            if DeletionsRetryDue not in self._timers:
+                self._later(DELETION_RETRY_MS, DeletionsRetryDue())
         if deleted:
             await active.deleter.complete(deleted)
         active.reign.flush()

@@ -141,6 +141,13 @@ class RebalanceDue(Event):
     controller_state = ControllerState.AUTO_LEADER_BALANCE
 
 
+@dataclass(frozen=True, slots=True)
+class DeletionsRetryDue(Event):
+    """Deletions that wait for slow disks are to be tried again."""
+
+    controller_state = ControllerState.TOPIC_DELETION
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered(Event):
     """A broker answered a request."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -22,6 +22,8 @@ from odradek.base.errors import (
     InconsistentTopicIdError,
     KafkaStorageError,
     LogDirNotFoundError,
+    ProtocolError,
+    RequestTimedOutError,
     StorageError,
 )
 from odradek.base.ports import Clock, DiskThreadsMaker, Files
@@ -298,15 +300,35 @@ class LogManager:
         except StorageError as error:
             self._fail_directory(directory, error)
             raise KafkaStorageError(f"{topic_partition}: {error}") from error
+        table.note_deleted(topic_partition, directory.path)
         self._disk_work.sync_names_soon(directory)
         self._disk_work.checkpoint_soon(directory)
         self._background.spawn_later(
             self._config.log_segment_delete_delay_ms, partial(self._disk_work.remove_tree, directory, target)
         )
 
-    async def deletions_durable(self) -> None:
-        """Wait until a power failure cannot bring deleted logs back, at most a second for a slow disk."""
-        await self._disk_work.names_synced()
+    async def undurable_deletions(
+        self, topic_partitions: Iterable[TopicPartition], *, waits: bool = True
+    ) -> dict[TopicPartition, ProtocolError]:
+        """Wait until a power failure cannot bring deleted logs back, at most a second for a slow disk, if it `waits`.
+
+        Returns an error for each log that may still come back: `RequestTimedOutError`, or `KafkaStorageError` if its
+        directory failed before the deletion was durable.
+        """
+        if waits:
+            await self._disk_work.names_synced()
+        table, errors = self._table, dict[TopicPartition, ProtocolError]()
+        for topic_partition in topic_partitions:
+            for path in table.deleted.get(topic_partition, ()):
+                if path in table.failed:
+                    errors[topic_partition] = KafkaStorageError(
+                        f"{path} failed before the deletion of {topic_partition} was durable: restart the broker"
+                    )
+                    break
+                errors[topic_partition] = RequestTimedOutError(
+                    f"the deletion of {topic_partition} is not durable yet: {path} is slow"
+                )
+        return errors
 
     # Moves between directories
 

@@ -221,9 +221,17 @@ class ReplicaRoles:
                 codes[stop.topic_partition] = error.code
         return codes
 
-    async def deletions_durable(self) -> None:
-        """Wait until the deletions of `stop` are durable: afterwards the controller may create the topic again."""
-        await self._logs.deletions_durable()
+    async def stop_durably(self, stops: Sequence[StopReplica]) -> dict[TopicPartition, int]:
+        """Like `stop`, and wait until the deletions are durable: afterwards the controller may create the topics again.
+
+        A log that a power failure could bring back has an error code; see `LogManager.undurable_deletions`. Requests
+        that are sent again because of such an error do not wait, as the controller's other requests wait behind them.
+        """
+        deleted = [stop.topic_partition for stop in stops if stop.delete]
+        waits = any(self._logs.get(topic_partition) is not None for topic_partition in deleted)
+        codes = self.stop(stops)
+        errors = await self._logs.undurable_deletions(deleted, waits=waits)
+        return codes | {topic_partition: error.code for topic_partition, error in errors.items()}
 
     def _stop(self, stop: StopReplica) -> None:
         topic_partition = stop.topic_partition

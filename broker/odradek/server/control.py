@@ -202,8 +202,7 @@ class ControlHandlers:
     async def stop_replica(self, context: RequestContext, request: StopReplicaRequest) -> Message:
         """Handle StopReplica: stop replicas, and delete their logs if requested."""
         await self._admit(request)
-        codes = self._replicas.roles.stop(list(_stops(request)))
-        await self._replicas.roles.deletions_durable()
+        codes = await self._replicas.roles.stop_durably(list(_stops(request)))
         return {"error_code": NONE, "partition_errors": _partition_errors(codes.items())}
 
     async def controlled_shutdown(self, context: RequestContext, request: ControlledShutdownRequest) -> Message:

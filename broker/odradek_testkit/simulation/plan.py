@@ -307,8 +307,7 @@ def _merged(one: Sequence[tuple[int, _T]], other: Sequence[tuple[int, _T]]) -> t
 def _recreations(directories: DirectoryPlan, brokers: int) -> tuple[tuple[int, AdminOperation], ...]:
     """Return the operations that create a topic, delete it, and create it again while a directory is slow or stalls.
 
-    A deletion waits up to a second for a slow directory, and until then the topic cannot be created again. So there are
-    two attempts: the first is early if the directory answers, the second is late enough if it does not.
+    A topic cannot be created again before the directories have made its deletion durable, so there are several attempts.
     """
     at_ms = directories.recreated_ms
     if at_ms is None:
@@ -318,7 +317,8 @@ def _recreations(directories: DirectoryPlan, brokers: int) -> tuple[tuple[int, A
     assignments = tuple((number % brokers,) for number in range(3 * brokers))
     topic = TopicPlan(name=f"{SIDE}-again", partitions=len(assignments), replicas=1, assignments=assignments)
     again = CreateTopic(topic=topic)
-    return (at_ms, again), (at_ms + 300, DeleteTopic(name=topic.name)), (at_ms + 450, again), (at_ms + 1_450, again)
+    attempts = [(at_ms + delay_ms, again) for delay_ms in (450, 1_450, 2_450, 4_450, 8_450)]
+    return (at_ms, again), (at_ms + 300, DeleteTopic(name=topic.name)), *attempts
 
 
 def _pauses(directories: DirectoryPlan) -> tuple[tuple[int, Fault], ...]:

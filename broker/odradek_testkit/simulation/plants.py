@@ -544,13 +544,13 @@ PLANTS: Final = (
     ),
     Plant(
         name="a late job writes into a live log",
-        seed=269,
+        seed=282,
         finds=frozenset({LATE}),
         patches=((FlushTicket, "_check_names", _write_late),),
     ),
     Plant(
         name="time in which the loop did not run counts as a stall",
-        seed=30,
+        seed=225,
         finds=frozenset({NEEDLESS}),
         patches=((DirectoryWorker, "forgive", _count_lost_time),),
     ),

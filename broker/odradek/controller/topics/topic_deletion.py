@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 REASON_DEAD_REPLICA = "a replica is on a broker that is not alive"
 REASON_FAILED_REPLICA = "a replica could not be deleted"
+REASON_SLOW_DISK = "the disk of a broker is slow, so the deletion of a replica is not durable yet"
 
 
 @dataclass(slots=True)
@@ -104,6 +105,11 @@ class TopicDeleter:
         for topic in topics:
             self._reign.context.blocked_deletions.pop(topic, None)
         await self.resume()
+
+    async def retry_slow(self) -> None:
+        """Try the deletions again that wait for a slow disk."""
+        blocked = self._reign.context.blocked_deletions
+        await self.unblock([topic for topic, reason in blocked.items() if reason == REASON_SLOW_DISK])
 
     async def fail(self, replicas: Collection[Replica], reason: str) -> None:
         """Block the deletion of the topics of replicas that could not be deleted."""

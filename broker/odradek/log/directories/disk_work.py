@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 MARKS_WAIT_MS: Final = 1000.0
 """Time after which the checkpoint of high watermarks does not wait for a directory any more."""
 NAMES_WAIT_MS: Final = 1000.0
-"""Time after which a deletion does not wait any more until the new names of the deleted logs are durable."""
+"""Time after which the broker answers that a deletion is not durable yet."""
 
 
 class _NewestJobs:
@@ -94,7 +94,7 @@ class DiskWork:
         """Directories whose requested checkpoints are being written."""
         self._marks: Final = _NewestJobs(self.attempt)
         """Writes of high watermarks."""
-        self._names: Final = _NewestJobs(self.attempt)
+        self._names: Final = _NewestJobs(self._sync_names)
         """Syncs of directories with renamed logs."""
 
     def forget(self, directory: LogDirectory) -> None:
@@ -259,8 +259,16 @@ class DiskWork:
             work = partial(self._files.sync_directory, directory.path)
             self._names.request(directory, work, f"sync of the names in {directory.path}")
 
+    async def _sync_names(self, directory: LogDirectory, work: Callable[[], bool | None], what: str) -> bool:
+        # Renames during the sync are made durable by the next one.
+        deleted = self._table.deleted_in(directory.path)
+        is_done = await self.attempt(directory, work, what)
+        if is_done:
+            self._table.deletions_are_durable(deleted, directory.path)
+        return is_done
+
     async def names_synced(self) -> None:
-        """Wait until the renames are durable, at most `NAMES_WAIT_MS`: a slow disk must not hold up other ones."""
+        """Wait until no rename is left to sync, at most `NAMES_WAIT_MS`: a slow disk must not hold up other ones."""
         await self._names.ended(NAMES_WAIT_MS)
 
     async def remove_files(self, paths: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ which is online; a partition whose directory failed is `offline` and has no curr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from odradek.base.errors import KafkaStorageError
 from odradek.base.types import TopicPartition
@@ -23,6 +24,7 @@ class LogTable:
         "_homes",
         "configured",
         "current",
+        "deleted",
         "directories",
         "failed",
         "future",
@@ -39,6 +41,8 @@ class LogTable:
         self.current: dict[TopicPartition, PartitionLog] = {}
         self.future: dict[TopicPartition, PartitionLog] = {}
         """Logs that are being filled to replace the current one."""
+        self.deleted: dict[TopicPartition, set[str]] = {}
+        """Partitions whose deleted logs may come back after a power failure, with the paths of their directories."""
         self.offline: set[TopicPartition] = set()
         self.configured: set[TopicPartition] = set()
         """Partitions whose topic settings are known."""
@@ -57,6 +61,22 @@ class LogTable:
         """Add the future log of a partition."""
         self.future[log.topic_partition] = log
         self._settle(log, directory)
+
+    def note_deleted(self, topic_partition: TopicPartition, path: str) -> None:
+        """Record that a log in a directory was deleted, and that this is not durable yet."""
+        self.deleted.setdefault(topic_partition, set()).add(path)
+
+    def deleted_in(self, path: str) -> list[TopicPartition]:
+        """Return the partitions whose deletion in a directory is not durable yet."""
+        return [topic_partition for topic_partition, paths in self.deleted.items() if path in paths]
+
+    def deletions_are_durable(self, topic_partitions: Iterable[TopicPartition], path: str) -> None:
+        """Record that the deletion of these logs in a directory is durable."""
+        for topic_partition in topic_partitions:
+            paths = self.deleted[topic_partition]
+            paths.discard(path)
+            if not paths:
+                del self.deleted[topic_partition]
 
     def remove(self, log: PartitionLog) -> LogDirectory | None:
         """Remove a current or future log. Returns its directory; None if the log is not in the table."""

@@ -197,7 +197,7 @@ def test_a_power_failure_does_not_bring_a_deleted_log_back(files: MemoryFiles) -
         log.flush()
         logs.delete(A0)
         assert after_a_power_cut(files).is_directory(log.directory)
-        await logs.deletions_durable()
+        assert not await logs.undurable_deletions([A0])
         assert not after_a_power_cut(files).exists(log.directory)
         await logs.close()
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from odradek.base.errors import TopicAlreadyExistsError
 from odradek.base.types import TopicPartition
 from odradek.controller.context import ControllerContext, Replica, ReplicaStatus
 from odradek.controller.topics.topic_deletion import next_steps, replicas_to_delete
+from odradek.protocol.apis import ApiKey
+from odradek_testkit.inline_ports import StallingThreads
+from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.reigning import ReigningServer
 
 T0 = TopicPartition("t", 0)
+TOPIC = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
 Build = Callable[..., ControllerContext]
 R = ReplicaStatus
 
@@ -58,3 +67,37 @@ def test_dead_replicas_block_and_deleted_ones_do_not(build: Build) -> None:
     split = replicas_to_delete(context, "t")
     assert [replica.broker for replica in split.alive] == [1, 2]
     assert [replica.broker for replica in split.dead] == [3]
+
+
+def test_a_topic_exists_until_a_slow_disk_has_made_its_deletion_durable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise a power failure could bring the old log back under the name of a new topic."""
+
+    async def main() -> None:
+        disks = StallingThreads()
+        server = ReigningServer(tmp_path, VirtualClock(), disk_threads=disks)
+        await server.start()
+
+        async def create() -> int:
+            request = {"topics": [TOPIC], "timeout_ms": 5_000, "validate_only": False}
+            return int((await server.ask(ApiKey.CREATE_TOPICS, 7, request)).topics[0].error_code)
+
+        try:
+            assert await create() == 0
+            disks.stall(str(tmp_path))
+            await server.ask(ApiKey.DELETE_TOPICS, 4, {"topic_names": ["t"], "timeout_ms": 100})
+            for _ in range(2):
+                await server.clock.sleep_ms(5_000)
+                assert await create() == TopicAlreadyExistsError.code
+            assert "the deletion of topic t waits: the disk of a broker is slow" in caplog.text
+            disks.resume(str(tmp_path))
+            async with asyncio.timeout(60):
+                while await create():
+                    await server.clock.sleep_ms(100)
+        finally:
+            disks.resume(str(tmp_path))
+            await server.close()
+
+    caplog.set_level(logging.INFO)
+    run_virtual(main())

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from odradek.base.config import BrokerConfig, TopicConfig
-from odradek.base.errors import KafkaStorageError, StorageError
+from odradek.base.errors import KafkaStorageError, RequestTimedOutError, StorageError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.moves import MARKER_FILE
 from odradek.log.directories.stall_watch import CHECK_FILE
@@ -395,13 +395,30 @@ def test_a_deletion_waits_at_most_a_second_for_a_stalled_disk(files: MemoryFiles
         bench.disks.stall(ONE)
         began_ms = bench.clock.monotonic_ms()
         bench.logs.delete(A0)
-        await bench.logs.deletions_durable()
+        assert isinstance((await bench.logs.undurable_deletions([A0, A1]))[A0], RequestTimedOutError)
         assert 900 <= bench.clock.monotonic_ms() - began_ms <= 1_100
         bench.disks.resume(ONE)
-        await bench.logs.deletions_durable()
+        assert not await bench.logs.undurable_deletions([A0])
         left = files.fork()
         left.crash(Random(0), (Fate.LOST,))
         assert not left.exists(stuck.directory)
+
+    run(main, files)
+
+
+def test_a_deletion_whose_directory_failed_before_it_was_durable_is_an_error(files: MemoryFiles) -> None:
+    async def main(bench: Bench) -> None:
+        await bench.start()
+        bench.disks.stall(ONE)
+        bench.logs.delete(A0)
+        bench.logs.delete(A1)
+        await bench.until(lambda: bool(bench.failed))
+        assert bench.failed == [(ONE, frozenset())]
+        errors = await bench.logs.undurable_deletions([A0, A1])
+        assert errors.keys() == {A0}
+        assert isinstance(errors[A0], KafkaStorageError)
+        assert "/disk1 failed before the deletion of a-0 was durable" in str(errors[A0])
+        bench.disks.resume(ONE)
 
     run(main, files)
 
