@@ -307,7 +307,7 @@ def _merged(one: Sequence[tuple[int, _T]], other: Sequence[tuple[int, _T]]) -> t
 def _recreations(directories: DirectoryPlan, brokers: int) -> tuple[tuple[int, AdminOperation], ...]:
     """Return the operations that create a topic, delete it, and create it again while a directory is slow or stalls.
 
-    A topic cannot be created again before the directories have made its deletion durable, so there are several attempts.
+    A topic cannot be created again before its deletion is durable in all directories, so there are several attempts.
     """
     at_ms = directories.recreated_ms
     if at_ms is None:

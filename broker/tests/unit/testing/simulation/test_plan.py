@@ -116,9 +116,9 @@ def test_side_topics_are_made_before_they_grow_and_go() -> None:
                 assert made[one.name] == 1
                 assert one.name.startswith(SIDE)
                 made[one.name] -= isinstance(one, DeleteTopic)
-        # There are two attempts to create this topic again; the second is refused if the first succeeds.
+        # There are five attempts to create this topic again; those after the first success are refused.
         again = made.pop(f"{SIDE}-again", None)
-        assert again in (None, 2)
+        assert again in (None, 5)
         assert set(made.values()) <= {0, 1}
 
 
