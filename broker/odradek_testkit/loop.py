@@ -84,9 +84,8 @@ class Call:
         return self.when_s
 
     def again(self) -> None:
-        """Run the callback soon, unless it was cancelled: it was due while its owner was frozen."""
-        if self.callback is not None:
-            self.loop.call_soon(self.callback, *self.args, context=self.context)
+        """Run the callback in the next iteration, unless it is cancelled: it was due while its owner was frozen."""
+        self.loop.requeue(self)
 
 
 class _Due(float):
@@ -131,6 +130,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise RuntimeError("no threads in virtual time")
 
     # Scheduling
+
+    def requeue(self, call: Call) -> None:
+        """Run a call in the next iteration. It can still be cancelled."""
+        self._ready.append(call)
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

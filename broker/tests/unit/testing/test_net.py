@@ -56,6 +56,22 @@ def test_what_was_cancelled_while_its_host_stood_still_does_not_happen() -> None
     run(main)
 
 
+def test_what_an_earlier_call_cancels_after_the_host_continues_does_not_happen() -> None:
+    async def main(loop: SimulatedLoop) -> None:
+        host, done = Host("a"), list[object]()
+        with as_host(host):
+            timer = loop.call_later(1, done.append, "timer")
+            loop.call_soon(lambda: timer.cancel())
+        host.freeze()
+        await asyncio.sleep(2)
+        host.thaw()
+        await asyncio.sleep(1)
+        assert done == []
+        assert host.turns == 1
+
+    run(main)
+
+
 def test_a_host_that_dies_frozen_does_nothing_any_more() -> None:
     async def main(loop: SimulatedLoop) -> None:
         host, done = Host("a"), list[object]()
