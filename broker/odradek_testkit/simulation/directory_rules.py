@@ -52,6 +52,8 @@ class _Watched:
     """For how long directories have been stalled while the broker ran."""
     ended_ms: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When the last stall of a directory ended, and how long it was."""
+    stalled_before: set[str] = field(default_factory=set)
+    """Directories whose stall began before the broker served clients: it has waited for them longer than observed."""
     failed_ms: float = -inf
     """When an operation of the disk was last made to fail."""
     was_awake: bool = False
@@ -61,6 +63,8 @@ class _Watched:
         """Forget everything, because the broker was restarted or stops."""
         self.broker, self.was_awake = broker, False
         self.offline = frozenset() if broker is None else frozenset(broker.logs.offline_directories)
+        disks = self.machine.disks.by_path
+        self.stalled_before = {path for path, disk in disks.items() if disk.is_stalled}
         self.stalled_ms.clear()
         self.ended_ms.clear()
         self.pending.clear()
@@ -109,6 +113,8 @@ class DirectoryRules:
                 watched.stalled_ms[path] = watched.stalled_ms.get(path, 0.0) + elapsed_ms
             elif path in watched.stalled_ms:
                 watched.ended_ms[path] = (now_ms, watched.stalled_ms.pop(path) + elapsed_ms)
+            elif now_ms - watched.ended_ms.get(path, (-inf, 0.0))[0] >= _SOON_MS:
+                watched.stalled_before.discard(path)
 
     # Offline
 
@@ -120,7 +126,7 @@ class DirectoryRules:
             ended_ms, lasted_ms = watched.ended_ms.get(path, (-inf, 0.0))
             stalled_ms = watched.stalled_ms.get(path, lasted_ms if now_ms - ended_ms < _SOON_MS else 0.0)
             has_failed = now_ms - watched.failed_ms < _SOON_MS
-            if stalled_ms < self._timeout_ms / 2 and not has_failed:
+            if stalled_ms < self._timeout_ms / 2 and not has_failed and path not in watched.stalled_before:
                 what = f"{path} of {watched.machine.name} went offline after a stall of {stalled_ms:.0f} ms"
                 raise Violation(NEEDLESS, f"{what}, and the timeout is {self._timeout_ms:.0f} ms")
         watched.offline = frozenset(offline)
@@ -152,7 +158,7 @@ class DirectoryRules:
 
     def _is_healthy(self, watched: _Watched, led: HostedPartition) -> bool:
         """Whether a leader and its ISR are able to replicate and sync records without delay."""
-        if not led.is_leader or led.in_sync.is_pending:
+        if not led.is_leader or led.in_sync.is_pending or len(led.in_sync.committed) < led.min_in_sync:
             return False
         return all(self._is_able(watched.machine, led, member) for member in led.in_sync.maximal)
 
