@@ -134,6 +134,11 @@ class MemoryFile:
         """The path that the file was opened with, or that of the last `renamed_to`."""
         return self._path
 
+    @property
+    def is_remote(self) -> bool:
+        """False: no call waits."""
+        return False
+
     def _begin(self, operation: str) -> None:
         if not self._open or self._life != self._disk.life:
             raise StorageError(f"cannot {operation} {self._path}: it is not open", path=self._path)
@@ -236,6 +241,8 @@ class MemoryFiles:
         """Modification time of files that are written now."""
         self.free: dict[str, tuple[int, int]] = {}
         """(free, total) bytes of directories that are separate disks; all others report the free space of this disk."""
+        self.remote: str | None = None
+        """Result of `remote_type`."""
         self._root = _Directory()
         self._locks: set[str] = set()
 
@@ -287,6 +294,7 @@ class MemoryFiles:
         other._root = deepcopy(self._root)
         other._locks = set(self._locks)
         other.free = dict(self.free)
+        other.remote = self.remote
         other.wall_ms = self.wall_ms
         other.life, other.operations = self.life, self.operations
         other.stop_after, other.is_off = self.stop_after, self.is_off
@@ -469,6 +477,11 @@ class MemoryFiles:
         self._directory(path)
         self.step("measure", path)
         return self.free.get(path) or (max(self.room(), 0), self.capacity_bytes)
+
+    def remote_type(self, path: str) -> str | None:
+        """Return `remote`, if it is set. Reads of the files stay in memory."""
+        self._directory(path)
+        return self.remote
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take an exclusive lock file and return a function to release it."""

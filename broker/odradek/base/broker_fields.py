@@ -234,7 +234,8 @@ class BrokerFields:
     log_dir_slow_ms: int = long(
         200,
         "Time after which a log directory counts as slow if its disk has not completed a small write and sync, which "
-        "then starts every five times this; its appends are written by a thread. 0 = never.",
+        "then starts every five times this; its appends are written by a thread, as always on remote file systems "
+        "(NFS, FUSE and others). 0 = never.",
     )
     log_dir_queue_max_bytes: int = long(
         256 << 20,

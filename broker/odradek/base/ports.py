@@ -104,6 +104,12 @@ class File(Protocol):
         """The path that it was opened with, or that of the last `renamed_to`."""
         ...
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether every call may wait for a server, because the file is on a remote file system. Nothing then counts
+        as being in memory."""
+        ...
+
     def size(self) -> int:
         """Length in bytes."""
         ...
@@ -250,6 +256,14 @@ class Files(Protocol):
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         """(available to this user, total) bytes of the file system that contains `path`."""
+        ...
+
+    def remote_type(self, path: str) -> str | None:
+        """Return the type of the remote file system (`base/mounts`) that contains a directory, such as `nfs4`.
+
+        None if it is a local one, or unknown. Files opened in the same file system from now on are `is_remote`. Blocks.
+        Raises `StorageError` if the directory does not exist.
+        """
         ...
 
     def lock(self, path: str) -> Callable[[], None]:

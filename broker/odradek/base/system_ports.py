@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.base.errors import StorageError
+from odradek.base.mounts import is_remote, parse_mounts, type_at
 from odradek.base.ports import Buffer, File, Timer
 
 LONGEST_WAIT_MS: Final = 86_400_000.0
@@ -34,6 +35,9 @@ _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 """Linux only."""
 
 FULL_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
+"""The mounts that this process sees. Only Linux has it."""
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
 """The kubelet creates the file in each container and shows its content in the status of the pod.
@@ -144,6 +148,9 @@ class SystemFile:
     dropped."""
 
     __slots__ = ("_descriptor", "_path")
+
+    is_remote = False
+    """Whether every call may wait for a server."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         """Takes ownership of `descriptor`."""
@@ -283,20 +290,41 @@ class SystemFile:
         self.close()
 
 
+class RemoteFile(SystemFile):
+    """A file of a remote file system. The kernel cannot tell what a read would wait for, so nothing is in memory."""
+
+    __slots__ = ()
+
+    is_remote = True
+
+    def pread_now(self, length: int, position: int) -> Buffer | None:
+        """Return None, except for an empty read."""
+        return None if length else super().pread_now(length, position)
+
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        """Return False, except for an empty read."""
+        return not length and super().pread_into(buffer, length, position)
+
+
 class SystemFiles:
     """The operating system's file system."""
 
-    __slots__ = ()
+    __slots__ = ("_remote_devices",)
+
+    def __init__(self) -> None:
+        """All file systems count as local until `remote_type` finds a remote one."""
+        self._remote_devices: Final[set[int]] = set()
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open an existing file; with `create`, create it if it does not exist."""
         flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
         with _mapped("open", path):
             descriptor = os.open(path, flags, 0o644)
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
             os.close(descriptor)
             raise StorageError(f"cannot open {path}: it is a directory", path=path)
-        return SystemFile(path, descriptor)
+        return (RemoteFile if status.st_dev in self._remote_devices else SystemFile)(path, descriptor)
 
     def read(self, path: str) -> bytes:
         """Return the content. Raises `StorageError` if the file does not exist."""
@@ -376,6 +404,21 @@ class SystemFiles:
         with _mapped("measure", path):
             status = os.statvfs(path)
         return status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
+
+    def remote_type(self, path: str) -> str | None:
+        """Return the type of the remote file system that contains a directory; None for a local or unknown one."""
+        with _mapped("look at", path):
+            device = os.stat(path).st_dev
+        try:
+            table = MOUNT_TABLE.read_bytes()
+        except OSError as error:
+            logger.debug("the mount table is not readable, so %s counts as local: %s", path, error)
+            return None
+        found = type_at(os.path.realpath(path), parse_mounts(os.fsdecode(table)))
+        if found is None or not is_remote(found):
+            return None
+        self._remote_devices.add(device)
+        return found
 
     def lock(self, path: str) -> Callable[[], None]:
         """Take an exclusive lock file and return a function to release it. Raises `StorageError` if it is held

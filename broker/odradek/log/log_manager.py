@@ -23,7 +23,6 @@ from odradek.base.errors import (
     KafkaStorageError,
     LogDirNotFoundError,
     ProtocolError,
-    RequestTimedOutError,
     StorageError,
 )
 from odradek.base.ports import Clock, DiskThreadsMaker, Files
@@ -197,6 +196,9 @@ class LogManager:
         )
         await loader.open_directories(owner)
         self._check_some_work()
+        for directory in self._table.directories.values():
+            if directory.remote_type is not None:
+                self.writes.set_remote(directory)
         await loader.load()
         self._check_some_work()
         await self._space.look(self._table.directories)
@@ -317,18 +319,10 @@ class LogManager:
         """
         if waits:
             await self._disk_work.names_synced()
-        table, errors = self._table, dict[TopicPartition, ProtocolError]()
-        for topic_partition in topic_partitions:
-            for path in table.deleted.get(topic_partition, ()):
-                if path in table.failed:
-                    errors[topic_partition] = KafkaStorageError(
-                        f"{path} failed before the deletion of {topic_partition} was durable: restart the broker"
-                    )
-                    break
-                errors[topic_partition] = RequestTimedOutError(
-                    f"the deletion of {topic_partition} is not durable yet: {path} is slow"
-                )
-        return errors
+        errors = {
+            topic_partition: self._table.undurable_deletion(topic_partition) for topic_partition in topic_partitions
+        }
+        return {topic_partition: error for topic_partition, error in errors.items() if error is not None}
 
     # Moves between directories
 

@@ -6,7 +6,7 @@ an outflow for a response with a region, and continues with its transport when e
 Invariants:
 - Everything is sent in the order of `put`, after the buffer of the transport is empty.
 - The event loop does not wait for a disk: pages that are not in the page cache are read in a thread first, and the
-  pages after them are requested in advance (`read_ahead`).
+  pages after them are requested in advance (`read_ahead`). Files on remote file systems are copied by a thread.
 - A file that was truncated or closed meanwhile closes the connection: a frame is never shorter than announced.
 - Exactly one of `on_finished` and `on_failed` is called, unless `release` comes first. `release` leaves no descriptor,
   event or task behind.
@@ -91,6 +91,12 @@ def loaded(region: FileRegion) -> bytes:
     if len(data) != region.length:
         raise StorageError(f"{region.file.path} was truncated before it was sent", path=region.file.path)
     return data
+
+
+def _copied(region: FileRegion, start: int, length: int) -> bytes:
+    """Read `length` bytes from `start` of the region; fewer if the file was truncated. Blocks. Raises
+    `StorageError`."""
+    return region.file.pread(length, region.position + start)
 
 
 class Outflow:
@@ -228,6 +234,10 @@ class Outflow:
             self._fail(f"{region.file.path} was closed before it was sent")
             return 0
         position = region.position + self._at
+        if region.file.is_remote:
+            window = min(region.length - self._at, WINDOW_BYTES)
+            self._read(region, window, partial(_copied, region, self._at, window))
+            return 0
         try:
             if self._ready_until <= self._at:
                 window = min(region.length - self._at, WINDOW_BYTES)
@@ -301,7 +311,7 @@ class Outflow:
     # Waiting for the disk
 
     def _read(self, region: FileRegion, length: int, job: Callable[[], bytes | None]) -> None:
-        """Read in a thread. It returns the rest of the region as bytes, or None once `length` bytes are resident."""
+        """Read in a thread. It returns bytes from here on, at least `length`, or None once `length` are resident."""
         self._state = OutflowState.READING
         self._reading = reading = asyncio.ensure_future(self._access.read(region.file.path, job))
         reading.add_done_callback(partial(self._have_read, region, length))
@@ -321,7 +331,7 @@ class Outflow:
         except RuntimeError as error:
             self._fail(f"it cannot be read in a thread: {error}")
             return
-        if data is not None and not self._replace(region, data):
+        if data is not None and not self._replace(region, data, length):
             return
         self._is_ready(length)
         self._state = OutflowState.SENDING
@@ -332,12 +342,17 @@ class Outflow:
         self._ready_until = self._at + length
         self._looked_at = self._loop.time()
 
-    def _replace(self, region: FileRegion, data: bytes) -> bool:
-        """Replace the rest of a region by bytes. Returns False if there are too few."""
-        if len(data) != region.length - self._at:
+    def _replace(self, region: FileRegion, data: bytes, length: int) -> bool:
+        """Replace a region by bytes, and by a region with what follows them. Returns False if there are too few."""
+        rest = region.length - self._at - len(data)
+        if len(data) < length or rest < 0:
             self._fail(f"{region.file.path} was truncated before it was sent")
             return False
         self._parts[0] = data
-        self._regions -= 1
+        if rest:
+            position = region.position + region.length - rest
+            self._parts.insert(1, FileRegion(region.file, position, rest, region.on_failure))
+        else:
+            self._regions -= 1
         self._at = 0
         return True

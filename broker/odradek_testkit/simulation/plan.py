@@ -240,6 +240,8 @@ class Plan:
     """Topics that are created before the load starts."""
     directories: int
     """Number of log directories of each machine."""
+    are_disks_remote: bool
+    """Whether the log directories are on remote file systems, so that threads write all records."""
     slow_syncs: bool
     """Whether flushes take virtual time. Otherwise they are immediate."""
     producers: int
@@ -247,6 +249,10 @@ class Plan:
     load_ms: int
     operations: tuple[tuple[int, AdminOperation], ...]
     faults: tuple[tuple[int, Fault], ...]
+
+
+REMOTE_SHARE: Final = 0.2
+"""Share of the plans with log directories on remote file systems."""
 
 
 def draw(seed: int, kind: Kind | None = None) -> Plan:
@@ -268,6 +274,7 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
         properties=MappingProxyType({**_properties(chance, kind), **directories.properties}),
         topics=_topics(chance, kind, brokers, synced),
         directories=directories.count,
+        are_disks_remote=random.Random(f"remote-{seed}").random() < REMOTE_SHARE,
         slow_syncs=bool(synced),
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),

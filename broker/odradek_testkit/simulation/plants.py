@@ -445,7 +445,7 @@ PLANTS: Final = (
     ),
     Plant(
         name="no epoch check in fetch",
-        seed=9,
+        seed=10,
         finds=frozenset({"same-bytes", REPLICATED, LOST}),
         patches=((reader, "_divergence", _no_divergence),),
     ),

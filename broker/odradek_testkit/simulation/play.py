@@ -122,7 +122,12 @@ class _Game:
     async def run(self) -> None:
         plan = self._plan
         world = self._world = World(
-            plan.seed, plan.brokers, plan.properties, slow_syncs=plan.slow_syncs, directories=plan.directories
+            plan.seed,
+            plan.brokers,
+            plan.properties,
+            slow_syncs=plan.slow_syncs,
+            directories=plan.directories,
+            are_disks_remote=plan.are_disks_remote,
         )
         self._install(world)
         try:

@@ -70,7 +70,7 @@ class Machine:
         """Create a machine that is off and has an empty disk."""
         self.broker_id: Final = broker_id
         self.name: Final = f"broker-{broker_id}"
-        self.disk = MemoryFiles()
+        self.disk = self._empty_disk(world)
         self.broker: Broker | None = None
         self.lives = 0
         """Number of starts."""
@@ -89,6 +89,13 @@ class Machine:
         """Identifies the process, of which a host has several if the broker fails and is restarted."""
         self._host: Host | None = None
         self._life: asyncio.Task[None] | None = None
+
+    @staticmethod
+    def _empty_disk(world: World) -> MemoryFiles:
+        disk = MemoryFiles()
+        disk.wall_ms = world.clock.wall_ms
+        disk.remote = "nfs4" if world.are_disks_remote else None
+        return disk
 
     @property
     def is_on(self) -> bool:
@@ -184,8 +191,7 @@ class Machine:
         if self._host is not None:
             raise RuntimeError(f"{self.name} is on: stop it before its disk is replaced")
         self._world.note("wipe", self.name)
-        self.disk = MemoryFiles()
-        self.disk.wall_ms = self._world.clock.wall_ms
+        self.disk = self._empty_disk(self._world)
 
     def _end(self, *, silently: bool) -> None:
         if self._host is not None:
@@ -224,10 +230,11 @@ class World:
         *,
         slow_syncs: bool = False,
         directories: int = 1,
+        are_disks_remote: bool = False,
     ) -> None:
         """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time.
 
-        `directories`: number of log directories of each machine.
+        `directories`: number of log directories of each machine. `are_disks_remote`: threads write all records.
         """
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
@@ -235,6 +242,7 @@ class World:
         self.loop: Final = loop
         self.seed: Final = seed
         self.slow_syncs: Final = slow_syncs
+        self.are_disks_remote: Final = are_disks_remote
         self.log_directories: Final = (
             ("/data",) if directories == 1 else tuple(f"/data-{number}" for number in range(directories))
         )
@@ -249,8 +257,6 @@ class World:
         self._dead: Final[list[Host]] = []
         self._clients: Final = Host(CLIENTS)
         self.machines: Final = tuple(Machine(self, number) for number in range(brokers))
-        for machine in self.machines:
-            machine.disk.wall_ms = self.clock.wall_ms
 
     @property
     def bootstrap(self) -> str:

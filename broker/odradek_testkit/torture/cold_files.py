@@ -31,6 +31,7 @@ class ColdFiles(SystemFiles):
 
     def __init__(self) -> None:
         """The files are as the operating system has them."""
+        super().__init__()
         self.is_cold = False
         """Whether no content is in memory. It does not enter memory when it is read."""
 

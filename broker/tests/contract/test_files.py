@@ -50,6 +50,13 @@ def test_what_is_in_memory_is_read_now(disk: Disk) -> None:
     assert file.fileno() is None
 
 
+def test_the_file_system_of_a_directory_is_local_unless_it_is_known_to_be_remote(disk: Disk) -> None:
+    assert disk.files.remote_type(disk.root) is None
+    assert not disk.files.open(f"{disk.root}/a", create=True).is_remote
+    with pytest.raises(StorageError):
+        disk.files.remote_type(f"{disk.root}/missing")
+
+
 def test_more_buffers_than_one_system_call_takes(disk: Disk) -> None:
     buffers = [bytes([number % 251]) * (number % 7) for number in range(3000)]
     file = disk.files.open(f"{disk.root}/a", create=True)

@@ -325,6 +325,7 @@ class _CountingFiles(SystemFiles):
     __slots__ = ("_done", "_progress", "_total")
 
     def __init__(self, progress: Progress, total: int) -> None:
+        super().__init__()
         self._progress = progress
         self._total = total
         self._done = 0

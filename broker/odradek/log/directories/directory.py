@@ -80,8 +80,10 @@ class LogDirectory:
     clean: bool
     """Whether the broker that last used the directory shut down cleanly."""
     failure: StorageError | None = None
+    remote_type: str | None = None
+    """Type of the file system if it is a remote one (`base/mounts`)."""
     write_queue: WriteQueue[Any] | None = None
-    """The queue of the directory while it is slow."""
+    """The queue of the directory while it is slow, or always if it is remote."""
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     log_start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     found: list[TopicPartition] = field(default_factory=list)
@@ -118,6 +120,7 @@ def open_directory(files: Files, path: str, owner: MetaProperties) -> LogDirecto
     try:
         _claim(files, path, owner)
         directory = LogDirectory(path=path, release=release, clean=_take_clean_mark(files, path))
+        directory.remote_type = files.remote_type(path)
         directory.recovery_points = _read_offsets(files, f"{path}/{checkpoints.RECOVERY_POINT_FILE}")
         directory.log_start_offsets = _read_offsets(files, f"{path}/{checkpoints.LOG_START_FILE}")
         _look(files, directory)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from odradek.base.errors import KafkaStorageError
+from odradek.base.errors import KafkaStorageError, RequestTimedOutError
 from odradek.base.types import TopicPartition
 from odradek.log.directories.directory import LogDirectory
 from odradek.log.partition_log import PartitionLog
@@ -69,6 +69,17 @@ class LogTable:
     def deleted_in(self, path: str) -> list[TopicPartition]:
         """Return the partitions whose deletion in a directory is not durable yet."""
         return [topic_partition for topic_partition, paths in self.deleted.items() if path in paths]
+
+    def undurable_deletion(self, topic_partition: TopicPartition) -> KafkaStorageError | RequestTimedOutError | None:
+        """Return an error if a power failure could bring a deleted log of this partition back."""
+        paths = self.deleted.get(topic_partition, set())
+        for path in paths & self.failed.keys():
+            return KafkaStorageError(
+                f"{path} failed before the deletion of {topic_partition} was durable: restart the broker"
+            )
+        for path in paths:
+            return RequestTimedOutError(f"the deletion of {topic_partition} is not durable yet: {path} is slow")
+        return None
 
     def deletions_are_durable(self, topic_partitions: Iterable[TopicPartition], path: str) -> None:
         """Record that the deletion of these logs in a directory is durable."""

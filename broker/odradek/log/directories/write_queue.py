@@ -2,8 +2,9 @@
 
 `log/directories/stall_watch` decides which directories are slow, and `LogManager` passes that on. While a directory is
 slow, each of its logs has the queue of the directory (`PartitionLog.write_queue`), and replication passes appends to it
-instead of writing them. A queue runs one job at a time: it stages the waiting appends of each log in a group, and a
-thread writes the groups. The more appends wait, the more share a job.
+instead of writing them. The logs of a directory on a remote file system always have it. A queue runs one job at a time:
+it stages the waiting appends of each log in a group, and a thread writes the groups. The more appends wait, the more
+share a job.
 
 Invariants: appends of one log are staged in the order of `submit`, and only while no group of the log is being written;
 a log keeps its queue until the last append that waited is in it, so that no later append overtakes one; each append is
@@ -21,6 +22,7 @@ from typing import Final
 
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, ProtocolError, StorageError
 from odradek.base.types import TopicPartition
+from odradek.log.directories.directory import LogDirectory
 from odradek.log.directories.directory_worker import DirectoryWorker, DirectoryWorkers
 from odradek.log.directories.log_table import LogTable
 from odradek.log.partition_log import PartitionLog
@@ -58,7 +60,9 @@ class DirectoryQueue:
         self._max_bytes: Final = max_bytes
         self._on_written: Final = on_written
         self.is_slow = False
-        """Whether appends have to wait here. If not, the queue is being emptied."""
+        """Whether the disk does not answer in time."""
+        self.is_remote = False
+        """Whether the directory is on a remote file system."""
         self.size_bytes = 0
         """Bytes of the appends that wait or are being written."""
         self._waiting: Final[dict[PartitionLog, deque[QueuedAppend]]] = {}
@@ -70,6 +74,11 @@ class DirectoryQueue:
         self._is_closed = False
         self._turns: list[asyncio.Future[None]] = []
         """Wait for the end of the job that runs."""
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether appends have to wait here. If not, the queue is being emptied."""
+        return self.is_slow or self.is_remote
 
     def submit(self, log: PartitionLog, append: QueuedAppend) -> None:
         """Write an append after all earlier ones of the log. Raises `KafkaStorageError` if the queue is full."""
@@ -104,7 +113,7 @@ class DirectoryQueue:
         for write in writes:
             write.log.begin_write(write.group)
         work = partial(_run, [write.group for write in writes])
-        if self.is_slow or self._waiting:
+        if self.is_in_use or self._waiting:
             what = f"write of {len(writes)} logs, first {writes[0].log.directory}"
             self._worker.write(what, work).add_done_callback(self._ended)
         else:
@@ -224,7 +233,7 @@ class DirectoryQueue:
         """Set whether the directory of these logs is slow. Logs with waiting appends keep the queue until then."""
         self.is_slow = is_slow
         for log in logs:
-            if is_slow:
+            if self.is_in_use:
                 log.write_queue = self
             else:
                 self._release(log)
@@ -232,7 +241,7 @@ class DirectoryQueue:
     def _release(self, log: PartitionLog) -> None:
         """Let the log write on the event loop again, if nothing keeps it here."""
         if (
-            not self.is_slow
+            not self.is_in_use
             and log.writing is None
             and log not in self._waiting
             and log not in self._repairs
@@ -309,8 +318,19 @@ class WriteQueues:
         if directory is None:
             return
         queue = self.at(path)
-        directory.write_queue = queue if is_slow else None
+        directory.write_queue = queue if is_slow or queue.is_remote else None
         queue.set_slow(self._table.within(directory), is_slow=is_slow)
+
+    def set_remote(self, directory: LogDirectory) -> None:
+        """Let the appends of a directory always wait in its queue. Call it before the directory's logs are loaded."""
+        logger.info(
+            "log directory %s is on a remote file system (%s): threads write and read all its records, because each "
+            "call may wait for a server",
+            directory.path,
+            directory.remote_type,
+        )
+        directory.write_queue = queue = self.at(directory.path)
+        queue.is_remote = True
 
     async def pause(self, log: PartitionLog) -> DirectoryQueue | None:
         """Let nothing write to a log until `resume`, which gets the result: appends wait.

@@ -95,16 +95,14 @@ class SegmentList:
             for slot in range(first, self.holding(bounds.end - 1) + 1):
                 segment = self.all[slot]
                 if segment is not self.active:
-                    if not segment.is_loaded:
-                        if scratch is not None:
-                            raise NotInMemoryError(segment, offset)
-                        segment.load()
-                    self._cache.use(segment)
-                bound = self._bound(slot, bounds, scratch)
+                    self._ensure_loaded(segment, offset, waits=bounds.waits)
+                bound, missing = self._bound(slot, bounds, scratch)
                 place = segment.locate(offset, within=bound, scratch=scratch)
                 if place is NOT_IN_MEMORY:
                     place = self._known(segment, offset, bound)
                 if place is None:
+                    if missing is not None:
+                        raise missing
                     continue
                 length = bounds.max_bytes
                 if place.size > length:
@@ -114,21 +112,44 @@ class SegmentList:
                 return LogSlice(segment.file, place.position, min(length, bound - place.position))
         return LogSlice(self.active.file, self.active.size, 0)
 
-    def _bound(self, slot: int, bounds: ReadBounds, scratch: bytearray | None) -> int:
-        """Return the position in a segment at which the batches below `bounds.end` stop."""
+    def _ensure_loaded(self, segment: Segment, offset: int, *, waits: bool) -> None:
+        if not segment.is_loaded:
+            if not waits:
+                raise NotInMemoryError(segment, offset)
+            segment.load()
+        self._cache.use(segment)
+
+    def _bound(self, slot: int, bounds: ReadBounds, scratch: bytearray | None) -> tuple[int, NotInMemoryError | None]:
+        """Return the position in a segment at which the batches below `bounds.end` stop.
+
+        If that is not in memory, return a lower position at which a batch begins, and the error. A busy log may have
+        another end at each read, so that a reader that waited for the lookup of each end would get nothing.
+        """
         segment = self.all[slot]
         end = bounds.end
         if end >= (self._bases[slot + 1] if slot + 1 < len(self._bases) else bounds.log_end):
-            return segment.size
+            return segment.size, None
         known_end, known_segment, position = self._limit
         if known_end == end and known_segment is segment:
-            return position
+            return position, None
         place = segment.locate(end, scratch=scratch)
         if place is NOT_IN_MEMORY:
-            place = self._known(segment, end, segment.size)
+            try:
+                place = self._known(segment, end, segment.size)
+            except NotInMemoryError as missing:
+                return self._lower_bound(segment, end), missing
         position = segment.size if place is None else place.position
         self._limit = (end, segment, position)
-        return position
+        return position, None
+
+    def _lower_bound(self, segment: Segment, end: int) -> int:
+        """Return the highest position known without a read at which a batch of a loaded segment begins, all before it
+        being below `end`."""
+        found = segment.offset_index.floor_position(end - segment.base_offset)
+        for offset, (known, place) in self._places.items():
+            if known is segment and offset <= end and place is not None and place.position > found:
+                found = place.position
+        return found
 
     def _known(self, segment: Segment, offset: int, within: int) -> BatchPlace | None:
         """Return the place that a lookup found; None if it is in a later segment or not below position `within`.
@@ -156,6 +177,8 @@ class SegmentList:
         if isinstance(lookup, SegmentLookup) and lookup.offset is not None:
             place = lookup.place
             if place is None and segment is not self.active:
+                if lookup.copy.size != segment.size:
+                    return None  # It was the active segment, and got more batches.
                 segment = self.all[self.holding(segment.base_offset) + 1]
                 if segment is not self.active:
                     return SegmentLookup(NotInMemoryError(segment, lookup.offset), lookup.generation)

@@ -15,7 +15,7 @@ import pytest
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, File, FileRegion, Part
-from odradek.base.system_ports import SystemFiles
+from odradek.base.system_ports import RemoteFile, SystemFiles
 from odradek.network.connection import ConnectionOptions, Request
 from odradek.network.listener import Listener, ListenerOptions
 from odradek.network.outflow import TURN_BYTES, Outflow, OutflowEvents, OutflowState
@@ -213,6 +213,30 @@ async def test_cold_pages_are_read_in_a_thread_and_nothing_overtakes_them(file: 
     pair.theirs.close()
 
 
+@pytest.mark.parametrize("size", [0, 1_100_000, 2_400_000, len(CONTENT)])
+async def test_a_thread_reads_all_of_a_remote_file(file: File, size: int) -> None:
+    threads = Threads()
+    pair = Pair(threads.access)
+    remote = RemoteFile(file.path, os.open(file.path, os.O_RDONLY))
+    parts: list[Part] = [b"head", FileRegion(remote, 10, 2_500_000), b"between", FileRegion(remote, 0, 9), b"tail"]
+    pair.outflow.put(parts)
+    pair.outflow.start()
+    file.truncate(size)
+    while not (pair.finished or pair.failed):
+        if threads.waiting:
+            threads.run()
+        pair.read()
+        await asyncio.sleep(0)
+    await pair.until(lambda: len(pair.received) >= pair.sent)
+
+    assert threads.asked == [], "the event loop asks nothing about the file"
+    assert bool(pair.finished) is (size == len(CONTENT))
+    assert not pair.finished or pair.received + b"".join(pair.finished[0]) == content(parts)
+    assert pair.finished or "was truncated" in pair.failed[0]
+    pair.ours.close()
+    pair.theirs.close()
+
+
 async def test_what_is_resident_needs_no_thread(file: File) -> None:
     threads = Threads()
     threads.resident_until = len(CONTENT)
@@ -339,6 +363,8 @@ class Unsendable:
     def __init__(self, folder: Path, give: Callable[[int, int], bytes]) -> None:
         self._descriptor = os.open(folder, os.O_RDONLY)
         self.pread = give
+
+    is_remote = False
 
     def fileno(self) -> int:
         return self._descriptor
@@ -553,7 +579,6 @@ async def test_without_a_socket_the_bytes_are_read(kit: Any, file: File) -> None
     peer.send(kit.produce(1))
     answer: list[Part] = [b"head", FileRegion(file, 4, 2_000), b"tail"]
     peer.requests[0].respond(answer)
-
     assert peer.transport.written == content(answer)
 
 
@@ -562,7 +587,6 @@ async def test_without_a_socket_a_truncated_file_ends_the_connection(kit: Any, f
     peer.send(kit.produce(1))
     file.truncate(1_000)
     peer.requests[0].respond([b"head", FileRegion(file, 4, 2_000), b"tail"])
-
     assert (bytes(peer.transport.written), peer.transport.aborted) == (b"", True)
 
 
@@ -572,6 +596,5 @@ async def test_without_a_socket_a_disk_failure_is_reported(kit: Any, file: File)
     peer.send(kit.produce(1))
     file.close()
     peer.requests[0].respond([b"head", FileRegion(file, 4, 2_000, failures.append), b"tail"])
-
     assert peer.transport.aborted
     assert len(failures) == 1

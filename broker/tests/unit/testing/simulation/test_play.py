@@ -30,6 +30,7 @@ PLAN = Plan(
     producers=1,
     consumers=1,
     directories=1,
+    are_disks_remote=False,
     slow_syncs=False,
     load_ms=4000,
     operations=(),
