@@ -42,7 +42,8 @@ coordinator/classic_member coordinator/classic_group coordinator/delayed_rebalan
 coordinator/membership coordinator/offset_commits coordinator/replay coordinator/shard coordinator/groups
 client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
-client/consumer/assignors client/consumer/group_protocol
+client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks
+security/tls/pkcs12
 """.split()
 """Pure modules: no I/O, no clock, no tasks, no randomness (the starred modules in docs/design/0001)."""
 

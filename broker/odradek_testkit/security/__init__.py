@@ -1,0 +1,1 @@
+"""Certificates, and other things that tests of security need."""
