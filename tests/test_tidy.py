@@ -43,7 +43,7 @@ coordinator/membership coordinator/offset_commits coordinator/replay coordinator
 client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks
-security/tls/pkcs12 security/tls/names security/tls/java_patterns
+security/tls/pkcs12 security/tls/names security/tls/java_patterns security/sasl/jaas security/sasl/mechanism
 """.split()
 """Pure modules: no I/O, no clock, no tasks, no randomness (the starred modules in docs/design/0001)."""
 

@@ -7,11 +7,11 @@ brokers read from a JAAS file, and `zookeeper.auth.digest`, which they do not ha
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
+from odradek.security.sasl.jaas import parse_jaas
 from odradek.zk.port import TlsSettings, ZkSettings
 
 NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
@@ -20,13 +20,6 @@ NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
 TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 
 _DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
-_JAAS_ENTRY: Final = re.compile(
-    r"""\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)"""
-    r"""((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;"]+))*)\s*;\s*""",
-    re.IGNORECASE,
-)
-_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))""")
-
 _TYPES_BY_SUFFIX: Final = {"pem": "PEM", "jks": "JKS", "p12": "PKCS12", "pfx": "PKCS12", "bcfks": "BCFKS"}
 
 
@@ -123,22 +116,16 @@ def _sasl(config: BrokerConfig) -> tuple[str, str] | None:
     a password."""
     if not config.zookeeper_sasl_jaas_config:
         return None
-    found = _JAAS_ENTRY.fullmatch(config.zookeeper_sasl_jaas_config)
+    entry = parse_jaas("zookeeper.sasl.jaas.config", config.zookeeper_sasl_jaas_config)
     wanted = f'`{_DIGEST_MODULE} required username="..." password="...";`'
-    if found is None:
-        raise ConfigError(f"zookeeper.sasl.jaas.config is not valid: it must be one entry, {wanted}")
-    module, options = found.groups()
-    if module != _DIGEST_MODULE:
+    if entry.login_module != _DIGEST_MODULE:
         raise ConfigError(
-            f"zookeeper.sasl.jaas.config has the unsupported module {module}: the only supported SASL mechanism is "
-            f"DIGEST-MD5, as {wanted}. Consider a TLS client certificate instead"
+            f"zookeeper.sasl.jaas.config has the unsupported module {entry.login_module}: the only supported SASL "
+            f"mechanism is DIGEST-MD5, as {wanted}. Consider a TLS client certificate instead"
         )
-    values = {
-        name: plain or re.sub(r"\\(.)", r"\1", quoted) for name, quoted, plain in _JAAS_OPTION.findall(options or "")
-    }
-    if not values.get("username") or "password" not in values:
+    if not entry.options.get("username") or "password" not in entry.options:
         raise ConfigError(f"zookeeper.sasl.jaas.config has no username or no password: it must be {wanted}")
-    return values["username"], values["password"]
+    return entry.options["username"], entry.options["password"]
 
 
 def _digest(credentials: str | None) -> tuple[str, str] | None:
