@@ -81,14 +81,16 @@ class BrokerFields:
     zookeeper_clientCnxnSocket: str | None = text(  # noqa: N815 - the property's own spelling
         None, "org.apache.zookeeper.ClientCnxnSocketNetty, required for TLS as in Java; no other effect."
     )
-    zookeeper_ssl_keystore_location: str | None = text(None, "PEM file with the broker's private key and certificates.")
-    zookeeper_ssl_keystore_password: str | None = secret("Password of the private key.")
-    zookeeper_ssl_keystore_type: str | None = text(None, "PEM; default: from the suffix of the file.")
-    zookeeper_ssl_truststore_location: str | None = text(
-        None, "PEM file with the trusted certificates; default: the system's."
+    zookeeper_ssl_keystore_location: str | None = text(
+        None, "File with the broker's private key and certificates: PEM, PKCS12 or JKS."
     )
-    zookeeper_ssl_truststore_password: str | None = secret("Not needed: a PEM truststore has no password.")
-    zookeeper_ssl_truststore_type: str | None = text(None, "PEM; default: from the suffix of the file.")
+    zookeeper_ssl_keystore_password: str | None = secret("Password of the file and of its key.")
+    zookeeper_ssl_keystore_type: str | None = text(None, "PEM, PKCS12 or JKS; default: from its content.")
+    zookeeper_ssl_truststore_location: str | None = text(
+        None, "File with the trusted certificates: PEM, PKCS12 or JKS; default: the system's."
+    )
+    zookeeper_ssl_truststore_password: str | None = secret("Password of the file. PEM has none.")
+    zookeeper_ssl_truststore_type: str | None = text(None, "PEM, PKCS12 or JKS; default: from its content.")
     zookeeper_ssl_protocol: str = text("TLSv1.2", "Protocol if zookeeper.ssl.enabled.protocols is empty.")
     zookeeper_ssl_enabled_protocols: tuple[str, ...] = words((), "Protocols: TLSv1.2, TLSv1.3.")
     zookeeper_ssl_cipher_suites: tuple[str, ...] = words((), "Cipher suites of TLSv1.2, with Java's names.")

@@ -20,6 +20,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import ACL, Id
 
 from odradek.base.errors import ConfigError
+from odradek.security.tls.contexts import client_context
 from odradek.zk.acl import acls_for
 from odradek.zk.multi_read import MultiRead, Read
 from odradek.zk.pipeline import Pipeline
@@ -51,7 +52,6 @@ from odradek.zk.port import (
     check_size,
     parents,
 )
-from odradek.zk.security_tls import client_context
 from odradek.zk.session import AUTHENTICATION_REQUIRED, Kazoo, LoopHandler, LoopQueue, connect_timeout_s
 from odradek.zk.watch import Fired, StandingWatch
 

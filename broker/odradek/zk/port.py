@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.base.errors import OdradekError
+
+if TYPE_CHECKING:
+    from odradek.security.tls.tls_settings import TlsSettings
 
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's default of `jute.maxbuffer`."""
@@ -95,24 +98,6 @@ class Created(NamedTuple):
 
     path: str
     stat: ZnodeStat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """TLS settings for the ensemble. Files are in PEM format."""
-
-    truststore_location: str | None = None
-    """File with the trusted certificates and the revocation lists; None for the certificates of the system."""
-    keystore_location: str | None = None
-    """File with the private key and the certificates of this client, if it has any."""
-    keystore_password: str | None = field(default=None, repr=False)
-    verify_host_name: bool = True
-    """Whether the server's certificate must match the host in the connect string."""
-    protocols: tuple[str, ...] = ("TLSv1.2",)
-    """TLSv1.2, TLSv1.3 or both."""
-    cipher_suites: tuple[str, ...] = ()
-    """Cipher suites of TLS 1.2, with their names in Java or OpenSSL. If empty, OpenSSL chooses."""
-    check_revocation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,16 @@ from typing import Final
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
 from odradek.security.sasl.jaas import parse_jaas
-from odradek.zk.port import TlsSettings, ZkSettings
+from odradek.security.tls.ciphers import VERSIONS, choose
+from odradek.security.tls.keystores import STORE_KINDS, StoreFile
+from odradek.security.tls.tls_settings import TlsSettings
+from odradek.zk.port import ZkSettings
+from odradek.zk.security_tls import PREFIX
 
 NETTY_SOCKET: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
 """The Java class for TLS. It is accepted in the properties, so that Kafka's brokers can use the same file."""
 
-TLS_PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
-
 _DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
-_TYPES_BY_SUFFIX: Final = {"pem": "PEM", "jks": "JKS", "p12": "PKCS12", "pfx": "PKCS12", "bcfks": "BCFKS"}
 
 
 def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
@@ -28,7 +29,7 @@ def zookeeper_settings(config: BrokerConfig) -> ZkSettings:
     tls = _tls(config) if config.zookeeper_ssl_client_enable else None
     sasl = _sasl(config) if config.zookeeper_sasl_client else None
     digest = _digest(config.zookeeper_auth_digest)
-    has_identity = sasl is not None or digest is not None or (tls is not None and tls.keystore_location is not None)
+    has_identity = sasl is not None or digest is not None or (tls is not None and tls.keystore is not None)
     if config.zookeeper_set_acl and not has_identity:
         raise ConfigError(
             "zookeeper.set.acl=true requires an identity for the ACLs: set zookeeper.sasl.jaas.config, "
@@ -58,14 +59,10 @@ def _tls(config: BrokerConfig) -> TlsSettings:
         )
     protocols = config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,)
     for name in protocols:
-        if name not in TLS_PROTOCOLS:
+        if name not in VERSIONS:
             raise ConfigError(f"zookeeper.ssl.protocol {name!r} is not supported: it must be TLSv1.2 or TLSv1.3")
     suites = config.zookeeper_ssl_cipher_suites
-    if suites and "TLSv1.3" in protocols:
-        raise ConfigError(
-            "zookeeper.ssl.cipher.suites does not apply to TLSv1.3: remove it, or remove TLSv1.3 "
-            "of zookeeper.ssl.enabled.protocols"
-        )
+    choose(protocols, suites, PREFIX)
     identification = config.zookeeper_ssl_endpoint_identification_algorithm
     if identification.upper() not in ("HTTPS", ""):
         raise ConfigError(
@@ -73,13 +70,19 @@ def _tls(config: BrokerConfig) -> TlsSettings:
             "it must be HTTPS or empty"
         )
     return TlsSettings(
-        truststore_location=_pem_file(
-            "truststore", config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_truststore_type
+        prefix=PREFIX,
+        keystore=_store(
+            "keystore",
+            config.zookeeper_ssl_keystore_location,
+            config.zookeeper_ssl_keystore_type,
+            config.zookeeper_ssl_keystore_password,
         ),
-        keystore_location=_pem_file(
-            "keystore", config.zookeeper_ssl_keystore_location, config.zookeeper_ssl_keystore_type
+        truststore=_store(
+            "truststore",
+            config.zookeeper_ssl_truststore_location,
+            config.zookeeper_ssl_truststore_type,
+            config.zookeeper_ssl_truststore_password,
         ),
-        keystore_password=config.zookeeper_ssl_keystore_password,
         verify_host_name=bool(identification),
         protocols=protocols,
         cipher_suites=suites,
@@ -87,28 +90,13 @@ def _tls(config: BrokerConfig) -> TlsSettings:
     )
 
 
-def _pem_file(store: str, location: str | None, declared: str | None) -> str | None:
-    """Return the path of a PEM store. As in ZooKeeper, the suffix of the file determines the type if none is set."""
+def _store(store: str, location: str | None, kind: str | None, password: str | None) -> StoreFile | None:
+    """Return the file of a store. In ZooKeeper its suffix determines the type if none is set; here its content does."""
     if not location:
         return None
-    setting = f"zookeeper.ssl.{store}"
-    stem, _, suffix = location.rpartition(".")
-    kind = (declared or _TYPES_BY_SUFFIX.get(suffix.lower(), "")).upper()
-    if kind == "PEM":
-        return location
-    to_pem = f"`openssl pkcs12 -in {stem}.p12 -out {stem}.pem{' -nokeys' if store == 'truststore' else ''}`"
-    if kind == "JKS":
-        to_p12 = f"`keytool -importkeystore -srckeystore {location} -destkeystore {stem}.p12 -deststoretype PKCS12`"
-        raise ConfigError(
-            f"{setting}.location={location} is a JKS file, which only Java can read: run {to_p12}, {to_pem}"
-        )
-    if kind == "PKCS12":
-        raise ConfigError(f"{setting}.location={location} is a PKCS12 file, but only PEM is supported: run {to_pem}")
-    if kind:
-        raise ConfigError(f"{setting}.type={kind} is not supported: it must be PEM")
-    raise ConfigError(
-        f"the suffix of {setting}.location={location} is not that of a known type: set {setting}.type=PEM"
-    )
+    if kind and kind.upper() not in STORE_KINDS:
+        raise ConfigError(f"{PREFIX}{store}.type={kind} is not supported: it must be JKS, PKCS12 or PEM")
+    return StoreFile(setting=f"{PREFIX}{store}", location=location, kind=kind or None, password=password or None)
 
 
 def _sasl(config: BrokerConfig) -> tuple[str, str] | None:

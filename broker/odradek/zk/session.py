@@ -34,10 +34,12 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from odradek.base.errors import ConfigError
+from odradek.security.tls.contexts import client_context
+from odradek.security.tls.tls_settings import TlsSettings
 from odradek.zk.multi_read import MultiRead
-from odradek.zk.port import TlsSettings, ZkError, ZkSettings
+from odradek.zk.port import ZkError, ZkSettings
 from odradek.zk.security_digest import DigestError, DigestLogin
-from odradek.zk.security_tls import client_context, explain
+from odradek.zk.security_tls import explain
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @cache
-def rsa_key() -> rsa.RSAPrivateKey:
+def rsa_key(bits: int = 2048) -> rsa.RSAPrivateKey:
     """Return the RSA key that all tests of a process share, because making one takes long."""
-    return rsa.generate_private_key(65537, 2048)
+    return rsa.generate_private_key(65537, bits)
 
 
 def common_name(name: str) -> x509.Name:

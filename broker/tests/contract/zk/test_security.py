@@ -16,6 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.base.errors import ConfigError
+from odradek.security.tls.keystores import StoreFile
+from odradek.security.tls.tls_settings import TlsSettings
 from odradek.testing.free_ports import free_ports
 from odradek.zk import layout
 from odradek.zk.kazoo_client import (
@@ -29,7 +31,7 @@ from odradek.zk.kazoo_client import (
     SetData,
     ZkSettings,
 )
-from odradek.zk.port import TlsSettings, ZkError
+from odradek.zk.port import ZkError
 from odradek.zk.registration import prepare
 from odradek.zk.session import Handler, end_session
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
@@ -83,9 +85,10 @@ class Secured:
     def by_tls(self, host: str = "localhost", **changes: Any) -> ZkSettings:
         """Return settings with a client certificate."""
         tls = TlsSettings(
-            truststore_location=str(self.keys / "ca.pem"),
-            keystore_location=str(self.keys / "broker.pem"),
-            keystore_password="opens",
+            prefix="zookeeper.ssl.",
+            keystore=self.keystore(),
+            truststore=self.truststore(),
+            protocols=("TLSv1.2",),
         )
         return ZkSettings(
             connect=f"{host}:{self.server.secure_port}/{uuid4().hex}",
@@ -93,6 +96,12 @@ class Secured:
             connection_timeout_ms=20_000,
             tls=replace(tls, **changes),
         )
+
+    def keystore(self, name: str = "broker.pem", password: str | None = "opens it") -> StoreFile:
+        return StoreFile(setting="zookeeper.ssl.keystore", location=str(self.keys / name), password=password)
+
+    def truststore(self, name: str = "ca.pem", password: str | None = None) -> StoreFile:
+        return StoreFile(setting="zookeeper.ssl.truststore", location=str(self.keys / name), password=password)
 
     def plain(self, **options: Any) -> ZkSettings:
         """Return settings for the port without TLS."""
@@ -107,13 +116,28 @@ def make_keys(folder: Path) -> None:
     """Create a CA, a server certificate for localhost, a client certificate with a password, and another CA."""
     for name in ("ca", "foreign"):
         openssl(folder, f"req -x509 -newkey rsa:2048 -noenc -keyout {name}.key -out {name}.pem -subj /CN={name}")
+    (folder / "password").write_text("opens it\n" * 2)  # openssl takes the second line for its output
     (folder / "server.ext").write_text("subjectAltName=DNS:localhost\n")
     (folder / "broker.ext").write_text("extendedKeyUsage=clientAuth\n")
-    for name, protection in (("server", "-noenc"), ("broker", "-passout pass:opens")):
+    for name, protection in (("server", "-noenc"), ("broker", "-passout file:password")):
         openssl(folder, f"req -newkey rsa:2048 {protection} -keyout {name}.key -out {name}.csr -subj /CN={name}")
         signing = "-CA ca.pem -CAkey ca.key -CAcreateserial -days 2"
         openssl(folder, f"x509 -req -in {name}.csr {signing} -extfile {name}.ext -out {name}.crt")
         (folder / f"{name}.pem").write_text((folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text())
+    make_java_stores(folder)
+
+
+def make_java_stores(folder: Path) -> None:
+    """Create the stores of the client as PKCS#12 and JKS."""
+    protection = "-passin file:password -passout file:password"
+    openssl(folder, f"pkcs12 -export -in broker.pem -out broker.p12 {protection}")
+    for command in (
+        "-importkeystore -srckeystore broker.p12 -srcstoretype PKCS12 -srcstorepass:file password "
+        "-destkeystore broker.jks -deststoretype JKS -deststorepass:file password",
+        "-importcert -noprompt -file ca.pem -keystore ca.p12 -storetype PKCS12 -storepass:file password",
+        "-importcert -noprompt -file ca.pem -keystore ca.jks -storetype JKS -storepass:file password",
+    ):
+        subprocess.run(["keytool", *command.split()], cwd=folder, check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -210,8 +234,15 @@ class TestTls:
             assert Handler(None, 1.0).select([client], [], [], 20.0) == ([client], [], [])
             assert client.recv(20) == b"answers"
 
+    @pytest.mark.parametrize("kind", ["p12", "jks"])
+    async def test_stores_may_be_javas(self, secured: Secured, connect: Connect, kind: str) -> None:
+        stores = secured.keystore(f"broker.{kind}"), secured.truststore(f"ca.{kind}", "opens it")
+        client = await connect(replace(secured.by_tls(keystore=stores[0], truststore=stores[1]), set_acl=True))
+        await client.create("/mine")
+        assert await acl_of(client, "/mine") == {(31, "x509", "CN=broker"), (1, "world", "anyone")}
+
     async def test_a_foreign_authority_is_refused(self, secured: Secured) -> None:
-        settings = secured.by_tls(truststore_location=str(secured.keys / "foreign.pem"))
+        settings = secured.by_tls(truststore=secured.truststore("foreign.pem"))
         error = await refused(replace(settings, connection_timeout_ms=PATIENCE_MS))
         assert isinstance(error, ConnectionLost)
         assert "certificate was rejected" in str(error)
@@ -226,7 +257,7 @@ class TestTls:
 
     @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
     async def test_a_missing_client_certificate_is_reported(self, secured: Secured, protocol: str) -> None:
-        settings = secured.by_tls(keystore_location=None, protocols=(protocol,))
+        settings = secured.by_tls(keystore=None, protocols=(protocol,))
         error = await refused(replace(settings, connection_timeout_ms=PATIENCE_MS))
         assert "zookeeper.ssl.keystore.location" in str(error)
 
@@ -235,8 +266,8 @@ class TestTls:
         assert "check that this is its port for TLS" in str(await refused(settings))
 
     async def test_a_wrong_key_password_fails_the_start_at_once(self, secured: Secured) -> None:
-        client = KazooZkClient(secured.by_tls(keystore_password=None))
-        with pytest.raises(ConfigError, match=r"zookeeper\.ssl\.keystore\.location=.*zookeeper\.ssl\.keystore\.pass"):
+        client = KazooZkClient(secured.by_tls(keystore=secured.keystore(password=None)))
+        with pytest.raises(ConfigError, match=r"zookeeper\.ssl\.keystore\.location=.*key is encrypted"):
             await client.start()
 
     async def test_a_revoked_certificate_is_refused(self, secured: Secured, connect: Connect) -> None:
@@ -248,9 +279,9 @@ class TestTls:
         def list_of_revoked() -> str:
             openssl(keys, f"{making} -gencrl -crldays 2 -out crl.pem")
             (keys / "with-list.pem").write_text((keys / "ca.pem").read_text() + (keys / "crl.pem").read_text())
-            return str(keys / "with-list.pem")
+            return "with-list.pem"
 
-        settings = secured.by_tls(truststore_location=list_of_revoked(), check_revocation=True)
+        settings = secured.by_tls(truststore=secured.truststore(list_of_revoked()), check_revocation=True)
         assert await (await connect(settings)).children("/") == []
         openssl(keys, f"{making} -revoke server.crt")
         list_of_revoked()
@@ -271,7 +302,7 @@ class TestTls:
         assert await other.exists("/here") is None
         await events.until(SessionEvent.EXPIRED)
         with pytest.raises(ZkError, match=r"certificate was rejected"):
-            foreign = replace(settings, tls=TlsSettings(truststore_location=str(secured.keys / "foreign.pem")))
+            foreign = replace(settings, tls=TlsSettings(truststore=secured.truststore("foreign.pem")))
             await asyncio.to_thread(end_session, foreign, (1, bytes(16)), timeout_ms=PATIENCE_MS)
 
 

@@ -4,7 +4,9 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
-from odradek.zk.port import TlsSettings, ZkSettings
+from odradek.security.tls.keystores import StoreFile
+from odradek.security.tls.tls_settings import TlsSettings
+from odradek.zk.port import ZkSettings
 from odradek.zk.security import NETTY_SOCKET, zookeeper_settings
 
 BROKER = {"broker.id": "1", "zookeeper.connect": "zk:2181/kafka"}
@@ -38,17 +40,17 @@ def test_timeouts_and_limits_become_settings() -> None:
 
 class TestTls:
     def test_defaults_are_kafkas(self) -> None:
-        assert settings(TLS).tls == TlsSettings()
+        assert settings(TLS).tls == TlsSettings(prefix="zookeeper.ssl.", protocols=("TLSv1.2",))
 
     def test_all_tls_properties_become_settings(self) -> None:
         found = settings(
             {
                 **TLS,
-                "zookeeper.ssl.keystore.location": "/keys/broker.pem",
+                "zookeeper.ssl.keystore.location": "/keys/broker.p12",
                 "zookeeper.ssl.keystore.password": "secret",
                 "zookeeper.ssl.truststore.location": "/keys/ca.crt",
                 "zookeeper.ssl.truststore.type": "pem",
-                "zookeeper.ssl.truststore.password": "unused",
+                "zookeeper.ssl.truststore.password": "also secret",
                 "zookeeper.ssl.endpoint.identification.algorithm": "",
                 "zookeeper.ssl.enabled.protocols": "TLSv1.2",
                 "zookeeper.ssl.protocol": "TLSv1.3",
@@ -57,9 +59,11 @@ class TestTls:
             }
         )
         assert found.tls == TlsSettings(
-            truststore_location="/keys/ca.crt",
-            keystore_location="/keys/broker.pem",
-            keystore_password="secret",
+            prefix="zookeeper.ssl.",
+            keystore=StoreFile(setting="zookeeper.ssl.keystore", location="/keys/broker.p12", password="secret"),
+            truststore=StoreFile(
+                setting="zookeeper.ssl.truststore", location="/keys/ca.crt", kind="pem", password="also secret"
+            ),
             verify_host_name=False,
             protocols=("TLSv1.2",),
             cipher_suites=("A", "B"),
@@ -82,16 +86,9 @@ class TestTls:
             ({"zookeeper.ssl.cipher.suites": "A", "zookeeper.ssl.protocol": "TLSv1.3"}, ["cipher.suites", "TLSv1.3"]),
             ({"zookeeper.ssl.endpoint.identification.algorithm": "LDAPS"}, ["'LDAPS'", "HTTPS or empty"]),
             (
-                {"zookeeper.ssl.keystore.location": "/k/a.jks"},
-                [
-                    "`keytool -importkeystore -srckeystore /k/a.jks -destkeystore /k/a.p12 -deststoretype PKCS12`",
-                    "`openssl pkcs12 -in /k/a.p12 -out /k/a.pem`",
-                ],
+                {"zookeeper.ssl.keystore.location": "a.bcfks", "zookeeper.ssl.keystore.type": "BCFKS"},
+                ["zookeeper.ssl.keystore.type=BCFKS is not supported", "JKS, PKCS12 or PEM"],
             ),
-            ({"zookeeper.ssl.truststore.location": "/k/a.jks"}, ["-out /k/a.pem -nokeys`"]),
-            ({"zookeeper.ssl.truststore.location": "/k/a.p12"}, ["PKCS12", "`openssl pkcs12 -in /k/a.p12 "]),
-            ({"zookeeper.ssl.keystore.location": "a.bcfks"}, ["keystore.type=BCFKS is not supported"]),
-            ({"zookeeper.ssl.keystore.location": "tls.key"}, ["set zookeeper.ssl.keystore.type=PEM"]),
         ],
     )
     def test_unsupported_settings_are_refused_with_advice(self, properties: dict[str, str], words: list[str]) -> None:
