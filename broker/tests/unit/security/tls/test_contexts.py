@@ -177,8 +177,7 @@ class TestHandshakes:
         assert connect(server(), client(trusted=MIDDLE))
         assert connect(server(), client(trusted=BROKER))
 
-    @VERSIONS
-    def test_suites_are_limited(self, connect: Connect, version: str) -> None:
+    def test_suites_are_limited(self, connect: Connect) -> None:
         suites = ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",)
         pair = connect(server(cipher_suites=suites), client())
         assert pair.server.cipher() == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2", 128)
