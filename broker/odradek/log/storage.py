@@ -207,6 +207,10 @@ class LogStorage:
             kept[-1].remove_indexes()
             self._files.sync_directory(self.directory)
         begin = kept[-1].truncate(offset)
+        if begin is not None:
+            # Otherwise a power failure could undo the truncation and keep some of the later writes: old and new batches
+            # would both be valid, so that recovery could not tell them apart.
+            kept[-1].file.sync()
         kept[-1].limit_indexes(self._config.segment_index_bytes)
         self.segments.replace(kept)
         return offset if begin is None else min(offset, begin)

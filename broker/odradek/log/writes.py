@@ -179,6 +179,7 @@ class LogWrites(LogState[LogT]):
             return self._fail(error)
         try:
             self._segments.active.cut_debris()
+            self._segments.active.file.sync()  # before anything is written there, as after a truncation
         except StorageError as second:
             return self._fail(second)
         return KafkaStorageError(f"{self.topic_partition}: {error}")

@@ -34,4 +34,4 @@ def test_an_acknowledgement_before_the_sync_is_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(PartitionLog, "_require_flush", require_and_forget)
     with pytest.raises(TornLogError, match="durable records are lost"):
-        play(15)
+        play(7)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError, StorageError
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.batches import iterate
-from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.disk import Fate, MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, old_set, open_log, small_segments
 from odradek_testkit.loop import WALL_START_MS, ManualClock
 
@@ -121,6 +123,20 @@ def test_truncation_and_failed_writes_drop_the_preallocated_space(files: MemoryF
     assert files.size(path(0)) == log.active_segment.size
     append(log)
     assert offsets(log) == [0, 1]
+
+
+def test_a_truncation_is_durable_before_anything_is_written_over_it(files: MemoryFiles, clock: ManualClock) -> None:
+    """Otherwise a power failure could leave a mixture of removed and new batches, all of them valid."""
+    log = open_log(files, clock)
+    append(log, 3)
+    log.flush()
+    files.sync_directory(DIRECTORY)
+    files.sync_directory(DIRECTORY.rpartition("/")[0])
+    files.sync_directory("/")
+    log.truncate_to(1)
+    left = files.fork()
+    left.crash(Random(0), (Fate.LOST,))
+    assert left.size(path(0)) == log.active_segment.size
 
 
 # Rolling by time

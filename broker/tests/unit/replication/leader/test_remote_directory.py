@@ -297,7 +297,8 @@ def test_the_start_names_the_remote_directories(
     async def scenario(stage: Stage) -> None:
         """Start and stop."""
 
-    with caplog.at_level(logging.INFO):
+    # Other tests change the level of this package.
+    with caplog.at_level(logging.INFO, logger="odradek.log.directories.write_queue"):
         play(scenario, files=files)
     lines = [record.getMessage() for record in caplog.records if "remote file system" in record.getMessage()]
     assert len(lines) == (0 if type_ is None else 6)
