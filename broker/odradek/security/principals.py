@@ -1,0 +1,48 @@
+"""Principals: who a client is.
+
+`User` is the only type that Kafka's authentication creates. Other types are kept as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from odradek.base.errors import ConfigError
+
+USER: Final = "User"
+WILDCARD: Final = "*"
+"""Name that stands for every principal in a rule."""
+
+
+class Principal(NamedTuple):
+    """A type and a name. The text form is `User:alice`."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        """The text form, as in access rules and in `super.users`."""
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
+"""The principal of a connection without authentication."""
+
+EVERYONE: Final = Principal(USER, WILDCARD)
+"""In a rule: every principal."""
+
+
+def parse_principal(text: str) -> Principal:
+    """Return the principal in `Type:name`; the name may contain colons. Raises `ConfigError`."""
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise ConfigError(f"{text!r:.200} is not a principal: write Type:name, for example User:alice")
+    return Principal(kind, name)
+
+
+def parse_principals(text: str) -> frozenset[Principal]:
+    """Return the principals of `super.users`, which separates them by semicolons: names of certificates have commas.
+
+    Raises `ConfigError`.
+    """
+    return frozenset(parse_principal(part.strip()) for part in text.split(";") if part.strip())
