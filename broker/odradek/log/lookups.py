@@ -7,9 +7,7 @@ same segment. Otherwise the lookup is repeated.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Final
 
 from odradek.base.errors import OdradekError, OffsetNotAvailableError, StorageError
@@ -64,11 +62,8 @@ class LogLookups:
     async def _collect_aborted(self, log: PartitionLog, offset: int, upper_offset: int) -> list[tuple[int, int]] | None:
         """Read one transaction index after the other: there may be more than can be loaded. None if the log changed."""
         found: list[tuple[int, int]] = []
-        generation, segments = log.generation, log.segments
-        first = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
-        for segment in segments[max(first, 0) :]:
-            if not segment.has_aborted:
-                continue
+        generation = log.generation
+        for segment in log.segments_with_aborted(offset):
             lookup = SegmentLookup(NotInMemoryError(segment, None), generation)
             if not await self.run(log, lookup):
                 return None

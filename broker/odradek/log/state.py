@@ -116,6 +116,10 @@ class LogState(Generic[LogT]):
         """All segments in order, as a snapshot."""
         return self._segments.all
 
+    def segments_with_aborted(self, offset: int) -> list[Segment]:
+        """Return the segments that may have aborted transactions of records from `offset` on, in order."""
+        return self._segments.with_aborted(offset)
+
     @property
     def size_bytes(self) -> int:
         """Total size of the `.log` files in bytes."""

@@ -207,15 +207,17 @@ class SegmentList:
         """Remove the segments from the cache, because the log is closed, deleted or offline."""
         self._cache.forget(self.all)
 
+    def with_aborted(self, offset: int) -> list[Segment]:
+        """Return the segments from the one that holds `offset` on that have aborted transactions."""
+        return [segment for segment in self.all[self.holding(offset) :] if segment.has_aborted]
+
     def aborted(self, offset: int, upper_offset: int, *, waits: bool = True) -> tuple[tuple[int, int], ...]:
         """Return (producer id, first offset) of the aborted transactions that overlap [`offset`, `upper_offset`).
 
         Raises `StorageError`, `CorruptMessageError`, and `NotInMemoryError` if it would have to wait but may not.
         """
         found: list[tuple[int, int]] = []
-        for segment in self.all[self.holding(offset) :]:
-            if not segment.has_aborted:
-                continue
+        for segment in self.with_aborted(offset):
             if not (waits or segment.knows_aborted):
                 raise NotInMemoryError(segment, None)
             index = segment.transaction_index
