@@ -70,7 +70,7 @@ class ServerExchange(Protocol):
 
     @property
     def is_delegation_token(self) -> bool:
-        """Whether the client authenticated with a delegation token (KIP-48) instead of its own credentials."""
+        """Whether the client used a delegation token (KIP-48) to authenticate."""
         ...
 
 
