@@ -261,10 +261,10 @@ class DiskWork:
 
     async def _sync_names(self, directory: LogDirectory, work: Callable[[], bool | None], what: str) -> bool:
         # Renames during the sync are made durable by the next one.
-        deleted = self._table.deleted_in(directory.path)
+        begun = self._table.deletions
         is_done = await self.attempt(directory, work, what)
         if is_done:
-            self._table.deletions_are_durable(deleted, directory.path)
+            self._table.deletions_are_durable(directory.path, begun)
         return is_done
 
     async def names_synced(self) -> None:

@@ -8,7 +8,6 @@ which is online; a partition whose directory failed is `offline` and has no curr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from odradek.base.errors import KafkaStorageError, RequestTimedOutError
 from odradek.base.types import TopicPartition
@@ -21,10 +20,11 @@ class LogTable:
 
     __slots__ = (
         "_counts",
+        "_deleted",
         "_homes",
         "configured",
         "current",
-        "deleted",
+        "deletions",
         "directories",
         "failed",
         "future",
@@ -41,8 +41,10 @@ class LogTable:
         self.current: dict[TopicPartition, PartitionLog] = {}
         self.future: dict[TopicPartition, PartitionLog] = {}
         """Logs that are being filled to replace the current one."""
-        self.deleted: dict[TopicPartition, set[str]] = {}
-        """Partitions whose deleted logs may come back after a power failure, with the paths of their directories."""
+        self.deletions = 0
+        """Number of deletions of logs."""
+        self._deleted: dict[str, dict[TopicPartition, int]] = {}
+        """Logs of each directory that may come back after a power failure, with the numbers of their deletions."""
         self.offline: set[TopicPartition] = set()
         self.configured: set[TopicPartition] = set()
         """Partitions whose topic settings are known."""
@@ -64,30 +66,25 @@ class LogTable:
 
     def note_deleted(self, topic_partition: TopicPartition, path: str) -> None:
         """Record that a log in a directory was deleted, and that this is not durable yet."""
-        self.deleted.setdefault(topic_partition, set()).add(path)
+        self.deletions += 1
+        self._deleted.setdefault(path, {})[topic_partition] = self.deletions
 
-    def deleted_in(self, path: str) -> list[TopicPartition]:
-        """Return the partitions whose deletion in a directory is not durable yet."""
-        return [topic_partition for topic_partition, paths in self.deleted.items() if path in paths]
+    def deletions_are_durable(self, path: str, up_to: int) -> None:
+        """Record that the deletions in a directory up to that number are durable."""
+        deleted = self._deleted.get(path, {})
+        self._deleted[path] = {each: number for each, number in deleted.items() if number > up_to}
 
     def undurable_deletion(self, topic_partition: TopicPartition) -> KafkaStorageError | RequestTimedOutError | None:
         """Return an error if a power failure could bring a deleted log of this partition back."""
-        paths = self.deleted.get(topic_partition, set())
-        for path in paths & self.failed.keys():
-            return KafkaStorageError(
-                f"{path} failed before the deletion of {topic_partition} was durable: restart the broker"
-            )
+        paths = [path for path, deleted in self._deleted.items() if topic_partition in deleted]
         for path in paths:
-            return RequestTimedOutError(f"the deletion of {topic_partition} is not durable yet: {path} is slow")
-        return None
-
-    def deletions_are_durable(self, topic_partitions: Iterable[TopicPartition], path: str) -> None:
-        """Record that the deletion of these logs in a directory is durable."""
-        for topic_partition in topic_partitions:
-            paths = self.deleted[topic_partition]
-            paths.discard(path)
-            if not paths:
-                del self.deleted[topic_partition]
+            if path in self.failed:
+                return KafkaStorageError(
+                    f"{path} failed before the deletion of {topic_partition} was durable: restart the broker"
+                )
+        if not paths:
+            return None
+        return RequestTimedOutError(f"the deletion of {topic_partition} is not durable yet: {paths[0]} is slow")
 
     def remove(self, log: PartitionLog) -> LogDirectory | None:
         """Remove a current or future log. Returns its directory; None if the log is not in the table."""

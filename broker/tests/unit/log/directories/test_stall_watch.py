@@ -406,6 +406,26 @@ def test_a_deletion_waits_at_most_a_second_for_a_stalled_disk(files: MemoryFiles
     run(main, files)
 
 
+def test_a_deletion_during_a_sync_of_an_earlier_one_waits_for_the_next_sync(files: MemoryFiles) -> None:
+    async def main(bench: Bench) -> None:
+        await bench.start()
+        bench.disks.stall(ONE)
+        bench.logs.delete(A0)
+        await bench.until(lambda: bench.disks.waiting(ONE) > 0)
+        bench.logs.prefer(A0, ONE)
+        bench.logs.get_or_create(A0, UUID(int=8), small_segments(), is_new=True)
+        bench.logs.delete(A0)
+        # The first sync ends, and the second one waits.
+        bench.disks.resume(ONE)
+        bench.disks.stall(ONE)
+        await bench.clock.sleep_ms(10)
+        assert (await bench.logs.undurable_deletions([A0], waits=False)).keys() == {A0}
+        bench.disks.resume(ONE)
+        assert not await bench.logs.undurable_deletions([A0])
+
+    run(main, files)
+
+
 def test_a_deletion_whose_directory_failed_before_it_was_durable_is_an_error(files: MemoryFiles) -> None:
     async def main(bench: Bench) -> None:
         await bench.start()
