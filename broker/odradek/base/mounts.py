@@ -6,6 +6,7 @@ Python cannot ask `statfs` for the type of a file system. `base/system_ports` re
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ REMOTE_TYPES: Final = frozenset(
 )
 """Types of file systems whose calls wait for another machine, the host of a virtual machine, or a process."""
 
+DEVICE_FIELD: Final = 2
 POINT_FIELD: Final = 4
 FIRST_OPTIONAL_FIELD: Final = 6
 
@@ -43,8 +45,10 @@ _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{2})")
 
 
 class Mount(NamedTuple):
-    """A mount: its mount point, and the type of its file system, such as `ext4` or `fuse.sshfs`."""
+    """A mount: the device number of its file system as `MAJOR:MINOR`, its mount point, and the type of the file
+    system, such as `ext4` or `fuse.sshfs`."""
 
+    device: str
     point: str
     type: str
 
@@ -57,7 +61,8 @@ def parse_mounts(content: str) -> list[Mount]:
         try:
             # A variable number of optional fields ends with a hyphen. The type follows.
             end = fields.index("-", FIRST_OPTIONAL_FIELD)
-            mounts.append(Mount(_unescaped(fields[POINT_FIELD]), _unescaped(fields[end + 1])))
+            type_ = _unescaped(fields[end + 1])
+            mounts.append(Mount(fields[DEVICE_FIELD], _unescaped(fields[POINT_FIELD]), type_))
         except (ValueError, IndexError):
             continue
     return mounts
@@ -68,14 +73,26 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda escape: chr(int(escape[1], 8)), text)
 
 
-def type_at(path: str, mounts: Iterable[Mount]) -> str | None:
+def device_number(st_dev: int) -> str:
+    """Return the device number that `stat` reports in the form of the mount table."""
+    return f"{os.major(st_dev)}:{os.minor(st_dev)}"
+
+
+def type_at(path: str, device: str, mounts: Iterable[Mount]) -> str | None:
     """Return the type of the file system that contains a path, which is absolute and has no symbolic links.
 
-    It is that of the longest mount point, and of the last mount there, which hides the others. None if no mount point
-    contains the path.
+    `device` is the device number of the path. All mounts with this number are mounts of the same file system, whatever
+    else is or was mounted at their mount points.
+
+    Files in a subvolume of btrfs, and files of some stacked file systems, have a device number that the table does not
+    contain. Then the longest mount point that contains the path decides, and the last mount there. A later mount at one
+    of its parent folders can hide it, so the result may be wrong in this case. None if no mount point contains the
+    path.
     """
     longest, found = -1, None
-    for point, type_ in mounts:
+    for mounted, point, type_ in mounts:
+        if mounted == device:
+            return type_
         prefix = point.rstrip("/")
         if len(prefix) >= longest and (path + "/").startswith(prefix + "/"):
             longest, found = len(prefix), type_

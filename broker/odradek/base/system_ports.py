@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.base.errors import StorageError
-from odradek.base.mounts import is_remote, parse_mounts, type_at
+from odradek.base.mounts import device_number, is_remote, parse_mounts, type_at
 from odradek.base.ports import Buffer, File, Timer
 
 LONGEST_WAIT_MS: Final = 86_400_000.0
@@ -414,7 +414,7 @@ class SystemFiles:
         except OSError as error:
             logger.debug("the mount table is not readable, so %s counts as local: %s", path, error)
             return None
-        found = type_at(os.path.realpath(path), parse_mounts(os.fsdecode(table)))
+        found = type_at(os.path.realpath(path), device_number(device), parse_mounts(os.fsdecode(table)))
         if found is None or not is_remote(found):
             return None
         self._remote_devices.add(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from odradek.base import system_ports
 from odradek.base.errors import StorageError
-from odradek.base.mounts import Mount, is_remote, parse_mounts, type_at
+from odradek.base.mounts import Mount, device_number, is_remote, parse_mounts, type_at
 from odradek.base.system_ports import SystemFiles
 
 TABLE = r"""
@@ -25,6 +26,9 @@ garbage
 45 22 0:46 / /cut rw
 46 22 0:47 / /cut rw -
 """
+
+SUBVOLUME = "0:99"
+"""A device number that no mount of the tables has."""
 
 paths = st.lists(
     st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1), max_size=4
@@ -46,14 +50,40 @@ paths = st.lists(
         ("/cut", "ext4"),
     ],
 )
-def test_the_longest_mount_point_and_the_last_mount_there_decide(path: str, expected: str) -> None:
-    assert type_at(path, parse_mounts(TABLE)) == expected
+def test_without_its_device_the_longest_mount_point_and_the_last_mount_there_decide(path: str, expected: str) -> None:
+    assert type_at(path, SUBVOLUME, parse_mounts(TABLE)) == expected
+
+
+HIDDEN = """
+22 1 254:0 / / rw - ext4 /dev/vda rw
+40 22 0:41 / /data/kafka rw - nfs4 server:/export rw
+41 40 0:42 / /data/kafka rw - xfs /dev/sdb rw
+42 22 254:0 /disks/a /data rw - ext4 /dev/vda rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        pytest.param("254:0", "ext4", id="a folder in the last mount, which hides the parent folder of the others"),
+        pytest.param("0:42", "xfs", id="the second mount at the same mount point, before its parent was hidden"),
+        pytest.param("0:41", "nfs4", id="the first one, by a path that is not hidden"),
+        pytest.param(SUBVOLUME, "xfs", id="unknown device"),
+    ],
+)
+def test_the_device_decides_although_mounts_hide_each_other(device: str, expected: str) -> None:
+    assert type_at("/data/kafka/logs", device, parse_mounts(HIDDEN)) == expected
 
 
 def test_nothing_is_known_without_a_table() -> None:
     assert parse_mounts("") == []
-    assert type_at("/data", []) is None
-    assert type_at("/data", [Mount("/other", "ext4")]) is None
+    assert type_at("/data", "254:0", []) is None
+    assert type_at("/data", "254:0", [Mount("0:9", "/other", "ext4")]) is None
+
+
+def test_a_device_number_has_the_form_of_the_mount_table() -> None:
+    assert device_number(os.makedev(254, 0)) == "254:0"
+    assert device_number(os.makedev(0, 70_000)) == "0:70000"
 
 
 @given(paths, st.lists(st.sampled_from(["shared:1", "master:2", "unbindable"]), max_size=3), paths)
@@ -62,8 +92,25 @@ def test_every_mount_point_is_read_as_the_kernel_writes_it(point: str, optional:
     written = "".join(f"\\{ord(char):03o}" if char in " \t\n\\#" else char for char in point)
     line = " ".join(["36", "35", "0:9", "/", written, "rw,noatime", *optional, "-", "nfs", "server:/", "rw"])
     mounts = parse_mounts(f"22 1 254:0 / / rw - ext4 /dev/vda rw\n{line}\n")
-    assert mounts == [Mount("/", "ext4"), Mount(point, "nfs")]
-    assert type_at(point.rstrip("/") + below, mounts) == "nfs"
+    assert mounts == [Mount("254:0", "/", "ext4"), Mount("0:9", point, "nfs")]
+    assert type_at(point.rstrip("/") + below, SUBVOLUME, mounts) == "nfs"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["/", "/a", "/a/b", "/a/b/c", "/x"])), max_size=8),
+    st.integers(0, 6),
+    paths,
+)
+def test_the_path_matters_only_if_no_mount_has_the_device(
+    mounted: list[tuple[int, str]], minor: int, path: str
+) -> None:
+    """Each file system has a type of its own here. Its mounts, also bind mounts, hide others or are hidden."""
+    mounts = [Mount(f"0:{device}", point, f"type-{device}") for device, point in mounted]
+    found = type_at(path, f"0:{minor}", mounts)
+    if any(device == minor for device, _ in mounted):
+        assert found == f"type-{minor}"
+    else:
+        assert found == type_at(path, SUBVOLUME, mounts)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +157,14 @@ class TestSystemFiles:
         assert SystemFiles().remote_type(str(link)) == "fuse.s3"
         assert SystemFiles().remote_type(str(tmp_path)) is None
 
+    def test_the_device_of_the_directory_decides(self, table: Path, tmp_path: Path) -> None:
+        device = device_number(tmp_path.stat().st_dev)
+        hiding = f"23 1 0:9 / {tmp_path.resolve()} rw - nfs4 server:/ rw\n"
+        table.write_text(f"22 1 {device} / / rw - ext4 /dev/vda rw\n{hiding}", encoding="utf-8")
+        assert SystemFiles().remote_type(str(tmp_path)) is None
+        table.write_text(f"22 1 {device} / /elsewhere rw - ceph server:/ rw\n{hiding}", encoding="utf-8")
+        assert SystemFiles().remote_type(str(tmp_path)) == "ceph"
+
     def test_without_a_table_everything_is_local(self, table: Path, tmp_path: Path) -> None:
         files = SystemFiles()
         assert not table.exists()
@@ -117,3 +172,8 @@ class TestSystemFiles:
         assert not files.open(f"{tmp_path}/a", create=True).is_remote
         with pytest.raises(StorageError):
             files.remote_type(f"{tmp_path}/missing")
+
+
+def test_the_device_of_proc_is_in_the_mount_table_of_this_machine() -> None:
+    mounts = parse_mounts(os.fsdecode(system_ports.MOUNT_TABLE.read_bytes()))
+    assert type_at("/proc", device_number(os.stat("/proc").st_dev), mounts) == "proc"
