@@ -105,6 +105,11 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}...")
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be sent. Half a surrogate pair cannot; JSON and properties may have one."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def utf8(mechanism: str, text: str) -> bytes:
     """Return the bytes of a message. Raises `SaslError` if the text has half a surrogate pair."""
     try:

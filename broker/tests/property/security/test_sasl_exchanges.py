@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.errors import ConfigError
+from odradek.security.sasl.bearer_tokens import BearerSettings, TokenVerifier
 from odradek.security.sasl.credentials import SHA_256, SHA_512, ScramCredential, ScramMechanism, TokenCredential, derive
 from odradek.security.sasl.jaas import parse_jaas
+from odradek.security.sasl.key_sets import KeySetError, VerificationKeys, parse_key_set
 from odradek.security.sasl.mechanism import SaslError, ServerExchange
+from odradek.security.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer, TokenError
 from odradek.security.sasl.plain import PlainClient, PlainServer, PlainUsers
 from odradek.security.sasl.scram import Decoys, ScramClient, ScramServer
+from odradek_testkit.security.issuers import Issuer, key_set, unsigned_token
 
 PASSWORD = "geheim"
 DECOYS = Decoys()
@@ -42,7 +46,23 @@ def scram(mechanism: ScramMechanism) -> ServerExchange:
     )
 
 
-SERVERS = {"PLAIN": plain, SHA_256.name: lambda: scram(SHA_256), SHA_512.name: lambda: scram(SHA_512)}
+def bearer() -> ServerExchange:
+    return OAuthBearerServer(verifier())
+
+
+@cache
+def verifier() -> TokenVerifier:
+    keys = VerificationKeys("file:///keys", lambda: key_set(Issuer().jwk()))
+    keys.refresh()
+    return TokenVerifier(BearerSettings(jwks_url="file:///keys"), keys)
+
+
+SERVERS = {
+    "PLAIN": plain,
+    SHA_256.name: lambda: scram(SHA_256),
+    SHA_512.name: lambda: scram(SHA_512),
+    "OAUTHBEARER": bearer,
+}
 SERVER = pytest.mark.parametrize("make", SERVERS.values(), ids=SERVERS)
 
 PIECES = st.sampled_from(
@@ -61,6 +81,10 @@ PIECES = st.sampled_from(
         b"i=4096",
         b"s=",
         b"tokenauth=true",
+        b"\x01",
+        b"auth=Bearer ",
+        b"host=x",
+        b"\xc3\xa9",
     ]
 )
 MESSAGES = st.one_of(st.binary(), st.lists(st.one_of(PIECES, st.binary(max_size=3)), max_size=12).map(b"".join))
@@ -108,7 +132,11 @@ def test_damage_to_a_scram_message_is_noticed(mechanism: ScramMechanism, data: s
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=3))
 def test_clients_survive_any_messages(messages: Sequence[bytes]) -> None:
-    for client in (PlainClient("tim", PASSWORD), ScramClient(SHA_256, "tim", PASSWORD, nonce="c")):
+    for client in (
+        PlainClient("tim", PASSWORD),
+        ScramClient(SHA_256, "tim", PASSWORD, nonce="c"),
+        OAuthBearerClient(PASSWORD),
+    ):
         client.start()
         for message in messages:
             try:
@@ -155,3 +183,54 @@ def test_quoted_values_arrive_unchanged(options: dict[str, str]) -> None:
 
     text = "module required " + " ".join(f"{name}={quoted(value)}" for name, value in options.items()) + ";"
     assert parse_jaas("setting", text).options == options
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=6,
+)
+CLAIMS = st.dictionaries(st.sampled_from(["sub", "exp", "iat", "nbf", "aud", "iss", "scope", "jti"]), JSON)
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={"alg": st.one_of(st.sampled_from(["RS256", "none", "HS256", "ES256"]), JSON), "kid": JSON, "crit": JSON},
+)
+
+
+@given(claims=CLAIMS)
+def test_signed_tokens_are_accepted_or_refused(claims: dict[str, object]) -> None:
+    try:
+        token = Issuer().token(**claims)
+    except TypeError:
+        # PyJWT does not make a token with such an issuer.
+        token = unsigned_token({"alg": "RS256", "kid": "key-1"}, b"x", **claims)
+    try:
+        accepted = verifier()(token)
+    except TokenError as error:
+        assert len(str(error)) < 500
+    else:
+        assert accepted.principal_name
+        assert 0 < accepted.expiry_ms < 1 << 48
+
+
+@given(header=HEADERS, claims=CLAIMS, signature=st.binary(max_size=300))
+def test_forged_tokens_are_refused(header: dict[str, object], claims: dict[str, object], signature: bytes) -> None:
+    with pytest.raises(TokenError):
+        verifier()(unsigned_token(header, signature, **claims))
+
+
+@given(text=st.text(st.characters(max_codepoint=127), max_size=200))
+def test_any_text_is_refused_as_a_token(text: str) -> None:
+    with pytest.raises(TokenError):
+        verifier()(text)
+
+
+@given(entry=st.dictionaries(st.sampled_from(["kty", "alg", "use", "kid", "n", "e", "crv", "x", "y", "d"]), JSON))
+def test_key_sets_are_read_or_refused(entry: dict[str, object]) -> None:
+    for jwk in (entry, Issuer().jwk() | entry):
+        try:
+            keys = parse_key_set(key_set(jwk))
+        except KeySetError as error:
+            assert len(str(error)) < 500
+        else:
+            assert len(keys) == 1
