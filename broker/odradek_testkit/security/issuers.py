@@ -15,6 +15,9 @@ from jwt.algorithms import get_default_algorithms
 
 from odradek_testkit.security.certificates import rsa_key
 
+DAY_S = 86_400
+"""Tokens are made when tests are collected, and must be valid, or not yet valid, when the last one runs."""
+
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 
@@ -34,7 +37,7 @@ class Issuer:
         return {name: value for name, value in made.items() if value is not None}
 
     def token(self, *, headers: Mapping[str, Any] | None = None, **changes: object) -> str:
-        """Return a signed token for `alice` that is valid for ten minutes. A change to None removes a claim."""
+        """Return a signed token for `alice` that is valid for a day. A change to None removes a claim."""
         named = {} if self.key_id is None else {"kid": self.key_id}
         return jwt.encode(claims(**changes), self.key, self.algorithm, headers={**named, **(headers or {})})
 
@@ -42,7 +45,7 @@ class Issuer:
 def claims(**changes: object) -> dict[str, object]:
     """Return the claims of a valid token. A change to None removes a claim."""
     now = int(time.time())
-    made = {"sub": "alice", "iat": now - 5, "exp": now + 600} | changes
+    made = {"sub": "alice", "iat": now - 5, "exp": now + DAY_S} | changes
     return {name: value for name, value in made.items() if value is not None}
 
 

@@ -24,7 +24,7 @@ from odradek.security.sasl.http_client import HttpClient
 from odradek.security.sasl.key_sets import VerificationKeys
 from odradek.security.sasl.oauthbearer import BearerToken, TokenError
 from odradek_testkit.security.certificates import rsa_key
-from odradek_testkit.security.issuers import Issuer, claims, key_set, unsigned_token
+from odradek_testkit.security.issuers import DAY_S, Issuer, claims, key_set, unsigned_token
 
 ISSUER = Issuer()
 CURVES: dict[str, ec.EllipticCurve] = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
@@ -89,8 +89,8 @@ def test_scopes(scope: object, scopes: set[str]) -> None:
         (ISSUER.token(exp=None), "'Token is missing the \"exp\" claim'"),
         (ISSUER.token(iat=None), "'Token is missing the \"iat\" claim'"),
         (ISSUER.token(exp=int(time.time()) - 60), "expired"),
-        (ISSUER.token(iat=int(time.time()) + 600), "not yet valid"),
-        (ISSUER.token(nbf=int(time.time()) + 600), "not yet valid"),
+        (ISSUER.token(iat=int(time.time()) + DAY_S), "not yet valid"),
+        (ISSUER.token(nbf=int(time.time()) + DAY_S), "not yet valid"),
         (ISSUER.token(exp=str(int(time.time()) + 60)), "claim exp"),
         (ISSUER.token(exp=10**15), "claim exp"),
         (ISSUER.token(exp=1e300), "claim exp"),
