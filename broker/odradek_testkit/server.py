@@ -48,6 +48,7 @@ from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
 from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
+from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.layout import ReplicaAssignment
@@ -305,8 +306,9 @@ class MemoryServer:
             workers=self._workers,
         )
         configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
+        direct = {**data.direct(), **sasl_handlers()}
         handlers = {
-            **dict.fromkeys(API_TABLE.keys() - data.direct().keys(), _no_coordinator),
+            **dict.fromkeys(API_TABLE.keys() - direct.keys(), _no_coordinator),
             **self.elections.handlers(),
             **ReassignmentHandlers(controller=self.controller).handlers(),
             **FeatureHandlers(controller=self.controller).handlers(),
@@ -322,7 +324,7 @@ class MemoryServer:
         }
         return Dispatcher(
             handlers=handlers,
-            direct=data.direct(),
+            direct=direct,
             stats=self.request_stats,
             clock=self.clock,
             inter_broker=InterBrokerListeners(self.config),

@@ -33,6 +33,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "log_dirs": ("AlterReplicaLogDirs", "DescribeLogDirs"),
     "configs": ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"),
     "cluster": ("ApiVersions", "Metadata", "DescribeCluster", "UpdateFeatures"),
+    "sasl": ("SaslHandshake", "SaslAuthenticate"),
     "internal": (
         "LeaderAndIsr",
         "StopReplica",
@@ -43,6 +44,9 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """The APIs of each module. A name without a request and a response is a message that belongs to no API."""
+
+SECRETS: Final = frozenset({"auth_bytes"})
+"""Fields with a password, key or token."""
 
 _COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -165,7 +169,10 @@ class _Classes:
             arguments += [f"tag={int(field['tag'])}", f'tagged="{field["taggedVersions"]}"']
         if "default" in field:
             arguments.append(f"default={_default(field, is_array or is_struct)}")
-        return _Field(snake(field["name"]), annotation, tuple(arguments))
+        name = snake(field["name"])
+        if name in SECRETS:
+            arguments.append("secret=True")
+        return _Field(name, annotation, tuple(arguments))
 
 
 def _default(field: Mapping[str, Any], is_compound: bool) -> str:

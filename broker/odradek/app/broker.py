@@ -64,6 +64,7 @@ from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
+from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
 from odradek.zk.port import SessionEvent
@@ -447,7 +448,7 @@ class Broker:
         self._settings.subscribe(inter_broker.reconfigure)
         dispatcher = Dispatcher(
             handlers=handlers,
-            direct=data.direct(),
+            direct={**data.direct(), **sasl_handlers()},
             stats=self._request_stats,
             clock=self._clock,
             inter_broker=inter_broker,

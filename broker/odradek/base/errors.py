@@ -106,11 +106,14 @@ from odradek.base.group_errors import (
     UnstableOffsetCommitError,
 )
 from odradek.base.request_errors import (
+    IllegalSaslStateError,
     InvalidRequestError,
     MalformedFrameError,
     NetworkError,
     RequestTimedOutError,
+    SaslAuthenticationFailedError,
     UnknownServerError,
+    UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
 
@@ -137,6 +140,7 @@ __all__ = [
     "GroupMaxSizeReachedError",
     "GroupSubscribedToTopicError",
     "IllegalGenerationError",
+    "IllegalSaslStateError",
     "InconsistentGroupProtocolError",
     "InconsistentTopicIdError",
     "IneligibleReplicaError",
@@ -190,6 +194,7 @@ __all__ = [
     "ReplicaNotAvailableError",
     "RequestTimedOutError",
     "ResourceNotFoundError",
+    "SaslAuthenticationFailedError",
     "StaleBrokerEpochError",
     "StaleControllerEpochError",
     "StateError",
@@ -208,6 +213,7 @@ __all__ = [
     "UnstableOffsetCommitError",
     "UnsupportedCompressionTypeError",
     "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
     "WorkerDiedError",
     "error_for",

@@ -25,6 +25,18 @@ class NetworkError(StateError):
     retriable = True
 
 
+class UnsupportedSaslMechanismError(PeerError):
+    """The listener does not have the SASL mechanism."""
+
+    code = 33
+
+
+class IllegalSaslStateError(PeerError):
+    """The request is not allowed at this point of the authentication."""
+
+    code = 34
+
+
 class UnsupportedVersionError(PeerError):
     """The API or its version is not supported."""
 
@@ -35,6 +47,12 @@ class InvalidRequestError(PeerError):
     """The request violates the protocol or is inconsistent."""
 
     code = 42
+
+
+class SaslAuthenticationFailedError(PeerError):
+    """The client did not authenticate. The broker closes the connection."""
+
+    code = 58
 
 
 class MalformedFrameError(PeerError):

@@ -64,16 +64,19 @@ def wire(
     tag: int | None = None,
     tagged: str = "none",
     default: object = NO_DEFAULT,
+    secret: bool = False,
 ) -> Any:
     """Declare a field of a message class.
 
     `kind` is a primitive of Kafka's protocol or the class of a struct; with `array`, that of the elements. `nullable`
     and `tagged` are the versions in which the field may be null and in which it is a tagged field (KIP-482). Without
-    `default` the field has Kafka's default for its kind: 0, false, an empty string or array, the zero UUID.
+    `default` the field has Kafka's default for its kind: 0, false, an empty string or array, the zero UUID. The `repr`
+    of the message does not show a `secret` field.
     """
     has_default = default is not NO_DEFAULT
     form = Wire(kind, Versions(versions), array, Versions(nullable), tag, Versions(tagged), has_default)
-    return field(default=default if has_default else _zero(kind, array), metadata={METADATA_KEY: form})
+    first = default if has_default else _zero(kind, array)
+    return field(default=first, repr=not secret, metadata={METADATA_KEY: form})
 
 
 def _zero(kind: str | type[Any], array: bool) -> object:

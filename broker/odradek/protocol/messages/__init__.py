@@ -43,6 +43,8 @@ MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
         "Metadata": "cluster",
         "DescribeCluster": "cluster",
         "UpdateFeatures": "cluster",
+        "SaslHandshake": "sasl",
+        "SaslAuthenticate": "sasl",
         "LeaderAndIsr": "internal",
         "StopReplica": "internal",
         "UpdateMetadata": "internal",

@@ -25,7 +25,11 @@ ERROR_CODES = [int(code) for code in ErrorCode]
 TEXTS = ["", "a", "orders", "ünïcödé", "x" * 127, "y" * 128, "z" * 300]
 BLOBS = [b"", b"\x00", bytes(range(256)), b"q" * 20_000]
 INTEGER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-KIO_TIMES = {"retention_time_ms": [-1, 0, 1, 86_400_000 * 365], "log_append_time_ms": [-1, 0, 1_700_000_000_000]}
+KIO_TIMES = {
+    "retention_time_ms": [-1, 0, 1, 86_400_000 * 365],
+    "session_lifetime_ms": [0, 1, 86_400_000],
+    "log_append_time_ms": [-1, 0, 1_700_000_000_000],
+}
 """Fields with 64-bit times, which kio's types can represent only partly."""
 
 

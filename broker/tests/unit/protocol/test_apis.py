@@ -31,6 +31,8 @@ KAFKA_3_9 = {
     "SyncGroup": (5, 4),
     "DescribeGroups": (5, 5),
     "ListGroups": (5, 3),
+    "SaslHandshake": (1, NEVER_FLEXIBLE),
+    "SaslAuthenticate": (2, 2),
     "ApiVersions": (4, 3),
     "CreateTopics": (7, 5),
     "DeleteTopics": (6, 4),
@@ -108,7 +110,7 @@ def test_versions_outside_the_range_are_refused(row: Api) -> None:
 
 def test_rows_are_found_by_number() -> None:
     assert api(18) is API_TABLE[ApiKey.API_VERSIONS]
-    for key in (-1, ApiKey.SASL_HANDSHAKE, 9_999):
+    for key in (-1, ApiKey.ADD_PARTITIONS_TO_TXN, 9_999):
         with pytest.raises(UnsupportedVersionError):
             api(key)
 
