@@ -47,7 +47,7 @@ from odradek.server.data.describe_producers import ProducerHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
-from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
+from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
@@ -278,10 +278,9 @@ class MemoryServer:
         self.dispatcher = self._dispatcher(replace or {})
 
     def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
-        identity = BrokerIdentity(
-            broker_id=BROKER_ID, cluster_id=CLUSTER_ID, auto_create_topics=self.config.auto_create_topics_enable
+        self._metadata = MetadataHandlers(
+            config=self.config, cluster_id=CLUSTER_ID, view=self.view, creator=self.topics
         )
-        self._metadata = MetadataHandlers(identity=identity, view=self.view, creator=self.topics)
         log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
         records = RecordHandlers(replicas=self.replicas, view=self.view)
         producers = ProducerHandlers(replicas=self.replicas)

@@ -63,7 +63,7 @@ from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
-from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers
+from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
@@ -407,9 +407,8 @@ class Broker:
         )
         self._closers.push_async_callback(data.close)
         self._metadata = MetadataHandlers(
-            identity=BrokerIdentity(
-                broker_id=config.broker_id, cluster_id=cluster_id, auto_create_topics=config.auto_create_topics_enable
-            ),
+            config=config,
+            cluster_id=cluster_id,
             view=view,
             creator=self._topics,
             finalized=lambda: self._features.current,

@@ -103,6 +103,11 @@ class BrokerFields:
     zookeeper_ssl_ocsp_enable: bool = boolean(False, "Not supported.")
 
     # Network
+    initial_metadata_wait_max_ms: int = integer(
+        3000,
+        "How long Metadata and DescribeCluster requests to a starting broker wait for the controller's first metadata; "
+        "then the connection is closed, or DescribeCluster is answered with BROKER_NOT_AVAILABLE.",
+    )
     socket_request_max_bytes: int = integer(
         100 * MEBIBYTE, "Maximum request size; larger requests are rejected unread.", low=1
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
+from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
     NONE,
     BrokerNotAvailableError,
@@ -54,9 +54,6 @@ ALTER_CONFIGS, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everyone may p
 NOT_ASKED: Final = -(1 << 31)
 """Value of the authorized operations if the client did not request them."""
 
-CLUSTER_WAIT_SECONDS: Final = 3.0
-"""Maximum wait of a request for the first UpdateMetadata request of the controller."""
-
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid software names and versions of clients (KIP-511)."""
 
@@ -69,28 +66,21 @@ class TopicCreator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdentity:
-    """The identity of this broker."""
-
-    broker_id: int
-    cluster_id: str
-    auto_create_topics: bool
-
-
 class MetadataHandlers:
     """Handlers that use the metadata image."""
 
     def __init__(
         self,
         *,
-        identity: BrokerIdentity,
+        config: BrokerConfig,
+        cluster_id: str,
         view: MetadataCache,
         creator: TopicCreator,
         finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
     ) -> None:
         """`view` holds the current image, and `finalized` returns the features. Both are read for each request."""
-        self._identity = identity
+        self._config = config
+        self._cluster_id = cluster_id
         self._view = view
         self._creator = creator
         self._finalized = finalized
@@ -107,11 +97,11 @@ class MetadataHandlers:
 
         A response without brokers would tell clients that the cluster has none. librdkafka 2.10 and later then removes
         all brokers that it knows, and some producers never send again. Raises `BrokerNotAvailableError` after
-        `CLUSTER_WAIT_SECONDS`.
+        `initial.metadata.wait.max.ms`.
         """
         if not self._view.image.brokers:
             try:
-                await asyncio.wait_for(self._cluster_known.wait(), CLUSTER_WAIT_SECONDS)
+                await asyncio.wait_for(self._cluster_known.wait(), self._config.initial_metadata_wait_max_ms / 1000.0)
             except TimeoutError as error:
                 reason = "The broker has not received the metadata of the cluster from the controller: try again."
                 raise BrokerNotAvailableError(reason) from error
@@ -176,7 +166,7 @@ class MetadataHandlers:
         return {
             "throttle_time_ms": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),
-            "cluster_id": self._identity.cluster_id,
+            "cluster_id": self._cluster_id,
             "controller_id": image.controller_id,
             "topics": topics,
             "cluster_authorized_operations": _cluster_operations(request),
@@ -188,7 +178,7 @@ class MetadataHandlers:
             for one in found
             if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
         ]
-        if missing and self._identity.auto_create_topics and request.allow_auto_topic_creation:
+        if missing and self._config.auto_create_topics_enable and request.allow_auto_topic_creation:
             # As in Kafka, the client gets a retriable error until the topic has leaders.
             await self._creator.auto_create(missing)
 
@@ -209,7 +199,7 @@ class MetadataHandlers:
             "error_code": error_code,
             "error_message": message,
             "endpoint_type": BROKER_ENDPOINTS,
-            "cluster_id": self._identity.cluster_id,
+            "cluster_id": self._cluster_id,
             "controller_id": NO_BROKER if error_code else image.controller_id,
             "brokers": [] if error_code else broker_entries(image, context.listener, "broker_id"),
             "cluster_authorized_operations": _cluster_operations(request),

@@ -20,6 +20,7 @@ SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
 
 OWN: Final = {
     "broker.machine",
+    "initial.metadata.wait.max.ms",
     "inter.broker.request.listeners",
     "log.dir.check.interval.ms",
     "log.dir.free.check.interval.ms",

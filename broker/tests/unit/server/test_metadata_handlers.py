@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
     NONE,
     BrokerNotAvailableError,
@@ -25,11 +26,11 @@ from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import AnnouncedBroker, ClusterImage, PartitionMetadata
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.server.metadata_handlers import CLUSTER_WAIT_SECONDS
 from odradek.zk.port import ConnectionLost
 from odradek_testkit.server import CLUSTER_ID, MemoryServer, Peer
 
 ID = UUID(int=77)
+WAIT_MS = BrokerConfig().initial_metadata_wait_max_ms
 DESCRIBE_CLUSTER: Message = {"include_cluster_authorized_operations": False}
 METADATA_VERSIONS = range(API_TABLE[ApiKey.METADATA].min_version, API_TABLE[ApiKey.METADATA].max_version + 1)
 
@@ -89,7 +90,7 @@ def test_a_broker_without_metadata_answers_when_the_controller_has_sent_it(play:
     async def scenario(server: MemoryServer) -> None:
         metadata = asyncio.ensure_future(ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), by=Peer(server)))
         cluster = asyncio.ensure_future(Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER))
-        await asyncio.sleep(CLUSTER_WAIT_SECONDS / 2)
+        await server.clock.sleep_ms(WAIT_MS / 2)
         assert not metadata.done()
         await server.announce("t", {0: [1]})
         assert [topic.error_code for topic in (await metadata).topics] == [NONE, InvalidTopicError.code]
@@ -97,6 +98,19 @@ def test_a_broker_without_metadata_answers_when_the_controller_has_sent_it(play:
         assert [each.broker_id for each in (await cluster).brokers] == [1]
 
     play(scenario)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1, 250, 60_000])
+def test_a_request_waits_for_the_metadata_as_long_as_the_setting_allows(
+    play: Callable[..., None], wait_ms: int
+) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        began_ms = server.clock.monotonic_ms()
+        answer = await Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
+        assert answer.error_code == BrokerNotAvailableError.code
+        assert server.clock.monotonic_ms() - began_ms == pytest.approx(wait_ms)
+
+    play(scenario, settings={"initial.metadata.wait.max.ms": str(wait_ms)})
 
 
 def test_a_broker_that_gets_no_metadata_refuses(play: Callable[..., None]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from odradek.base.config import BrokerConfig
 from odradek.base.errors import InvalidRequestError, NotControllerError
 from odradek.cluster import MetadataCache
 from odradek.controller.features import FeatureUpdate
@@ -15,7 +16,7 @@ from odradek.protocol.codec import decode_response, encode_response
 from odradek.protocol.messages.cluster import ApiVersionsRequest
 from odradek.server.admin.feature_handlers import NOTHING_FINALIZED, Finalized, FinalizedFeatures
 from odradek.server.dispatch import RequestContext
-from odradek.server.metadata_handlers import BrokerIdentity, MetadataHandlers, TopicCreator
+from odradek.server.metadata_handlers import MetadataHandlers, TopicCreator
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk.layout import FEATURE, Feature
 from odradek.zk.port import ConnectionLost
@@ -104,7 +105,8 @@ def test_an_invalid_znode_counts_as_empty(end: bytes | None) -> None:
 def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> None:
     async def main() -> None:
         handlers = MetadataHandlers(
-            identity=BrokerIdentity(broker_id=1, cluster_id="c", auto_create_topics=False),
+            config=BrokerConfig(),
+            cluster_id="c",
             view=MetadataCache(),
             creator=cast("TopicCreator", None),
             finalized=lambda: finalized,
