@@ -1,4 +1,4 @@
-"""Principals: who a client is.
+"""Principals and identities: who a client is.
 
 `User` is the only type that Kafka's authentication creates. Other types are kept as they are.
 """
@@ -30,6 +30,22 @@ ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 
 EVERYONE: Final = Principal(USER, WILDCARD)
 """In a rule: every principal."""
+
+
+class Identity(NamedTuple):
+    """Who a connection is, from the end of its authentication until the next one."""
+
+    principal: Principal
+    host: str
+    """The client's address as text, which rules and quotas compare: IPv4 with dots, IPv6 in its shortest form."""
+    listener: str
+    """The name of the listener that accepted the connection."""
+    protocol: str
+    """The security protocol of the listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    mechanism: str | None = None
+    """The SASL mechanism; None without SASL."""
+    token: bool = False
+    """Whether a delegation token authenticated the client, which may then not manage tokens (KIP-48)."""
 
 
 def parse_principal(text: str) -> Principal:
