@@ -1,16 +1,29 @@
-"""Typed access to a JSON object in a znode. Errors name the znode and the key.
+"""Names of znodes and typed access to the JSON in them. Errors name the znode and the key.
 
-`zk/layout` reads typed values. Missing or mistyped values raise `LayoutError`; unknown keys are ignored, because newer
-versions add keys.
+The modules that know a layout use it: `zk/layout`, `zk/ownership` and `security/acls/nodes`. Missing or mistyped values
+raise `LayoutError`; unknown keys are ignored, because newer versions add keys.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Final, cast
 
 from odradek.base.errors import OdradekError
+
+
+def is_node_name(text: str) -> bool:
+    """Return whether the text is a valid name of a znode, so that a path with it cannot leave the parent.
+
+    https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel
+    """
+    return text not in ("", ".", "..") and _FORBIDDEN_IN_NAMES.search(text) is None
+
+
+_FORBIDDEN_IN_NAMES: Final = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+"""ZooKeeper compares UTF-16 units, so it also refuses what Java writes as surrogates: all characters above U+FFFF."""
 
 
 class LayoutError(OdradekError):

@@ -19,8 +19,9 @@ from typing import Final
 from uuid import UUID
 
 from odradek.base.types import NO_BROKER, Endpoint, TopicPartition
-from odradek.zk.node import LayoutError as LayoutError
-from odradek.zk.node import ZnodeJson
+from odradek.znode import LayoutError as LayoutError
+from odradek.znode import ZnodeJson
+from odradek.znode import is_node_name as is_node_name
 
 CLUSTER_ID: Final = "/cluster/id"
 BROKER_IDS: Final = "/brokers/ids"
@@ -101,17 +102,6 @@ def delete_topic_path(topic: str) -> str:
 def consumer_offset_path(group_id: str, partition: TopicPartition) -> str:
     """Return the path of an offset that a group stores in ZooKeeper. `group_id` must be a valid znode name."""
     return f"{CONSUMERS}/{group_id}/offsets/{partition.topic}/{partition.partition}"
-
-
-def is_node_name(text: str) -> bool:
-    """Return whether the text is a valid name of a znode, so that a path with it cannot leave the parent.
-
-    https://zookeeper.apache.org/doc/current/zookeeperProgrammers.html#ch_zkDataModel
-    """
-    return text not in ("", ".", "..") and _FORBIDDEN_IN_NAMES.search(text) is None
-
-
-_FORBIDDEN_IN_NAMES: Final = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 def encode_uuid(value: UUID) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.zk.layout import decode_uuid, encode_uuid
-from odradek.zk.node import ZnodeJson
+from odradek.znode import ZnodeJson
 
 ROOT: Final = "/odradek"
 MANAGED_TOPICS: Final = f"{ROOT}/topics"

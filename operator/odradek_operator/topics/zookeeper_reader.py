@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from odradek.zk import layout
 from odradek.zk.layout import BrokerRegistration, ClusterId, ControllerRegistration, PartitionState, TopicAssignment
-from odradek.zk.node import LayoutError
 from odradek.zk.ownership import MANAGED_BROKERS, ManagedBrokers, ManagedTopic, managed_topic_path
 from odradek.zk.port import ZkClient, ZnodeStat
+from odradek.znode import LayoutError
 from odradek_operator.topics.zookeeper_state import (
     ObservedBrokersRecord,
     ObservedConfig,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from odradek.zk.node import LayoutError
 from odradek.zk.ownership import BrokersOwnership, ManagedBrokers
+from odradek.znode import LayoutError
 
 OURS = BrokersOwnership(owned=frozenset({"b", "a"}), preserved=frozenset({"c"}), ids=frozenset({1, 0}))
 
