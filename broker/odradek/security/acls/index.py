@@ -107,7 +107,12 @@ class _TypeRules(NamedTuple):
             changed[pattern.name] = _Rules(pattern, rules)
         if not is_prefix:
             return self._replace(literals=changed)
-        return self._replace(prefixes=changed, lengths=tuple(sorted(set(map(len, changed)))))
+        length, lengths = len(pattern.name), set(self.lengths)
+        if rules:
+            lengths.add(length)
+        elif all(len(name) != length for name in changed):
+            lengths.discard(length)
+        return self._replace(prefixes=changed, lengths=tuple(sorted(lengths)))
 
 
 _NONE: Final = _TypeRules()

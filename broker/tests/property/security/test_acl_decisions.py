@@ -92,9 +92,14 @@ def test_a_client_is_allowed_anywhere_if_there_is_a_name_for_which_it_is_allowed
     assert index_of(bindings).is_allowed_anywhere(client, host, operation, kind) is is_allowed
 
 
-@given(BINDINGS, PATTERNS, st.sets(RULES, max_size=3))
+@given(BINDINGS, PATTERNS, st.sets(RULES, max_size=3), CLIENTS, HOSTS, WANTED)
 def test_replacing_the_rules_of_a_pattern_is_like_building_the_index_anew(
-    bindings: set[AclBinding], pattern: ResourcePattern, rules: set[AclRule]
+    bindings: set[AclBinding],
+    pattern: ResourcePattern,
+    rules: set[AclRule],
+    client: Principal,
+    host: str,
+    operation: AclOperation,
 ) -> None:
     before = index_of(bindings)
     changed = before.with_rules(pattern, rules)
@@ -103,6 +108,10 @@ def test_replacing_the_rules_of_a_pattern_is_like_building_the_index_anew(
     assert changed.bindings(everything) == index_of(expected).bindings(everything) == sorted(expected)
     assert before.bindings(everything) == sorted(bindings), "an index never changes"
     assert changed.rules_of(pattern) == rules
+    for resource, _ in {*expected, *bindings, AclBinding(pattern, AclRule(EVERYONE, AclPermission.DENY, operation))}:
+        for name in (resource.name, f"{resource.name}z"):
+            verdict = oracle(expected, client, host, operation, resource.type, name)
+            assert changed.decide(client, host, operation, resource.type, name).verdict is verdict
 
 
 @given(
