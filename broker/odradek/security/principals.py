@@ -37,7 +37,7 @@ class Identity(NamedTuple):
 
     principal: Principal
     host: str
-    """The client's address as text, which rules and quotas compare: IPv4 with dots, IPv6 in its shortest form."""
+    """The client's address as text, which rules and quotas compare, as `normal_address` returns it."""
     listener: str
     """The name of the listener that accepted the connection."""
     protocol: str

@@ -25,6 +25,7 @@ from odradek.security.acls.model import (
     ResourcePattern,
     ResourceType,
     granting,
+    normal_host,
 )
 from odradek.security.principals import EVERYONE, Principal
 
@@ -52,11 +53,13 @@ class Decision(NamedTuple):
 class _Rules:
     """The rules of one resource pattern."""
 
-    __slots__ = ("_all", "pattern")
+    __slots__ = ("_all", "_by_form", "pattern")
 
     def __init__(self, pattern: ResourcePattern, rules: Iterable[AclRule]) -> None:
         self.pattern: Final = pattern
         self._all: Final = frozenset(rules)
+        self._by_form: Final = {rule._replace(host=normal_host(rule.host)): rule for rule in self._all}
+        """The rules by what is compared."""
 
     def __iter__(self) -> Iterator[AclRule]:
         return iter(self._all)
@@ -67,8 +70,9 @@ class _Rules:
         """Return a rule that applies to the client; None if there is none. Takes at most 24 lookups."""
         for who, operation, where in product((principal, EVERYONE), operations, (host, ANY_HOST)):
             rule = AclRule(who, permission, operation, where)
-            if rule in self._all:
-                return AclBinding(self.pattern, rule)
+            found = self._by_form.get(rule)
+            if found is not None:
+                return AclBinding(self.pattern, found)
         return None
 
 
@@ -154,7 +158,8 @@ class AclIndex:
     ) -> Decision:
         """Decide whether a client may do something with a resource.
 
-        `host` is the address of the client, `operation` neither ANY nor ALL, `name` that of a resource.
+        `host` is the address of the client, as `normal_address` returns it. `operation` is neither ANY nor ALL. `name`
+        is that of a resource.
         """
         matching = tuple(self._types.get(kind, _NONE).matching(name))
         if not matching:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from odradek.security.addresses import normal_address
 from odradek.security.principals import EVERYONE, Principal
 
 ANY_NAME: Final = "*"
@@ -177,5 +178,18 @@ def granting(operation: AclOperation) -> tuple[AclOperation, ...]:
 
 
 def applies_to(rule: AclRule, principal: Principal, host: str) -> bool:
-    """Whether a rule applies to a client."""
-    return rule.principal in (principal, EVERYONE) and rule.host in (host, ANY_HOST)
+    """Whether a rule applies to a client. `host` is what `normal_address` returned."""
+    return rule.principal in (principal, EVERYONE) and normal_host(rule.host) in (host, ANY_HOST)
+
+
+def normal_host(host: str) -> str:
+    """Return the host of a rule in the form in which it is compared. Rules keep the form in which they were written.
+
+    What is no address, such as a name, matches no client. In Kafka, an IPv6 address matches only in Java's form.
+    """
+    if host == ANY_HOST:
+        return host
+    try:
+        return normal_address(host)
+    except ValueError:
+        return host

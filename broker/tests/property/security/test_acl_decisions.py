@@ -24,7 +24,8 @@ from odradek.security.principals import EVERYONE, Principal
 KINDS = st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP])
 NAMES = st.text("ab", min_size=1, max_size=4)
 CLIENTS = st.sampled_from([Principal("User", "alice"), Principal("User", "bob")])
-HOSTS = st.sampled_from(["10.0.0.1", "10.0.0.2"])
+HOSTS = st.sampled_from(["10.0.0.1", "::1"])
+RULE_HOSTS = st.sampled_from(["10.0.0.1", "::ffff:10.0.0.1", "::1", "0:0:0:0:0:0:0:1", "localhost", "*"])
 WANTED = st.sampled_from(
     [
         AclOperation.READ,
@@ -43,7 +44,7 @@ RULES = st.builds(
     CLIENTS | st.just(EVERYONE),
     st.sampled_from([AclPermission.ALLOW, AclPermission.DENY]),
     WANTED | st.just(AclOperation.ALL),
-    HOSTS | st.just("*"),
+    RULE_HOSTS,
 )
 BINDINGS = st.sets(st.builds(AclBinding, PATTERNS, RULES), max_size=12)
 

@@ -7,6 +7,7 @@ import pytest
 from odradek.base.errors import ConfigError
 from odradek.security.acls.index import AclIndex, AclVerdict
 from odradek.security.acls.model import (
+    AclBinding,
     AclOperation,
     AclPermission,
     AclRule,
@@ -15,6 +16,7 @@ from odradek.security.acls.model import (
     ResourceType,
     granting,
 )
+from odradek.security.addresses import normal_address
 from odradek.security.principals import ANONYMOUS, EVERYONE, Principal, parse_principal, parse_principals
 
 ALICE = Principal("User", "alice")
@@ -38,6 +40,36 @@ def test_a_deny_rule_wins_over_a_more_specific_allow_rule() -> None:
         index.decide(ALICE, "10.0.0.2", AclOperation.READ, ResourceType.TOPIC, "orders").verdict is AclVerdict.ALLOWED
     )
     assert index.decide(ALICE, HOST, AclOperation.READ, ResourceType.TOPIC, "other").verdict is AclVerdict.NO_RULES
+
+
+@pytest.mark.parametrize(
+    ("written", "client", "is_denied"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1", True),
+        ("2001:DB8:0:0:0:0:0:1", "2001:db8::1", True),
+        ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1%eth0", True),
+        ("::ffff:10.0.0.1", HOST, True),
+        ("10.0.0.01", HOST, False),
+        ("localhost", "127.0.0.1", False),
+        ("::2", "::1", False),
+    ],
+)
+def test_addresses_are_compared_in_one_form(written: str, client: str, is_denied: bool) -> None:
+    assert normal_address(client) == client
+    rule = AclRule(ALICE, AclPermission.DENY, AclOperation.READ, written)
+    verdict, binding = AclIndex.of({topic("t"): {rule, READ_ALL}}).decide(
+        ALICE, client, AclOperation.READ, ResourceType.TOPIC, "t"
+    )
+    assert verdict is (AclVerdict.DENIED if is_denied else AclVerdict.ALLOWED)
+    assert binding == AclBinding(topic("t"), rule if is_denied else READ_ALL), "as it was written"
+
+
+def test_two_forms_of_an_address_are_two_rules() -> None:
+    rules = {AclRule(ALICE, AclPermission.DENY, AclOperation.READ, host) for host in ("::1", "0:0:0:0:0:0:0:1")}
+    index = AclIndex.of({topic("t"): rules})
+    assert index.rules_of(topic("t")) == rules
+    remaining = index.with_rules(topic("t"), {min(rules)})
+    assert remaining.decide(ALICE, "::1", AclOperation.READ, ResourceType.TOPIC, "t").verdict is AclVerdict.DENIED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,17 @@
+"""Addresses of clients, which access rules and quotas compare as text."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+
+def normal_address(text: str) -> str:
+    """Return an IP address in one form: IPv6 in its shortest form, and IPv4 in IPv6 as IPv4, as Java does.
+
+    Kafka's access rules have IPv6 addresses in Java's form, such as `0:0:0:0:0:0:0:1`, because Kafka compares the text.
+    Raises `ValueError` if the text is not an address.
+    """
+    address = ip_address(text)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)
