@@ -15,16 +15,15 @@ compiled code would still call the original ones (docs/design/0019).
 
 from __future__ import annotations
 
-import ast
 import operator
 import os
 import subprocess
 import sys
-from collections.abc import Generator
 from functools import cached_property
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -84,29 +83,6 @@ def _uses_real_parts(path: Path) -> bool:
     return not REAL_FOLDERS.isdisjoint(path.parent.parts) or path.name.startswith("test_live_")
 
 
-def selects(expression: str, mark: str) -> bool:
-    """Whether an expression of the option `-m` selects tests that have one mark and no other.
-
-    pytest has no public function for it. The operators are those of Python: `and`, `or`, `not` and parentheses. An
-    operand is the name of a mark, also with arguments in parentheses, which are ignored. Raises `SyntaxError` if the
-    expression contains anything else.
-    """
-
-    def value(node: ast.expr) -> bool:
-        match node:
-            case ast.BoolOp(op=ast.And(), values=values):
-                return all(map(value, values))
-            case ast.BoolOp(op=ast.Or(), values=values):
-                return any(map(value, values))
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return not value(operand)
-            case ast.Name(id=name) | ast.Call(func=ast.Name(id=name)):
-                return name == mark
-        raise SyntaxError(f"`{ast.unparse(node)}` is not allowed in an expression of marks")
-
-    return value(ast.parse(expression.strip(), mode="eval").body)
-
-
 class SchedulingByKind(LoadFileScheduling):
     """Gives each process whole files. If tests with and without Java run, half of the processes run only files of the
     folders that need Java. The others run these when nothing else is left.
@@ -141,7 +117,7 @@ class SchedulingByKind(LoadFileScheduling):
     def _selects_java(self) -> bool:
         """Whether the expression of `-m` selects tests with the mark `java` and no other."""
         marks = self.config.getoption("markexpr")
-        return not marks or selects(marks, "java")
+        return not marks or Expression.compile(marks).evaluate(lambda name, **_: name == "java")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -150,10 +126,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return SchedulingByKind(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Mark the tests that need Java before pytest selects tests by the option `-m`. Then sort the files, and without a
-    C compiler deselect the tests that need it.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need Java, sort the files, and without a C compiler deselect the tests that need it.
 
     `.ci/run` fails without a compiler before it runs tests.
 
@@ -163,17 +138,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if REAL_PARTS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("java")
-    if misplaced := sorted(str(path) for path in _files_with("java", items) if not _uses_real_parts(path)):
+    slow_files = {item.path for item in items if item.get_closest_marker("slow")}
+    java_files = {item.path for item in items if item.get_closest_marker("java")}
+    if misplaced := sorted(str(path) for path in java_files if not _uses_real_parts(path)):
         places = f"a folder {', '.join(sorted(REAL_FOLDERS))}, or a file test_live_*"
         raise pytest.UsageError(f"Tests that need Java must be in {places}. Move {', '.join(misplaced)}.")
-    yield
-    slow_files, java_files = _files_with("slow", items), _files_with("java", items)
     items.sort(key=lambda item: (item.path in java_files, item.path not in slow_files))
     needing = [item for item in items if item.get_closest_marker("compiler")]
     if needing and _compile_core("--can-compile").returncode:
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
-
-
-def _files_with(mark: str, items: list[pytest.Item]) -> set[Path]:
-    return {item.path for item in items if item.get_closest_marker(mark)}

@@ -14,12 +14,10 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.listeners import Listeners
-from odradek.app.observation import Observed, observe
+from odradek.app.observation import Observed, observation, observe
 from odradek.app.system import SessionClient, System
 from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import OdradekError
@@ -35,8 +33,7 @@ from odradek.coordinator.shard import GroupShard
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector
-from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
-from odradek.metrics.process import ProcessTreeCollector
+from odradek.metrics.http import Probe
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
@@ -64,6 +61,7 @@ from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata_handlers import MetadataHandlers
+from odradek.server.security.listener_security import SecurityMaker
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
@@ -111,6 +109,9 @@ class Broker:
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
+        self._security = SecurityMaker(properties, system.clock, system.disk_threads("TLS files", 1))
+        for endpoint in config.listener_endpoints():
+            self._security(endpoint)
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
@@ -156,7 +157,9 @@ class Broker:
 
     async def _start(self) -> None:
         config = self._config
-        collector, http = self._observation()
+        collector, http = observation(
+            config, broker_state=lambda: self.state, is_healthy=self._healthy, is_ready=self.ready
+        )
         self._closers.callback(collector.close)
         if http is not None:
             http.start()
@@ -185,6 +188,8 @@ class Broker:
             bind=self._system.bind,
             read=self._logs.read,
             announce=self._registrar.update,
+            properties=self._properties,
+            secure=self._security,
         )
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()
@@ -200,23 +205,6 @@ class Broker:
         self._settings.dry_run = self._listeners.dry_run
         await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
-
-    def _observation(self) -> tuple[BrokerCollector, HttpServer | None]:
-        registry, collector = CollectorRegistry(), BrokerCollector()
-        registry.register(collector)
-        ProcessTreeCollector(registry=registry)
-        # Registered before the other series, because recovery may take long and this series shows its progress.
-        collector.provide_value("kafka_server_kafkaserver_brokerstate", lambda: self.state)
-        if self._config.metrics_port < 0:
-            return collector, None
-        host, port = self._config.metrics_host, self._config.metrics_port
-        routes = {
-            "/metrics": metrics_route(registry),
-            "/healthz": probe_route(self._healthy),
-            "/livez": probe_route(self._healthy),
-            "/readyz": probe_route(self.ready),
-        }
-        return collector, HttpServer(host=host, port=port, routes=routes)
 
     def _healthy(self) -> Probe:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")

@@ -119,7 +119,10 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
     from odradek.app.broker import Broker
     from odradek.app.system import system
 
-    broker = Broker(config, properties, system())
+    try:
+        broker = Broker(config, properties, system())
+    except ConfigError as error:
+        return _cannot_start(error)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -132,9 +135,7 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         await stop.wait()
         await broker.stop()
     except OdradekError as error:
-        logger.error("the broker cannot start: %s", error)
-        report_termination(f"The broker cannot start: {error}")
-        return 1
+        return _cannot_start(error)
     finally:
         if beating is not None:
             beating.cancel()
@@ -145,6 +146,12 @@ async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lif
         report_termination(f"The broker stopped because of a failure: {broker.failed.result()}")
         return 1
     return 0
+
+
+def _cannot_start(error: OdradekError) -> int:
+    logger.error("the broker cannot start: %s", error)
+    report_termination(f"The broker cannot start: {error}")
+    return 1
 
 
 def raise_gc_thresholds() -> None:

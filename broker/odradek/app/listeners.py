@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
-from odradek.network.connection import ConnectionOptions, Handler
-from odradek.network.listener import Listener, ListenerOptions
+from odradek.network.connection import Handler
+from odradek.network.connection_options import ConnectionOptions
+from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
 from odradek.network.pages import FileAccess, ReadFile
 from odradek.network.request_memory import RequestMemory
+from odradek.server.security.listener_properties import ListenerProperties
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
 
@@ -42,12 +44,17 @@ class Listeners:
         bind: Callable[[str, int], Awaitable[socket.socket]],
         read: ReadFile,
         announce: Callable[[BrokerRegistration], Awaitable[None]],
+        properties: Mapping[str, str] | None = None,
+        secure: Callable[[Endpoint], ListenerSecurity] | None = None,
     ) -> None:
         """Create the listeners without binding an address. `read` reads files for responses.
 
-        `announce` writes the registration to ZooKeeper when the endpoints change.
+        `announce` writes the registration to ZooKeeper when the endpoints change. `properties` have the limits of
+        single listeners. `secure` makes the security of a listener, by default none. Raises `ConfigError`.
         """
         self._config = config
+        self._properties: Final = properties or {}
+        self._secure: Final = secure or (lambda _endpoint: ListenerSecurity())
         self._handler: Final = handler
         self._clock: Final = clock
         self._bind: Final = bind
@@ -71,8 +78,7 @@ class Listeners:
         config = self._config
         options = ListenerOptions(
             backlog=config.socket_listen_backlog_size,
-            max_connections=config.max_connections,
-            max_connections_per_ip=config.max_connections_per_ip,
+            **self._limits(config, endpoint.listener),
             idle_ms=config.connections_max_idle_ms,
             send_buffer_bytes=config.socket_send_buffer_bytes,
             receive_buffer_bytes=config.socket_receive_buffer_bytes,
@@ -83,8 +89,27 @@ class Listeners:
                 memory=None if _is_for_brokers(config, endpoint.listener) else self.request_memory,
             ),
         )
+        security = self._secure(endpoint)
         self._addresses[endpoint.listener] = address = (endpoint.host, endpoint.port)
-        return Listener(endpoint.listener, address, self._handler, self._clock, options=options, bind=self._bind)
+        return Listener(
+            endpoint.listener,
+            address,
+            self._handler,
+            self._clock,
+            options=options,
+            security=security,
+            bind=self._bind,
+        )
+
+    def _limits(self, config: BrokerConfig, listener: str) -> dict[str, int]:
+        """Return the limits of a listener: its own ones, which do not change, or those of all listeners."""
+        own = ListenerProperties(self._properties, listener)
+        values = {
+            "max_connections": (own.override("max.connections"), config.max_connections),
+            "max_connections_per_ip": (None, config.max_connections_per_ip),
+            "max_creation_rate": (own.override("max.connection.creation.rate"), config.max_connection_creation_rate),
+        }
+        return {name: common if of_listener is None else of_listener for name, (of_listener, common) in values.items()}
 
     async def start(self) -> None:
         """Bind all listeners and accept connections. Raises `ConfigError`; call `close` also in that case."""
@@ -133,6 +158,7 @@ class Listeners:
         for end in wanted:
             address = self._addresses.get(end.listener)
             if address is None:
+                self._secure(end)
                 if end.port not in freed:
                     probe = Listener(end.listener, (end.host, end.port), self._handler, self._clock, bind=self._bind)
                     await probe.probe()
@@ -146,7 +172,7 @@ class Listeners:
         """Apply changed settings: limits at once, listeners and addresses in a background task."""
         before, self._config = self._config, config
         for listener in self._all:
-            listener.limit(max_connections=config.max_connections, max_connections_per_ip=config.max_connections_per_ip)
+            listener.limit(**self._limits(config, listener.name))
         if _endpoints(before) == _endpoints(config) or self._is_closed or self._change is not None:
             return
         self._change = asyncio.get_running_loop().create_task(self._follow_settings(), name="change-listeners")
@@ -180,12 +206,12 @@ class Listeners:
         self._all.sort(key=lambda listener: order.index(listener.name))
 
     async def _open(self, endpoint: Endpoint) -> None:
-        listener = self._create(endpoint)
         try:
+            listener = self._create(endpoint)
             await listener.start()
         except ConfigError as error:
             logger.error("a listener cannot be opened: %s", error)
-            del self._addresses[endpoint.listener]
+            self._addresses.pop(endpoint.listener, None)
         else:
             self._all.append(listener)
             logger.info("listener %s accepts connections on %s:%d", listener.name, listener.host, listener.port)

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from odradek.base.config import BrokerConfig
 from odradek.base.error_names import ERROR_NAMES
 from odradek.base.setting_definitions import INT64_MAX
 from odradek.controller.controller_runtime import ControllerRuntime
@@ -13,6 +16,8 @@ from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
 from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector, Distribution
+from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
+from odradek.metrics.process import ProcessTreeCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.series import Reading
@@ -42,6 +47,31 @@ class Observed:
     session_counts: Callable[[], tuple[int, int, int]]
     """Numbers of expired ZooKeeper sessions, lost connections and established connections."""
     zookeeper_latency: Quantiles
+
+
+def observation(
+    config: BrokerConfig,
+    *,
+    broker_state: Callable[[], int],
+    is_healthy: Callable[[], Probe],
+    is_ready: Callable[[], Probe],
+) -> tuple[BrokerCollector, HttpServer | None]:
+    """Return the collector of a broker's metrics and, unless `metrics.port` is negative, the server for them and for
+    probes."""
+    registry, collector = CollectorRegistry(), BrokerCollector()
+    registry.register(collector)
+    ProcessTreeCollector(registry=registry)
+    # Registered before the other series, because recovery may take long and this series shows its progress.
+    collector.provide_value("kafka_server_kafkaserver_brokerstate", broker_state)
+    if config.metrics_port < 0:
+        return collector, None
+    routes = {
+        "/metrics": metrics_route(registry),
+        "/healthz": probe_route(is_healthy),
+        "/livez": probe_route(is_healthy),
+        "/readyz": probe_route(is_ready),
+    }
+    return collector, HttpServer(host=config.metrics_host, port=config.metrics_port, routes=routes)
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:

@@ -28,6 +28,8 @@ from odradek.base.setting_definitions import (
 
 HOUR_MS: Final = 3_600_000
 MEBIBYTE: Final = 1 << 20
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""The security protocols of listeners."""
 CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -48,7 +50,7 @@ class BrokerFields:
         (), "Addresses that clients connect to; default: listeners.", dynamic=Update.PER_BROKER
     )
     listener_security_protocol_map: tuple[str, ...] = parts(
-        ("PLAINTEXT:PLAINTEXT",),
+        tuple(f"{protocol}:{protocol}" for protocol in PROTOCOLS),
         "Security protocol of each listener: NAME:PROTOCOL, ...",
         dynamic=Update.PER_BROKER,
     )
@@ -125,15 +127,119 @@ class BrokerFields:
     socket_send_buffer_bytes: int = integer(100 * 1024, "SO_SNDBUF; -1 = default of the system.", low=-1)
     socket_receive_buffer_bytes: int = integer(100 * 1024, "SO_RCVBUF; -1 = default of the system.", low=-1)
     socket_listen_backlog_size: int = integer(50, "Maximum number of connections waiting to be accepted.", low=1)
-    max_connections: int = integer(INT32_MAX, "Maximum number of connections.", dynamic=Update.CLUSTER_WIDE)
+    max_connections: int = integer(
+        INT32_MAX, "Maximum number of connections of a listener.", dynamic=Update.CLUSTER_WIDE, of_listener=True
+    )
+    max_connection_creation_rate: int = integer(
+        INT32_MAX,
+        "Maximum number of new connections of a listener per second; others wait. A listener without TLS that starts "
+        "without a rate gets one only at the next start.",
+        low=1,
+        dynamic=Update.CLUSTER_WIDE,
+        of_listener=True,
+    )
     max_connections_per_ip: int = integer(
         INT32_MAX, "Maximum number of connections per IP address.", dynamic=Update.CLUSTER_WIDE
+    )
+    connection_handshake_timeout_ms: int = long(
+        10_000,
+        "Time from accepting a connection to the end of its TLS handshake and its login; then it is closed.",
+        low=1,
+        of_listener=True,
     )
     connections_max_idle_ms: int = long(600_000, "Idle time after which a connection is closed.")
     max_in_flight_requests_per_connection: int = integer(
         64, "Maximum number of concurrent Produce requests of a connection; at the maximum, reading pauses.", low=1
     )
+    connections_max_reauth_ms: int = long(
+        0,
+        "Time after which a client must authenticate again; 0 = only when its credentials expire. Also with the prefix "
+        "of a mechanism.",
+        of_listener=True,
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, "Time until a client whose authentication failed gets the answer and its connection is closed."
+    )
     request_timeout_ms: int = integer(30_000, "Timeout of requests to other brokers.", low=1)
+
+    # Security of listeners
+    ssl_keystore_location: str | None = text(
+        None, "File with the listener's private key and certificates.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_keystore_password: str | None = secret(
+        "Password of the file. PEM has none.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_keystore_type: str = text("JKS", "JKS, PKCS12 or PEM.", dynamic=Update.PER_BROKER, of_listener=True)
+    ssl_keystore_key: str | None = secret(
+        "Private key in PEM, instead of a file.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_keystore_certificate_chain: str | None = secret(
+        "Its certificates in PEM.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_key_password: str | None = secret("Password of the private key.", dynamic=Update.PER_BROKER, of_listener=True)
+    ssl_truststore_location: str | None = text(
+        None, "File with the authorities of client certificates.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_truststore_password: str | None = secret(
+        "Password of the file. PEM has none.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_truststore_type: str = text("JKS", "JKS, PKCS12 or PEM.", dynamic=Update.PER_BROKER, of_listener=True)
+    ssl_truststore_certificates: str | None = secret(
+        "These authorities in PEM, instead of a file.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_client_auth: str = text(
+        "none",
+        "Whether clients need a certificate: none, requested or required. With SASL only with a listener's prefix.",
+        dynamic=Update.PER_BROKER,
+        of_listener=True,
+    )
+    ssl_principal_mapping_rules: str = text(
+        "DEFAULT", "Rules that make the name of a user of that of the client certificate.", of_listener=True
+    )
+    ssl_protocol: str = text(
+        "TLSv1.3", "Highest version: TLSv1.2 or TLSv1.3.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_enabled_protocols: tuple[str, ...] = words(
+        ("TLSv1.2", "TLSv1.3"), "Versions: TLSv1.2, TLSv1.3.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    ssl_cipher_suites: tuple[str, ...] = words(
+        (), "Cipher suites with Java's names; default: those of OpenSSL.", dynamic=Update.PER_BROKER, of_listener=True
+    )
+    sasl_enabled_mechanisms: tuple[str, ...] = words(
+        (),
+        "SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+        dynamic=Update.PER_BROKER,
+        of_listener=True,
+    )
+    sasl_jaas_config: str | None = secret(
+        "JAAS entry of a mechanism; only as listener.name.NAME.MECHANISM.sasl.jaas.config.",
+        dynamic=Update.PER_BROKER,
+        of_listener=True,
+    )
+    sasl_server_max_receive_size: int = integer(
+        524_288, "Maximum size of a request before the client has authenticated.", low=1, of_listener=True
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = text(
+        None, "Address or file: URL of the keys that verify tokens.", of_listener=True
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
+        3_600_000, "Interval in which the keys are loaded again.", low=1, of_listener=True
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = long(
+        100, "First wait after a failed attempt.", low=1, of_listener=True
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = long(
+        10_000, "Longest wait after failed attempts.", low=1, of_listener=True
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = words(
+        (), "Audiences, of which a token must have one; without them, a token must have none.", of_listener=True
+    )
+    sasl_oauthbearer_expected_issuer: str | None = text(None, "Issuer that a token must have.", of_listener=True)
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        30, "Tolerated difference of clocks for the times in a token.", of_listener=True
+    )
+    sasl_oauthbearer_scope_claim_name: str = text("scope", "Claim with the scopes.", of_listener=True)
+    sasl_oauthbearer_sub_claim_name: str = text("sub", "Claim with the name of the user.", of_listener=True)
 
     # Log
     log_segment_bytes: int = integer(1 << 30, "Size at which a segment rolls.", low=14, dynamic=Update.CLUSTER_WIDE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from odradek.base.broker_fields import CODEC_NAMES, HOUR_MS, MEBIBYTE, BrokerFields
+from odradek.base.broker_fields import CODEC_NAMES, HOUR_MS, MEBIBYTE, PROTOCOLS, BrokerFields
 from odradek.base.errors import ConfigError
 from odradek.base.setting_definitions import (
     INT64_MAX,
@@ -34,6 +34,7 @@ from odradek.base.settings_catalogue import (
     check_allowed,
     check_allowed_for_topic,
     idle_broker_setting,
+    listener_of,
     without_listener,
 )
 from odradek.base.types import Endpoint
@@ -42,6 +43,11 @@ NEWEST_RELEASE: Final = (3, 9)
 NEWEST_FORMAT: Final = "3.0"
 NEWEST_FORMAT_ONLY: Final = (3, 0)
 """From this inter-broker protocol on, only the newest record format is written (KIP-724)."""
+
+
+SECURITY_PREFIXES: Final = ("ssl.", "sasl.")
+"""Beginnings of settings that Kafka changes at run time for single listeners only, and this broker with a restart. The
+broker notices new content of the files that they name."""
 
 
 class Effect(Enum):
@@ -66,19 +72,35 @@ class BrokerConfig(BrokerFields):
         Raises `ConfigError` for the first bad or unsupported value, or a contradiction.
         """
         values: dict[str, Any] = {}
+        of_listeners: dict[str, str] = {}
         warnings = []
         for key, value in properties.items():
             setting = BROKER_SETTINGS.get(key)
-            if setting is None:
-                check_allowed(key, value)
-                warnings.append(_idle_warning(key, value))
+            if setting is not None:
+                values[setting.attribute] = setting.parse(value)
                 continue
-            values[setting.attribute] = setting.parse(value)
+            check_allowed(key, value)
+            if broker_effect(key) is Effect.ACTIVE:
+                of_listeners[key] = value
+            else:
+                warnings.append(_idle_warning(key, value))
         if "log.dir" in properties:
             values.setdefault("log_dirs", BROKER_SETTINGS["log.dirs"].parse(properties["log.dir"]))
         config = cls(**values)
         config._check()
-        return config, warnings
+        return config, warnings + config._check_of_listeners(of_listeners)
+
+    def _check_of_listeners(self, values: Mapping[str, str]) -> list[str]:
+        """Check settings of one listener; return a warning for each of another listener. Raises `ConfigError`."""
+        names = {endpoint.listener.lower() for endpoint in self.listener_endpoints()}
+        for key, value in values.items():
+            if (setting := broker_setting(key)) is not None:
+                setting.parse(value)
+        return [
+            f"{key} has no effect: listeners has no {listener_of(key).upper()}"
+            for key in values
+            if listener_of(key) not in names
+        ]
 
     def with_dynamic(self, values: Mapping[str, str]) -> BrokerConfig:
         """Return these settings with dynamic values from `/config/brokers` applied (KIP-226).
@@ -92,7 +114,7 @@ class BrokerConfig(BrokerFields):
             if setting is None:
                 check_allowed(key, value)
                 raise ConfigError(_idle_warning(key, value))
-            if setting.dynamic is Update.READ_ONLY:
+            if setting.dynamic is Update.READ_ONLY or key.startswith(SECURITY_PREFIXES):
                 raise ConfigError(f"{key} cannot be changed while the broker runs")
             changed[setting.attribute] = setting.parse(value)
         config = replace(self, **changed)
@@ -119,6 +141,11 @@ class BrokerConfig(BrokerFields):
             raise ConfigError(
                 f"queued.max.request.bytes={self.queued_max_request_bytes} is not allowed: it must be larger than or "
                 f"equal to socket.request.max.bytes={self.socket_request_max_bytes}, or -1 for no limit"
+            )
+        if self.connection_failed_authentication_delay_ms >= self.connections_max_idle_ms > 0:
+            raise ConfigError(
+                f"connection.failed.authentication.delay.ms={self.connection_failed_authentication_delay_ms} is not "
+                f"allowed: it must be less than connections.max.idle.ms={self.connections_max_idle_ms}"
             )
         self._check_listeners()
 
@@ -385,7 +412,7 @@ def topic_setting(key: str) -> Setting:
 def broker_setting(key: str) -> Setting | None:
     """Return the declaration of a broker setting, with or without an effect; None for an unknown key.
 
-    A setting of one listener (`listener.name.NAME.SETTING`) has the type of the setting, and no effect here.
+    A setting of one listener (`listener.name.NAME.SETTING`) has the type of the setting.
     """
     if key in BROKER_SETTINGS:
         return BROKER_SETTINGS[key]
@@ -396,6 +423,9 @@ def broker_setting(key: str) -> Setting | None:
 def broker_effect(key: str) -> Effect:
     """Return the effect of a broker setting. `check_allowed` checks whether its value is rejected."""
     if key in BROKER_SETTINGS:
+        return Effect.ACTIVE
+    of_listener = BROKER_SETTINGS.get(without_listener(key))
+    if of_listener is not None and of_listener.of_listener:
         return Effect.ACTIVE
     return Effect.UNKNOWN if broker_setting(key) is None else Effect.IDLE
 
@@ -417,9 +447,14 @@ def _parse_endpoint(key: str, item: str, protocols: Mapping[str, str]) -> Endpoi
     if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"{key} has {item!r}: each entry must be NAME://host:port")
     protocol = protocols.get(name.upper())
-    if protocol != "PLAINTEXT":
+    if protocol is None:
         raise ConfigError(
-            f"{key} has {item!r} with the security protocol {protocol}: this version supports PLAINTEXT only"
+            f"{key} has {item!r}: listener.security.protocol.map must have {name.upper()}:PROTOCOL, where PROTOCOL is "
+            f"one of {', '.join(PROTOCOLS)}"
+        )
+    if protocol not in PROTOCOLS:
+        raise ConfigError(
+            f"listener.security.protocol.map has {name.upper()}:{protocol}: it must be one of {', '.join(PROTOCOLS)}"
         )
     return Endpoint(name.upper(), host.strip("[]"), int(port), protocol)
 

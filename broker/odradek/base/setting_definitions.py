@@ -70,6 +70,8 @@ class Setting:
     """Whether it can change at run time."""
     sensitive: bool = False
     """Never returned once set."""
+    of_listener: bool = False
+    """Whether a listener can have its own value: `listener.name.NAME.` precedes the property then."""
     broker: str = ""
     """For a setting of a topic: the broker attribute with its default."""
     splits: bool = False

@@ -29,8 +29,6 @@ broker.heartbeat.interval.ms INT read-only 2000
 broker.id.generation.enable BOOLEAN read-only true
 broker.session.timeout.ms INT read-only 9000
 client.quota.callback.class CLASS read-only
-connection.failed.authentication.delay.ms INT read-only 100
-connections.max.reauth.ms LONG read-only 0
 controller.listener.names STRING read-only
 controller.quorum.append.linger.ms INT read-only 25
 controller.quorum.bootstrap.servers LIST read-only ""
@@ -81,7 +79,6 @@ kafka.metrics.reporters LIST read-only ""
 log.dir.failure.timeout.ms LONG read-only 30000
 log.local.retention.bytes LONG cluster-wide -2
 log.local.retention.ms LONG cluster-wide -2
-max.connection.creation.rate INT cluster-wide 2147483647
 max.connections.per.ip.overrides STRING cluster-wide ""
 max.request.partition.size.limit INT read-only 2000
 metadata.log.dir STRING read-only
@@ -139,8 +136,6 @@ remote.log.storage.system.enable BOOLEAN read-only false
 replica.socket.receive.buffer.bytes INT read-only 65536
 reserved.broker.max.id INT read-only 1000
 sasl.client.callback.handler.class CLASS read-only
-sasl.enabled.mechanisms LIST per-broker GSSAPI
-sasl.jaas.config PASSWORD per-broker
 sasl.kerberos.kinit.cmd STRING per-broker /usr/bin/kinit
 sasl.kerberos.min.time.before.relogin LONG per-broker 60000
 sasl.kerberos.principal.to.local.rules LIST per-broker DEFAULT
@@ -159,45 +154,20 @@ sasl.login.retry.backoff.max.ms LONG read-only 10000
 sasl.login.retry.backoff.ms LONG read-only 100
 sasl.mechanism.controller.protocol STRING read-only GSSAPI
 sasl.mechanism.inter.broker.protocol STRING per-broker GSSAPI
-sasl.oauthbearer.clock.skew.seconds INT read-only 30
-sasl.oauthbearer.expected.audience LIST read-only
-sasl.oauthbearer.expected.issuer STRING read-only
-sasl.oauthbearer.jwks.endpoint.refresh.ms LONG read-only 3600000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG read-only 10000
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG read-only 100
-sasl.oauthbearer.jwks.endpoint.url STRING read-only
-sasl.oauthbearer.scope.claim.name STRING read-only scope
-sasl.oauthbearer.sub.claim.name STRING read-only sub
 sasl.oauthbearer.token.endpoint.url STRING read-only
 sasl.server.callback.handler.class CLASS read-only
-sasl.server.max.receive.size INT read-only 524288
 security.inter.broker.protocol STRING read-only PLAINTEXT
 security.providers STRING read-only
 socket.connection.setup.timeout.max.ms LONG read-only 30000
 socket.connection.setup.timeout.ms LONG read-only 10000
 ssl.allow.dn.changes BOOLEAN read-only false
 ssl.allow.san.changes BOOLEAN read-only false
-ssl.cipher.suites LIST per-broker ""
-ssl.client.auth STRING per-broker none
-ssl.enabled.protocols LIST per-broker TLSv1.2,TLSv1.3
 ssl.endpoint.identification.algorithm STRING per-broker https
 ssl.engine.factory.class CLASS per-broker
-ssl.key.password PASSWORD per-broker
 ssl.keymanager.algorithm STRING per-broker SunX509
-ssl.keystore.certificate.chain PASSWORD per-broker
-ssl.keystore.key PASSWORD per-broker
-ssl.keystore.location STRING per-broker
-ssl.keystore.password PASSWORD per-broker
-ssl.keystore.type STRING per-broker JKS
-ssl.principal.mapping.rules STRING read-only DEFAULT
-ssl.protocol STRING per-broker TLSv1.3
 ssl.provider STRING per-broker
 ssl.secure.random.implementation STRING per-broker
 ssl.trustmanager.algorithm STRING per-broker PKIX
-ssl.truststore.certificates PASSWORD per-broker
-ssl.truststore.location STRING per-broker
-ssl.truststore.password PASSWORD per-broker
-ssl.truststore.type STRING per-broker JKS
 telemetry.max.bytes INT read-only 1048576
 transaction.abort.timed.out.transaction.cleanup.interval.ms INT read-only 10000
 transaction.max.timeout.ms INT read-only 900000
@@ -307,6 +277,12 @@ def without_listener(name: str) -> str:
     return of_mechanism[1] if of_mechanism else of_listener[1]
 
 
+def listener_of(name: str) -> str:
+    """Return the NAME of `listener.name.NAME.SETTING`, in lower case as it must be; empty for any other name."""
+    found = _OF_LISTENER.fullmatch(name)
+    return name.split(".")[2] if found else ""
+
+
 class _Refusal(NamedTuple):
     """Why a setting is rejected, and the values that are accepted because they enable nothing."""
 
@@ -314,6 +290,7 @@ class _Refusal(NamedTuple):
     harmless: frozenset[str] = frozenset({""})
 
 
+_OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer"
 _OFF: Final = frozenset({"", "false"})
 _JAVA_CLASS: Final = "it names a Java class, which this broker cannot run: remove it"
 _PLAIN: Final = "this version does not support TLS or SASL: remove it"
@@ -343,10 +320,16 @@ _REFUSED: Final[Mapping[str, _Refusal]] = {
     "sasl.client.callback.handler.class": _Refusal(_JAVA_CLASS),
     "sasl.login.callback.handler.class": _Refusal(_JAVA_CLASS),
     "sasl.login.class": _Refusal(_JAVA_CLASS),
-    "sasl.server.callback.handler.class": _Refusal(_JAVA_CLASS),
+    "sasl.server.callback.handler.class": _Refusal(
+        _JAVA_CLASS,
+        # The verification of tokens is that of this class.
+        frozenset({"", *(f"{_OAUTHBEARER}.{each}OAuthBearerValidatorCallbackHandler" for each in ("", "secured."))}),
+    ),
     "security.inter.broker.protocol": _Refusal(_PLAIN, frozenset({"", "PLAINTEXT"})),
     "security.providers": _Refusal(_JAVA_CLASS),
-    "ssl.engine.factory.class": _Refusal(_JAVA_CLASS),
+    "ssl.engine.factory.class": _Refusal(
+        _JAVA_CLASS, frozenset({"", "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"})
+    ),
     "zookeeper.metadata.migration.enable": _Refusal(
         "this broker supports ZooKeeper only: remove it, or complete the migration with Apache Kafka's brokers",
         _OFF,

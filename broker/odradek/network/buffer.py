@@ -41,7 +41,7 @@ class FrameBuffer:
 
         A minimal buffer grows only for a frame above `INITIAL_BYTES`, exactly to its size, and is freed with the frame.
         """
-        self._limit: Final = max_frame_bytes
+        self._limit = max_frame_bytes
         self._busy_bytes: Final = INITIAL_BYTES if is_minimal else BUSY_BYTES
         self._kept_bytes: Final = INITIAL_BYTES if is_minimal else KEPT_BYTES
         self._data = bytearray(INITIAL_BYTES)
@@ -60,6 +60,10 @@ class FrameBuffer:
     def unread_bytes(self) -> int:
         """Bytes received and not consumed."""
         return self._filled - self._start
+
+    def limit(self, max_frame_bytes: int) -> None:
+        """Reject frames above `max_frame_bytes` from the next one on."""
+        self._limit = max_frame_bytes
 
     def free_space(self) -> memoryview:
         """Return where the next bytes are written; never empty."""

@@ -1,6 +1,7 @@
-"""One accepted connection: it passes requests to the handler and sends responses in the order of the requests.
+"""One accepted connection: it passes requests to its handler and sends responses in the order of the requests.
 
-The event loop and the owner of a request call it. A `Listener` owns it.
+The event loop and the owner of a request call it. A `Listener` owns it. Its handler is an attribute: a connection that
+must authenticate has that of its login until it has an identity, so requests do not check that later.
 
 Invariants:
 - The length of a frame is checked before memory is allocated. The buffer grows with the data received, never with the
@@ -23,19 +24,19 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, cast
 
 from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVersionError
 from odradek.base.ports import Buffer, Clock, FileRegion, Part
 from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
-from odradek.network.outflow import Outflow, OutflowEvents, loaded, sendable_descriptor
-from odradek.network.pages import FileAccess
+from odradek.network.connection_options import ConnectionOptions, NetworkCounters
+from odradek.network.outflow import Outflow, OutflowEvents, loaded
 from odradek.network.read_ahead import ReadAhead
-from odradek.network.request_memory import RequestMemory
+from odradek.network.tls_outflow import outflow_to
 from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import RequestHeader, decode_header_fields
+from odradek.security.principals import ANONYMOUS, Identity
 
 logger = logging.getLogger(__name__)
 
@@ -49,38 +50,6 @@ _TOGETHER_BYTES: Final = 64 << 10
 
 _JOINED_BYTES: Final = 4 << 10
 """Up to this size, copying several buffers into one is cheaper than sending them separately."""
-
-
-@dataclass(slots=True)
-class NetworkCounters:
-    """Running totals of one listener, for the metrics. All except `connections` only grow."""
-
-    connections: int = 0
-    connections_accepted: int = 0
-    connections_refused: int = 0
-    connections_expired: int = 0
-    requests: int = 0
-    requests_refused: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """Limits of one connection, in bytes unless stated otherwise.
-
-    `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
-    `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
-    no request is accepted. `files` specifies how parts of responses are read from files. `memory` limits the memory of
-    frames over all connections that have it; None for no limit.
-    """
-
-    max_frame_bytes: int = 104_857_600
-    max_in_flight: int = 64
-    max_in_flight_bytes: int = 64 << 20
-    write_high_water_bytes: int = 1 << 20
-    files: FileAccess = field(default_factory=FileAccess)
-    memory: RequestMemory | None = None
 
 
 class Request:
@@ -131,6 +100,14 @@ class Request:
         return self.connection.listener
 
     @property
+    def identity(self) -> Identity:
+        """Who the client is. A request of a client that has not authenticated reaches its login only."""
+        identity = self.connection.identity
+        if identity is None:
+            raise RuntimeError(f"{self} has no identity yet")
+        return identity
+
+    @property
     def size_bytes(self) -> int:
         """Size of the frame without its length prefix. Valid even after the frame is gone."""
         return self._size
@@ -164,6 +141,17 @@ class Request:
 Handler = Callable[[Request], None]
 
 
+def host_of(address: object) -> str:
+    """Return the host in a socket address, or an empty text. IPv4 has dots also where a socket of IPv6 accepts it."""
+    host = str(address[0]) if isinstance(address, tuple) and len(address) >= 2 else ""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
+def accept_anonymous(connection: Connection) -> None:
+    """Begin a connection without authentication."""
+    connection.identity = Identity(ANONYMOUS, connection.peer_host, connection.listener, "PLAINTEXT")
+
+
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one accepted socket."""
 
@@ -177,15 +165,27 @@ class Connection(asyncio.BufferedProtocol):
         counters: NetworkCounters | None = None,
         on_open: Callable[[Connection], bool] = lambda _connection: True,
         on_lost: Callable[[Connection], None] = lambda _connection: None,
+        begin: Callable[[Connection], None] = accept_anonymous,
     ) -> None:
-        """`on_open` may refuse the connection by returning False. `on_lost` is called only if it did not."""
-        self._handler: Final = handler
+        """`on_open` may refuse the connection by returning False. `begin` and `on_lost` are called only if it did not.
+
+        `begin` sets `identity`, or sets `handler` to that of a login, or aborts the connection.
+        """
+        self.handler = handler
+        """Gets each request. A login replaces it until the client has authenticated."""
+        self.identity: Identity | None = None
+        """Who the client is; None until it has authenticated."""
+        self.login: Handler | None = None
+        """Gets the requests of SASL also after the first login; None without SASL."""
+        self.raw: Callable[[bytes], None] | None = None
+        """Gets each frame instead of `handler`: frames of a login without request headers (SaslHandshake 0)."""
         self._clock: Final = clock
         self.listener: Final = listener
         self._options: Final = options or ConnectionOptions()
-        self._counters: Final = counters or NetworkCounters()
+        self.counters: Final = counters or NetworkCounters()
         self._on_open: Final = on_open
         self._on_lost: Final = on_lost
+        self._begin: Final = begin
         self.peer_host = ""
         self.peer_port = 0
         self._transport: asyncio.Transport | None = None
@@ -210,7 +210,13 @@ class Connection(asyncio.BufferedProtocol):
         self._wake_up: asyncio.Handle | None = None
         self._closing = False
         self._accepted = False
-        self._active_ms = clock.monotonic_ms()
+        self.was_open = False
+        """Whether it was opened and not refused; `on_lost` is called once for it."""
+        self.was_open = False
+        """Whether the connection was opened and not refused. `on_lost` follows once."""
+        self.created_ms: Final = clock.monotonic_ms()
+        """When the socket was accepted, before a TLS handshake."""
+        self._active_ms = self.created_ms
 
     def __str__(self) -> str:
         """Listener and peer, for logs."""
@@ -224,13 +230,14 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
-            self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+            self.peer_host, self.peer_port = host_of(peer), int(peer[1])
         if not self._on_open(self):
             self._closing = True
             self._transport.abort()
             return
-        self._accepted = True
+        self._accepted = self.was_open = True
         self._transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
+        self._begin(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes are written."""
@@ -238,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes arrived."""
-        self._counters.bytes_in += nbytes
+        self.counters.bytes_in += nbytes
         self._active_ms = self._clock.monotonic_ms()
         self._buffer.received(nbytes)
         self._hand_over()
@@ -248,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
 
         The transport does not know about an outflow. It closes when that is complete.
         """
-        if self._outflow is None:
+        if self._outflow is None or not self._outflow.outlives_eof:
             return False
         self._closing = True
         return True
@@ -316,23 +323,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str) -> None:
         """Close the connection of a peer whose frame cannot be decoded. No other connection is affected."""
-        self._counters.requests_refused += 1
+        self.counters.requests_refused += 1
         logger.warning("%s: closing the connection: %s", self, reason)
         self.abort(reason)
 
     def _hand_over_one(self, frame: memoryview) -> bool:
         """Pass on a frame. Returns False if it must wait until earlier requests are answered."""
+        if self.raw is not None:
+            return self._hand_over_raw(self.raw, frame)
         request = Request(self, frame, self._active_ms)
         is_alone = request.api_key not in _PIPELINED
         if is_alone and self._pending:
             return False
         self._buffer.consume()
-        self._counters.requests += 1
+        self.counters.requests += 1
         self._exclusive = is_alone
         self._pending.append(request)
         self._pending_bytes += len(frame)
         try:
-            self._handler(request)
+            self.handler(request)
         except (MalformedFrameError, UnsupportedVersionError) as error:
             self._refuse(f"{request}: {error}")
         except Exception:
@@ -342,6 +351,17 @@ class Connection(asyncio.BufferedProtocol):
         request.frame = _NO_FRAME
         if request.sample is not None and request._answer is None:
             request.sample.parked_ms = self._clock.monotonic_ms()
+        return True
+
+    def _hand_over_raw(self, take: Callable[[bytes], None], frame: memoryview) -> bool:
+        if self._pending:
+            return False
+        self._buffer.consume()
+        try:
+            take(bytes(frame))
+        except Exception:
+            logger.exception("%s: the login failed, closing the connection", self)
+            self.abort("the login failed")
         return True
 
     def _balance_reading(self) -> None:
@@ -443,7 +463,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transmit(transport, cast(list[Buffer], parts), size)
 
     def _transmit(self, transport: asyncio.Transport, buffers: list[Buffer], size: int) -> None:
-        self._counters.bytes_out += size
+        self.counters.bytes_out += size
         self._active_ms = self._clock.monotonic_ms()
         if len(buffers) == 1:
             transport.write(buffers[0])
@@ -455,29 +475,28 @@ class Connection(asyncio.BufferedProtocol):
     def _send_with_regions(self, transport: asyncio.Transport, parts: list[Part]) -> None:
         """Start an outflow. If there is no socket for it, read the file regions now."""
         self._has_regions = False
-        descriptor = sendable_descriptor(transport)
         try:
-            if descriptor is None or self._loop is None:
-                buffers = [loaded(part) if isinstance(part, FileRegion) else part for part in parts]
-                self._transmit(transport, buffers, sum(map(len, buffers)))
-                return
-            events = OutflowEvents(on_sent=self._have_sent, on_finished=self._have_flowed_out, on_failed=self.abort)
             files = self._options.files
             if self._ahead is None and files.read_ahead_bytes:
                 self._ahead = ReadAhead(files)
-            self._outflow = Outflow(descriptor, events, files, self._loop, self._ahead)
+            events = OutflowEvents(on_sent=self._have_sent, on_finished=self._have_flowed_out, on_failed=self.abort)
+            self._outflow = outflow_to(transport, lambda: self._write_paused, events, files, self._ahead)
+            if self._outflow is None:
+                buffers = [loaded(part) if isinstance(part, FileRegion) else part for part in parts]
+                self._transmit(transport, buffers, sum(map(len, buffers)))
+                return
         except (StorageError, OSError) as error:
             self.abort(str(error))
             return
         self._outflow.put(parts)
-        if transport.get_write_buffer_size():
+        if self._outflow.needs_empty_transport and transport.get_write_buffer_size():
             # `resume_writing` then reports that everything is sent.
             transport.set_write_buffer_limits(high=0)
         else:
             self._outflow.start()
 
     def _have_sent(self, size: int) -> None:
-        self._counters.bytes_out += size
+        self.counters.bytes_out += size
         self._active_ms = self._clock.monotonic_ms()
 
     def _have_flowed_out(self, rest: list[Buffer]) -> None:
@@ -521,6 +540,23 @@ class Connection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         """Number of requests passed on and not answered."""
         return len(self._pending)
+
+    def limit_frames(self, max_bytes: int) -> None:
+        """Accept frames up to this size, and not above `max_frame_bytes` of the options."""
+        self._buffer.limit(min(max_bytes, self._options.max_frame_bytes))
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the certificate of the client in DER; None if it has none, or without TLS."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if tls is None else cast(bytes | None, tls.getpeercert(binary_form=True))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes that answer a raw frame."""
+        if self._transport is not None:
+            self._outgoing.append(data)
+            self._outgoing_bytes += len(data)
+            if not self._handing_over:
+                self._send()
 
     def idle_ms(self, now_ms: float) -> float:
         """Milliseconds since bytes were last received or sent; 0 while a request is in progress or waits for memory."""

@@ -1,9 +1,10 @@
 """A listening address: accepts connections, enforces their limits, and closes them in order.
 
-The `Connection`s of a listener call the request handler. `app` creates the listeners.
-Invariants: at most `max_connections` and `max_connections_per_ip` are open; a connection without traffic for `idle_ms`
-is closed, and so is one that is slow while others wait for the memory that it has; after `close` no connection is open
-and no address is bound.
+The `Connection`s of a listener call the request handler. `app` creates the listeners. Without TLS and a creation rate,
+the event loop accepts the sockets, otherwise an `Acceptor`.
+Invariants: at most `max_connections` and `max_connections_per_ip` are open or in a TLS handshake; a connection without
+traffic for `idle_ms` is closed, and so is one that is slow while others wait for the memory that it has; after `close`
+no connection is open and no address is bound.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, Timer
-from odradek.network.connection import Connection, ConnectionOptions, Handler, NetworkCounters
+from odradek.network.acceptor import Acceptor, AcceptorPort, ContextSource
+from odradek.network.connection import Connection, Handler, accept_anonymous
+from odradek.network.connection_options import ConnectionOptions, NetworkCounters
 
 logger = logging.getLogger(__name__)
 
@@ -30,15 +33,31 @@ _UNLIMITED: Final = 2**31 - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerOptions:
     """Kafka's settings of a listener: `socket.listen.backlog.size`, `max.connections`, `max.connections.per.ip`,
-    `connections.max.idle.ms`, and the socket buffer sizes in bytes (-1: the default of the system)."""
+    `max.connection.creation.rate` (per second), `connections.max.idle.ms`, and the socket buffer sizes in bytes (-1:
+    the default of the system)."""
 
     backlog: int = 50
     max_connections: int = _UNLIMITED
     max_connections_per_ip: int = _UNLIMITED
+    max_creation_rate: int = _UNLIMITED
     idle_ms: float = 600_000
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """How the connections of a listener begin."""
+
+    protocol: str = "PLAINTEXT"
+    """The security protocol of the listener."""
+    contexts: ContextSource | None = None
+    """The TLS context of each new connection; None without TLS."""
+    begin: Callable[[Connection], None] = accept_anonymous
+    """Called with each new connection, after its TLS handshake. See `Connection`."""
+    handshake_timeout_ms: float = 10_000
+    """`connection.handshake.timeout.ms`: after this time, the TLS handshake must be complete."""
 
 
 async def bind_socket(host: str, port: int) -> socket.socket:
@@ -64,6 +83,7 @@ class Listener:
         clock: Clock,
         *,
         options: ListenerOptions | None = None,
+        security: ListenerSecurity | None = None,
         bind: Callable[[str, int], Awaitable[socket.socket]] = bind_socket,
     ) -> None:
         """`address`: host and port. An empty host means every interface, port 0 any free port. Binds nothing yet.
@@ -77,21 +97,35 @@ class Listener:
         self._handler: Final = handler
         self._clock: Final = clock
         self._options = options or ListenerOptions()
+        self._security: Final = security or ListenerSecurity()
         # Ordered by age, and closed in this order; the order of a set would depend on memory addresses.
         self._connections: Final[dict[Connection, None]] = {}
+        self._places = 0
+        """Connections that are open or in a TLS handshake."""
         self._per_host: Final[Counter[str]] = Counter()
+        """The same by host."""
         self._make_socket: Final = bind
         self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._sweep_timer: Timer | None = None
         self._empty = asyncio.Event()
         self._empty.set()
         self._refused_seen = 0
         self._closed = False
 
-    def limit(self, *, max_connections: int, max_connections_per_ip: int) -> None:
-        """Set the limits for new connections. Open connections stay."""
+    @property
+    def protocol(self) -> str:
+        """The security protocol."""
+        return self._security.protocol
+
+    def limit(self, *, max_connections: int, max_connections_per_ip: int, max_creation_rate: int) -> None:
+        """Set the limits for new connections. Open connections stay. A listener without TLS and without a creation rate
+        at its start has none later."""
         self._options = replace(
-            self._options, max_connections=max_connections, max_connections_per_ip=max_connections_per_ip
+            self._options,
+            max_connections=max_connections,
+            max_connections_per_ip=max_connections_per_ip,
+            max_creation_rate=max_creation_rate,
         )
 
     @property
@@ -108,14 +142,37 @@ class Listener:
         available."""
         bound = await self._bind()
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._make_connection, sock=bound, backlog=self._options.backlog
-            )
+            await self._listen(bound)
         except BaseException:
             bound.close()
             raise
         self.port = bound.getsockname()[1]
         self._sweep_timer = self._clock.call_later(_SWEEP_MS, self._sweep)
+
+    async def _listen(self, bound: socket.socket) -> None:
+        options, security = self._options, self._security
+        if security.contexts is None and options.max_creation_rate >= _UNLIMITED:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: self._make_connection(self._opened), sock=bound, backlog=options.backlog
+            )
+            return
+        port = AcceptorPort(
+            admit=self._admit,
+            release=self._release,
+            make=lambda: self._make_connection(self._register),
+            failed=self._count_failed_handshake,
+            rate=lambda: self._options.max_creation_rate,
+        )
+        self._acceptor = Acceptor(
+            self.name,
+            bound,
+            port,
+            self._clock,
+            contexts=security.contexts,
+            timeout_ms=security.handshake_timeout_ms,
+            backlog=options.backlog,
+        )
+        self._acceptor.start()
 
     async def close(self, grace_ms: float = 5_000) -> None:
         """Accept no more connections, wait up to `grace_ms` for pending responses, then close the rest. Idempotent."""
@@ -126,6 +183,8 @@ class Listener:
             self._sweep_timer.cancel()
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         for connection in self.connections:
             connection.close()
         try:
@@ -157,28 +216,46 @@ class Listener:
             return f"Listener {self.name} cannot use {where}: another process listens there."
         return f"Listener {self.name} cannot use {where}: {error.strerror or error}."
 
-    def _make_connection(self) -> Connection:
+    def _make_connection(self, on_open: Callable[[Connection], bool]) -> Connection:
         return Connection(
             self._handler,
             self._clock,
             listener=self.name,
             options=self._options.connection,
             counters=self.counters,
-            on_open=self._opened,
+            on_open=on_open,
             on_lost=self._lost,
+            begin=self._security.begin,
         )
 
-    def _opened(self, connection: Connection) -> bool:
+    def _admit(self, host: str) -> bool:
+        """Take a place for a connection; False if a limit is reached."""
         options = self._options
         if (
             self._closed
-            or len(self._connections) >= options.max_connections
-            or self._per_host[connection.peer_host] >= options.max_connections_per_ip
+            or self._places >= options.max_connections
+            or self._per_host[host] >= options.max_connections_per_ip
         ):
             self.counters.connections_refused += 1
             return False
+        self._places += 1
+        self._per_host[host] += 1
+        return True
+
+    def _release(self, host: str) -> None:
+        self._places -= 1
+        self._per_host[host] -= 1
+        if not self._per_host[host]:
+            del self._per_host[host]
+
+    def _opened(self, connection: Connection) -> bool:
+        return self._admit(connection.peer_host) and self._register(connection)
+
+    def _register(self, connection: Connection) -> bool:
+        """Add a connection that has a place, unless the listener was closed meanwhile."""
+        if self._closed:
+            return False
         self._connections[connection] = None
-        self._per_host[connection.peer_host] += 1
         self.counters.connections_accepted += 1
         self.counters.connections = len(self._connections)
         self._empty.clear()
@@ -186,12 +263,13 @@ class Listener:
 
     def _lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
-        self._per_host[connection.peer_host] -= 1
-        if not self._per_host[connection.peer_host]:
-            del self._per_host[connection.peer_host]
+        self._release(connection.peer_host)
         self.counters.connections = len(self._connections)
         if not self._connections:
             self._empty.set()
+
+    def _count_failed_handshake(self) -> None:
+        self.counters.failed_authentications += 1
 
     def _sweep(self) -> None:
         """Close idle and slow connections, free unused memory and log refusals; one timer serves all connections."""

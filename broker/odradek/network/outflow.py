@@ -1,10 +1,11 @@
-"""Sends responses that are partly in files to one socket, in order.
+"""Sends responses that are partly in files, in order.
 
-Buffers are sent as they are, and `FileRegion`s with `sendfile`, without a copy in this process. A `Connection` creates
-an outflow for a response with a region, and continues with its transport when everything is sent.
+A `Connection` creates an outflow for a response with a region, and continues with its transport when everything is
+sent. `SocketOutflow` passes buffers to the socket as they are, and `FileRegion`s with `sendfile`, without a copy in
+this process. With TLS there is no such way (`tls_outflow`).
 
 Invariants:
-- Everything is sent in the order of `put`, after the buffer of the transport is empty.
+- Everything is sent in the order of `put`. `SocketOutflow` starts when the buffer of the transport is empty.
 - The event loop does not wait for a disk: pages that are not in the page cache are read in a thread first, and the
   pages after them are requested in advance (`read_ahead`). Files on remote file systems are copied by a thread.
 - A file that was truncated or closed meanwhile closes the connection: a frame is never shorter than announced.
@@ -14,7 +15,7 @@ Invariants:
     state      waits for                        then
     DRAINING   the transport's buffer           SENDING
     SENDING    nothing, or the next iteration   BLOCKED, READING, or the end
-    BLOCKED    space in the socket buffer       SENDING
+    BLOCKED    space in the buffer              SENDING
     READING    a thread that reads              SENDING
     RELEASED   nothing                          -
 """
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from os import dup, sendfile
-from typing import Final
+from typing import ClassVar, Final
 
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, FileRegion, Part
@@ -93,20 +94,19 @@ def loaded(region: FileRegion) -> bytes:
     return data
 
 
-def _copied(region: FileRegion, start: int, length: int) -> bytes:
+def copied(region: FileRegion, start: int, length: int) -> bytes:
     """Read `length` bytes from `start` of the region; fewer if the file was truncated. Blocks. Raises
     `StorageError`."""
     return region.file.pread(length, region.position + start)
 
 
 class Outflow:
-    """One sequence of parts that is being sent."""
+    """One sequence of parts that is being sent. Subclasses pass the bytes on."""
 
     __slots__ = (
         "_access",
         "_ahead",
         "_at",
-        "_descriptor",
         "_events",
         "_looked_at",
         "_loop",
@@ -115,30 +115,22 @@ class Outflow:
         "_reading",
         "_ready_until",
         "_regions",
-        "_socket",
         "_state",
-        "_watches",
     )
+
+    outlives_eof: ClassVar[bool] = True
+    """Whether responses can be sent after the client has closed its side."""
+    needs_empty_transport: ClassVar[bool] = True
+    """Whether `start` must wait until the buffer of the transport is empty."""
 
     def __init__(
         self,
-        descriptor: int,
         events: OutflowEvents,
         access: FileAccess,
         loop: asyncio.AbstractEventLoop,
         ahead: ReadAhead | None = None,
     ) -> None:
-        """`descriptor`: of the connection's socket. It is duplicated, because event loops reject that of a transport.
-
-        `ahead` belongs to the connection and outlives its outflows.
-        """
-        copy = dup(descriptor)
-        try:
-            self._socket: Final = socket.socket(fileno=copy)
-        except BaseException:
-            socket.close(copy)
-            raise
-        self._descriptor: Final = copy
+        """`ahead` belongs to the connection and outlives its outflows."""
         self._events: Final = events
         self._access: Final = access
         self._ahead: Final = ahead
@@ -153,8 +145,6 @@ class Outflow:
         self._looked_at = 0.0
         self._reading: asyncio.Future[bytes | None] | None = None
         self._next_turn: asyncio.Handle | None = None
-        self._watches = False
-        """Whether the event loop reports space in the socket buffer."""
 
     @property
     def state(self) -> OutflowState:
@@ -180,7 +170,6 @@ class Outflow:
         A thread that is reading continues to its end and keeps only the file, nothing of the connection.
         """
         self._state = OutflowState.RELEASED
-        self._watch(False)
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
@@ -188,7 +177,6 @@ class Outflow:
             self._next_turn.cancel()
             self._next_turn = None
         self._parts.clear()
-        self._socket.close()
 
     # Sending
 
@@ -215,52 +203,13 @@ class Outflow:
                 self._finish()
 
     def _send_buffers(self) -> int:
-        """Send the buffers before the next region. The kernel holds a small rest back to send it with the region."""
-        buffers: list[Buffer] = []
-        for part in self._parts:
-            if isinstance(part, FileRegion) or len(buffers) == _MOST_BUFFERS:
-                break
-            buffers.append(part)
-        if self._at:
-            buffers[0] = memoryview(buffers[0])[self._at :]
-        if len(buffers) == 1:
-            return self._socket.send(buffers[0], socket.MSG_MORE)
-        return self._socket.sendmsg(buffers, (), socket.MSG_MORE)
+        """Send buffers before the next region. Raises `BlockingIOError` if there is no space, or `OSError`."""
+        raise NotImplementedError
 
     def _send_region(self, region: FileRegion) -> int:
-        """Send a part of the region. Returns 0 if it must be read first, or if the connection failed."""
-        descriptor = region.file.fileno()
-        if descriptor is None:
-            self._fail(f"{region.file.path} was closed before it was sent")
-            return 0
-        position = region.position + self._at
-        if region.file.is_remote:
-            window = min(region.length - self._at, WINDOW_BYTES)
-            self._read(region, window, partial(_copied, region, self._at, window))
-            return 0
-        try:
-            if self._ready_until <= self._at:
-                window = min(region.length - self._at, WINDOW_BYTES)
-                if self._ahead is not None:
-                    self._ahead.reads(region.file, descriptor, position, window)
-                if not self._access.is_resident(descriptor, position, window):
-                    self._read(region, window, partial(bring_in, region, self._at, window))
-                    return 0
-                self._is_ready(window)
-            wanted = self._ready_until - self._at
-            count = sendfile(self._descriptor, descriptor, position, wanted)
-        except (BlockingIOError, ConnectionError, TimeoutError):
-            raise
-        except OSError:
-            # A disk error, or a file system without sendfile: the thread finds out which.
-            self._read(region, region.length - self._at, partial(region.load, self._at))
-            return 0
-        if not count:
-            self._fail(f"{region.file.path} was truncated before it was sent")
-        elif count < wanted:
-            # Almost always the socket buffer is full; if the file was truncated, the next call sends nothing.
-            self._block()
-        return count
+        """Send a part of the region. Returns 0 if it must be read first, or if it failed. Raises as
+        `_send_buffers`."""
+        raise NotImplementedError
 
     def _consume(self, count: int) -> None:
         """Remove this many bytes from the first parts."""
@@ -287,26 +236,10 @@ class Outflow:
         self.release()
         self._events.on_failed(reason)
 
-    # Waiting for the socket
+    # Waiting for space
 
     def _block(self) -> None:
         self._state = OutflowState.BLOCKED
-        self._watch(True)
-
-    def _unblock(self) -> None:
-        self._state = OutflowState.SENDING
-        if self._loop.time() - self._looked_at > FORGOTTEN_AFTER_S:
-            self._ready_until = 0
-        self._send()
-        # Kept while the outflow blocks repeatedly: registering it again costs more than a sendfile call.
-        self._watch(self._state is OutflowState.BLOCKED)
-
-    def _watch(self, wanted: bool) -> None:
-        if wanted and not self._watches:
-            self._loop.add_writer(self._descriptor, self._unblock)
-        elif self._watches and not wanted:
-            self._loop.remove_writer(self._descriptor)
-        self._watches = wanted
 
     # Waiting for the disk
 
@@ -356,3 +289,103 @@ class Outflow:
             self._regions -= 1
         self._at = 0
         return True
+
+
+class SocketOutflow(Outflow):
+    """An outflow to a socket without TLS."""
+
+    __slots__ = ("_descriptor", "_socket", "_watches")
+
+    def __init__(
+        self,
+        descriptor: int,
+        events: OutflowEvents,
+        access: FileAccess,
+        loop: asyncio.AbstractEventLoop,
+        ahead: ReadAhead | None = None,
+    ) -> None:
+        """`descriptor`: of the connection's socket. It is duplicated, because event loops reject that of a
+        transport."""
+        super().__init__(events, access, loop, ahead)
+        copy = dup(descriptor)
+        try:
+            self._socket: Final = socket.socket(fileno=copy)
+        except BaseException:
+            socket.close(copy)
+            raise
+        self._descriptor: Final = copy
+        self._watches = False
+        """Whether the event loop reports space in the socket buffer."""
+
+    def release(self) -> None:
+        """As in `Outflow`."""
+        super().release()
+        self._watch(False)
+        self._socket.close()
+
+    def _send_buffers(self) -> int:
+        """Send the buffers before the next region. The kernel holds a small rest back to send it with the region."""
+        buffers: list[Buffer] = []
+        for part in self._parts:
+            if isinstance(part, FileRegion) or len(buffers) == _MOST_BUFFERS:
+                break
+            buffers.append(part)
+        if self._at:
+            buffers[0] = memoryview(buffers[0])[self._at :]
+        if len(buffers) == 1:
+            return self._socket.send(buffers[0], socket.MSG_MORE)
+        return self._socket.sendmsg(buffers, (), socket.MSG_MORE)
+
+    def _send_region(self, region: FileRegion) -> int:
+        """Send a part of the region. Returns 0 if it must be read first, or if the connection failed."""
+        descriptor = region.file.fileno()
+        if descriptor is None:
+            self._fail(f"{region.file.path} was closed before it was sent")
+            return 0
+        position = region.position + self._at
+        if region.file.is_remote:
+            window = min(region.length - self._at, WINDOW_BYTES)
+            self._read(region, window, partial(copied, region, self._at, window))
+            return 0
+        try:
+            if self._ready_until <= self._at:
+                window = min(region.length - self._at, WINDOW_BYTES)
+                if self._ahead is not None:
+                    self._ahead.reads(region.file, descriptor, position, window)
+                if not self._access.is_resident(descriptor, position, window):
+                    self._read(region, window, partial(bring_in, region, self._at, window))
+                    return 0
+                self._is_ready(window)
+            wanted = self._ready_until - self._at
+            count = sendfile(self._descriptor, descriptor, position, wanted)
+        except (BlockingIOError, ConnectionError, TimeoutError):
+            raise
+        except OSError:
+            # A disk error, or a file system without sendfile: the thread finds out which.
+            self._read(region, region.length - self._at, partial(region.load, self._at))
+            return 0
+        if not count:
+            self._fail(f"{region.file.path} was truncated before it was sent")
+        elif count < wanted:
+            # Almost always the socket buffer is full; if the file was truncated, the next call sends nothing.
+            self._block()
+        return count
+
+    def _block(self) -> None:
+        self._state = OutflowState.BLOCKED
+        self._watch(True)
+
+    def _unblock(self) -> None:
+        self._state = OutflowState.SENDING
+        if self._loop.time() - self._looked_at > FORGOTTEN_AFTER_S:
+            self._ready_until = 0
+        self._send()
+        # Kept while the outflow blocks repeatedly: registering it again costs more than a sendfile call.
+        self._watch(self._state is OutflowState.BLOCKED)
+
+    def _watch(self, wanted: bool) -> None:
+        if wanted and not self._watches:
+            self._loop.add_writer(self._descriptor, self._unblock)
+        elif self._watches and not wanted:
+            self._loop.remove_writer(self._descriptor)
+        self._watches = wanted

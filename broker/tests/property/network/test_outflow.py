@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from odradek.base.ports import Buffer, File, FileRegion, Part
 from odradek.base.system_ports import SystemFiles
-from odradek.network.outflow import Outflow, OutflowEvents
+from odradek.network.outflow import OutflowEvents, SocketOutflow
 from odradek.network.pages import FileAccess
 
 CONTENT = bytes(range(251)) * 1_200
@@ -55,7 +55,7 @@ async def _sent(runs: list[list[Part]], resident: list[bool], reads: list[int]) 
     asked = iter(resident)
     access = FileAccess(read=at_once, is_resident=lambda *_: next(asked, True))
     events = OutflowEvents(on_sent=count, on_finished=finished.append, on_failed=refuse)
-    outflow = Outflow(ours.fileno(), events, access, loop)
+    outflow = SocketOutflow(ours.fileno(), events, access, loop)
     outflow.put(runs[0])
     outflow.start()
     later = list(runs[1:])

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from odradek.base.ports import Buffer
 from odradek.network.buffer import INITIAL_BYTES
-from odradek.network.connection import Connection, ConnectionOptions, Request
+from odradek.network.connection import Connection, Request
+from odradek.network.connection_options import ConnectionOptions
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import encode_request

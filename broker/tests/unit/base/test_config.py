@@ -67,7 +67,7 @@ def test_a_key_without_an_effect_is_a_warning() -> None:
         ("listeners", "PLAINTEXT:9092", "NAME://host:port"),
         ("listeners", "PLAINTEXT://h:x", "NAME://host:port"),
         ("listeners", "PLAINTEXT://h:70000", "NAME://host:port"),
-        ("listeners", "TLS://h:1", "PLAINTEXT only"),
+        ("listeners", "TLS://h:1", "must have TLS:PROTOCOL"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "reach"),
         ("inter.broker.listener.name", "OTHER", "not among"),
         ("control.plane.listener.name", "C", "not supported"),
@@ -162,7 +162,7 @@ def test_listeners_change_while_the_broker_runs() -> None:
     [
         ({"listeners": "OUTER://h:9093"}, "must keep PLAINTEXT"),
         ({"listeners": "OUTER://h:9093,PLAINTEXT://h:9092"}, "keep it first"),
-        ({"listeners": "PLAINTEXT://h:9092,INNER://h:9093"}, "supports PLAINTEXT only"),
+        ({"listeners": "PLAINTEXT://h:9092,INNER://h:9093"}, "must have INNER:PROTOCOL"),
         ({"listeners": "PLAINTEXT://h:9092,OUTER://h:9092"}, "unique"),
         ({"listeners": "PLAINTEXT://h:9092,PLAINTEXT://h:9093"}, "unique"),
         ({"advertised.listeners": "OUTER://h:9093"}, "which is missing in listeners"),

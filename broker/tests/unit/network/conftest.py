@@ -10,7 +10,8 @@ import pytest
 import uvloop
 
 from odradek.base.ports import Buffer, Timer
-from odradek.network.connection import Connection, ConnectionOptions, Request
+from odradek.network.connection import Connection, Request
+from odradek.network.connection_options import ConnectionOptions
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import encode_request
 

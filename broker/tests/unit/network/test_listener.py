@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from odradek.base.errors import ConfigError
-from odradek.network.connection import ConnectionOptions, Handler, Request
+from odradek.network.connection import Handler, Request
+from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions
 
 
@@ -133,14 +134,14 @@ async def test_all_connections_are_limited(kit: Any) -> None:
 async def test_other_limits_hold_for_connections_to_come(kit: Any) -> None:
     async with listening(kit) as listener, connected(listener) as first, connected(listener) as second:
         await until(lambda: len(listener.connections) == 2)
-        listener.limit(max_connections=1, max_connections_per_ip=10)
+        listener.limit(max_connections=1, max_connections_per_ip=10, max_creation_rate=2**31 - 1)
         async with connected(listener) as refused:
             assert await refused.is_ended()
         for number, client in enumerate((first, second)):
             client.writer.write(kit.heartbeat(number))
             assert await client.response() == number.to_bytes(4, "big")
 
-        listener.limit(max_connections=10, max_connections_per_ip=3)
+        listener.limit(max_connections=10, max_connections_per_ip=3, max_creation_rate=2**31 - 1)
         async with connected(listener) as third, connected(listener) as refused:
             third.writer.write(kit.heartbeat(3))
             assert await third.response() == b"\0\0\0\x03"

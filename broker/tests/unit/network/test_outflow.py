@@ -16,9 +16,10 @@ import pytest
 from odradek.base.errors import StorageError
 from odradek.base.ports import Buffer, File, FileRegion, Part
 from odradek.base.system_ports import RemoteFile, SystemFiles
-from odradek.network.connection import ConnectionOptions, Request
+from odradek.network.connection import Request
+from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions
-from odradek.network.outflow import TURN_BYTES, Outflow, OutflowEvents, OutflowState
+from odradek.network.outflow import TURN_BYTES, OutflowEvents, OutflowState, SocketOutflow
 from odradek.network.pages import FileAccess
 from odradek.network.read_ahead import ReadAhead
 
@@ -85,7 +86,7 @@ class Pair:
         self.received = bytearray()
         events = OutflowEvents(on_sent=self._on_sent, on_finished=self.finished.append, on_failed=self.failed.append)
         loop = asyncio.get_running_loop()
-        self.outflow = Outflow(self.ours.fileno(), events, access or FileAccess(), loop, ahead)
+        self.outflow = SocketOutflow(self.ours.fileno(), events, access or FileAccess(), loop, ahead)
 
     def _on_sent(self, size: int) -> None:
         self.sent += size
@@ -423,13 +424,8 @@ async def answering(kit: Any, answers: Sequence[Sequence[Part]], **options: Any)
     def handle(request: Request) -> None:
         request.respond(left.pop(0))
 
-    listener = Listener(
-        "PLAINTEXT",
-        ("127.0.0.1", 0),
-        handle,
-        kit.ManualClock(),
-        options=ListenerOptions(send_buffer_bytes=16 << 10, connection=ConnectionOptions(**options)),
-    )
+    limits = ListenerOptions(send_buffer_bytes=16 << 10, connection=ConnectionOptions(**options))
+    listener = Listener("PLAINTEXT", ("127.0.0.1", 0), handle, kit.ManualClock(), options=limits)
     await listener.start()
     client = socket.create_connection(("127.0.0.1", listener.port))
     client.setblocking(False)

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from odradek.network.buffer import INITIAL_BYTES
-from odradek.network.connection import ConnectionOptions, Request
+from odradek.network.connection import Request
+from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions
 from odradek.network.request_memory import RequestMemory, Reservation
 
