@@ -216,7 +216,8 @@ class PartitionLog(LogWrites["PartitionLog"]):
         if max_offset is not None and max_offset < end:
             end = max_offset
         try:
-            return self._segments.read(offset, ReadBounds(end, self.log_end_offset, max_bytes, min_one_batch, waits))
+            bounds = ReadBounds(end, self.log_end_offset, max_bytes, min_one_batch=min_one_batch, waits=waits)
+            return self._segments.read(offset, bounds)
         except StorageError as error:
             raise self._fail(error) from error
 

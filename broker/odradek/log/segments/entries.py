@@ -24,7 +24,10 @@ _OFFSET_AND_LENGTH: Final = Struct(">qi")
 
 
 class BatchPlace(NamedTuple):
-    """Position of a batch in a segment, with its size and offsets."""
+    """Position of a batch in a segment, with its size and offsets.
+
+    Reads of a log create it with `tuple.__new__`, because its constructor is interpreted in the compiled form as well.
+    """
 
     position: int
     size: int

@@ -541,8 +541,8 @@ class Segment:
                     delta = self._old_delta(magic, length, position + at)
                 elif length < SMALLEST_LENGTH:
                     raise self._corrupt(position + at)
-                if base_offset + delta >= offset:
-                    return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, base_offset + delta)
+                if (last := base_offset + delta) >= offset:
+                    return tuple.__new__(BatchPlace, (position + at, length + LENGTH_OVERHEAD, base_offset, last))
                 at += length + LENGTH_OVERHEAD
             if at == 0:
                 # A format 0 message without key and value is one byte shorter than what is unpacked above.

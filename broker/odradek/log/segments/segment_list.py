@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.log.retention import SegmentFacts
 from odradek.log.segments.entries import NOT_IN_MEMORY, BatchPlace
@@ -21,17 +21,23 @@ MOST_PLACES: Final = 64
 """Maximum number of places that lookups found and that each log remembers."""
 
 
-class ReadBounds(NamedTuple):
-    """Limits of a read: all below offset `end` of a log that ends at `log_end`, and at most `max_bytes`.
+UNKNOWN_POSITION: Final = -1
+"""Result of a search for a position that would have to wait for the disk."""
 
-    `waits`: whether it may wait for the disk.
-    """
 
-    end: int
-    log_end: int
-    max_bytes: int
-    min_one_batch: bool
-    waits: bool = True
+class ReadBounds:
+    """Limits of a read. A plain class: its constructor and fields are compiled, those of a named tuple are not."""
+
+    __slots__ = ("end", "log_end", "max_bytes", "min_one_batch", "waits")
+
+    def __init__(self, end: int, log_end: int, max_bytes: int, *, min_one_batch: bool, waits: bool) -> None:
+        """All below offset `end` of a log that ends at `log_end`, and at most `max_bytes`, but with `min_one_batch` at
+        least the first batch. `waits`: whether the read may wait for the disk."""
+        self.end: Final = end
+        self.log_end: Final = log_end
+        self.max_bytes: Final = max_bytes
+        self.min_one_batch: Final = min_one_batch
+        self.waits: Final = waits
 
 
 class SegmentList:
@@ -88,15 +94,20 @@ class SegmentList:
 
         Raises `StorageError`, `CorruptMessageError`, and `NotInMemoryError` if it would have to wait but may not.
         """
-        if offset < bounds.end:
+        end = bounds.end
+        if offset < end:
             scratch = None if bounds.waits else self._cache.scratch
-            known = self._places.get(offset)
-            first = self.holding(offset if known is None else known[0].base_offset)
-            for slot in range(first, self.holding(bounds.end - 1) + 1):
+            # Few logs have such places.
+            known = self._places.get(offset) if self._places else None
+            for slot in range(self.holding(offset if known is None else known[0].base_offset), len(self.all)):
+                if self._bases[slot] >= end:
+                    break
                 segment = self.all[slot]
                 if segment is not self.active:
                     self._ensure_loaded(segment, offset, waits=bounds.waits)
-                bound, missing = self._bound(slot, bounds, scratch)
+                bound, missing = self._bound(slot, bounds, scratch), None
+                if bound == UNKNOWN_POSITION:
+                    bound, missing = self._lower_bound(segment, end), NotInMemoryError(segment, end)
                 place = segment.locate(offset, within=bound, scratch=scratch)
                 if place is NOT_IN_MEMORY:
                     place = self._known(segment, offset, bound)
@@ -104,12 +115,7 @@ class SegmentList:
                     if missing is not None:
                         raise missing
                     continue
-                length = bounds.max_bytes
-                if place.size > length:
-                    if not bounds.min_one_batch:
-                        return LogSlice(segment.file, place.position, 0, first_batch_incomplete=True)
-                    length = place.size
-                return LogSlice(segment.file, place.position, min(length, bound - place.position))
+                return _slice_at(segment, place, bounds, bound)
         return LogSlice(self.active.file, self.active.size, 0)
 
     def _ensure_loaded(self, segment: Segment, offset: int, *, waits: bool) -> None:
@@ -119,32 +125,33 @@ class SegmentList:
             segment.load()
         self._cache.use(segment)
 
-    def _bound(self, slot: int, bounds: ReadBounds, scratch: bytearray | None) -> tuple[int, NotInMemoryError | None]:
-        """Return the position in a segment at which the batches below `bounds.end` stop.
-
-        If that is not in memory, return a lower position at which a batch begins, and the error. A busy log may have
-        another end at each read, so that a reader that waited for the lookup of each end would get nothing.
-        """
+    def _bound(self, slot: int, bounds: ReadBounds, scratch: bytearray | None) -> int:
+        """Return the position in a segment at which the batches below `bounds.end` stop; `UNKNOWN_POSITION` if it is
+        not in memory."""
         segment = self.all[slot]
         end = bounds.end
         if end >= (self._bases[slot + 1] if slot + 1 < len(self._bases) else bounds.log_end):
-            return segment.size, None
+            return segment.size
         known_end, known_segment, position = self._limit
         if known_end == end and known_segment is segment:
-            return position, None
+            return position
         place = segment.locate(end, scratch=scratch)
         if place is NOT_IN_MEMORY:
             try:
                 place = self._known(segment, end, segment.size)
-            except NotInMemoryError as missing:
-                return self._lower_bound(segment, end), missing
+            except NotInMemoryError:
+                return UNKNOWN_POSITION
         position = segment.size if place is None else place.position
         self._limit = (end, segment, position)
-        return position, None
+        return position
 
     def _lower_bound(self, segment: Segment, end: int) -> int:
         """Return the highest position known without a read at which a batch of a loaded segment begins, all before it
-        being below `end`."""
+        being below `end`.
+
+        A busy log may have another end at each read, so that a reader that waited for the lookup of each end would get
+        nothing.
+        """
         found = segment.offset_index.floor_position(end - segment.base_offset)
         for offset, (known, place) in self._places.items():
             if known is segment and offset <= end and place is not None and place.position > found:
@@ -253,3 +260,13 @@ class SegmentList:
     def newest_timestamp(self) -> int:
         """Return the largest timestamp; -1 if there is none."""
         return max(segment.max_timestamp for segment in self.all)
+
+
+def _slice_at(segment: Segment, place: BatchPlace, bounds: ReadBounds, end: int) -> LogSlice:
+    """Return the part of a segment from a batch to position `end`, within the limits of a read."""
+    position, size, _, _ = place
+    length = bounds.max_bytes
+    is_incomplete = size > length and not bounds.min_one_batch
+    length = 0 if is_incomplete else min(max(length, size), end - position)
+    # `tuple.__new__`: the constructor of a NamedTuple is interpreted in the compiled form as well.
+    return tuple.__new__(LogSlice, (segment.file, position, length, is_incomplete))
