@@ -17,6 +17,7 @@ from typing import Final
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.listeners import Listeners
+from odradek.app.logins import Logins
 from odradek.app.observation import Observed, observation, observe
 from odradek.app.system import SessionClient, System
 from odradek.base.config import BrokerConfig, TopicConfig
@@ -61,7 +62,6 @@ from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata_handlers import MetadataHandlers
-from odradek.server.security.listener_security import SecurityMaker
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
@@ -109,9 +109,7 @@ class Broker:
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
-        self._security = SecurityMaker(properties, system.clock, system.disk_threads("TLS files", 1))
-        for endpoint in config.listener_endpoints():
-            self._security(endpoint)
+        self._logins = Logins(properties, system, config.listener_endpoints())
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
@@ -181,6 +179,8 @@ class Broker:
         self._closers.push_async_callback(self._features.close)
         await self._features.start()
         dispatcher = self._build_server(cluster_id)
+        self._logins.connect(self._zk, self._metadata.versions)
+        self._closers.push_async_callback(self._logins.close)
         self._listeners = Listeners(
             self._config,
             dispatcher.handle,
@@ -189,7 +189,7 @@ class Broker:
             read=self._logs.read,
             announce=self._registrar.update,
             properties=self._properties,
-            secure=self._security,
+            secure=self._logins.secure,
         )
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()
@@ -200,6 +200,7 @@ class Broker:
         self._closers.push_async_callback(self._listeners.close)
         # Requests that wait for the registration are released before the listeners close, and refused.
         self._closers.callback(self._registered.set)
+        await self._logins.loaded()
         await self._listeners.start()
         self._settings.subscribe(self._listeners.reconfigure)
         self._settings.dry_run = self._listeners.dry_run
@@ -510,6 +511,8 @@ class Broker:
         if kind == "topics" and name:
             self._tasks.spawn(persist(partial(self._configs.reload, name), self._clock), name=f"reload-config-{name}")
             self._tell_controller_of_settings(name)
+        elif kind == "users" and name:
+            self._logins.user_changed(name)
         elif kind == "brokers" and name:
             self._tasks.spawn(
                 persist(partial(self._settings.reload, name), self._clock), name=f"reload-settings-of-{name}"

@@ -22,8 +22,9 @@ from functools import partial
 from typing import Final, Protocol
 
 from odradek.base.ports import Clock, Timer
-from odradek.network.connection import Connection, host_of
+from odradek.network.connection import Connection
 from odradek.network.limited_log import LimitedLog
+from odradek.security.addresses import host_of
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVersionError
-from odradek.base.ports import Buffer, Clock, FileRegion, Part
+from odradek.base.ports import Buffer, Clock, FileRegion, Part, Timer
 from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
 from odradek.network.connection_options import ConnectionOptions, NetworkCounters
@@ -36,6 +36,7 @@ from odradek.network.read_ahead import ReadAhead
 from odradek.network.tls_outflow import outflow_to
 from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import RequestHeader, decode_header_fields
+from odradek.security.addresses import host_of
 from odradek.security.principals import ANONYMOUS, Identity
 
 logger = logging.getLogger(__name__)
@@ -141,12 +142,6 @@ class Request:
 Handler = Callable[[Request], None]
 
 
-def host_of(address: object) -> str:
-    """Return the host in a socket address, or an empty text. IPv4 has dots also where a socket of IPv6 accepts it."""
-    host = str(address[0]) if isinstance(address, tuple) and len(address) >= 2 else ""
-    return host.removeprefix("::ffff:") if "." in host else host
-
-
 def accept_anonymous(connection: Connection) -> None:
     """Begin a connection without authentication."""
     connection.identity = Identity(ANONYMOUS, connection.peer_host, connection.listener, "PLAINTEXT")
@@ -179,6 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         """Gets the requests of SASL also after the first login; None without SASL."""
         self.raw: Callable[[bytes], None] | None = None
         """Gets each frame instead of `handler`: frames of a login without request headers (SaslHandshake 0)."""
+        self.timer: Timer | None = None
+        """A timer of the login, which ends with the connection."""
         self._clock: Final = clock
         self.listener: Final = listener
         self._options: Final = options or ConnectionOptions()
@@ -265,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport = None
         self._samples.clear()
+        if self.timer is not None:
+            self.timer.cancel()
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None

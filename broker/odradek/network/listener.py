@@ -20,6 +20,7 @@ from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, Timer
+from odradek.base.tasks import TaskOwner
 from odradek.network.acceptor import Acceptor, AcceptorPort, ContextSource
 from odradek.network.connection import Connection, Handler, accept_anonymous
 from odradek.network.connection_options import ConnectionOptions, NetworkCounters
@@ -56,8 +57,10 @@ class ListenerSecurity:
     """The TLS context of each new connection; None without TLS."""
     begin: Callable[[Connection], None] = accept_anonymous
     """Called with each new connection, after its TLS handshake. See `Connection`."""
+    background: Callable[[], Awaitable[None]] | None = None
+    """Work that goes on from the start of the listener until it is closed."""
     handshake_timeout_ms: float = 10_000
-    """`connection.handshake.timeout.ms`: after this time, the TLS handshake must be complete."""
+    """`connection.handshake.timeout.ms`: after this time, the TLS handshake and the login must be complete."""
 
 
 async def bind_socket(host: str, port: int) -> socket.socket:
@@ -70,6 +73,10 @@ async def bind_socket(host: str, port: int) -> socket.socket:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
     return socket.create_server((str(address[0]), port), family=family)
+
+
+async def _run(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
 
 
 class Listener:
@@ -107,6 +114,7 @@ class Listener:
         self._make_socket: Final = bind
         self._server: asyncio.Server | None = None
         self._acceptor: Acceptor | None = None
+        self._background: Final = TaskOwner()
         self._sweep_timer: Timer | None = None
         self._empty = asyncio.Event()
         self._empty.set()
@@ -141,6 +149,8 @@ class Listener:
         """Bind and accept connections; sets `port` to the actual port. Raises `ConfigError` if the address is not
         available."""
         bound = await self._bind()
+        if self._security.background is not None:
+            self._background.spawn(_run(self._security.background), name=f"keys-of-{self.name}")
         try:
             await self._listen(bound)
         except BaseException:
@@ -196,6 +206,7 @@ class Listener:
             for connection in self.connections:
                 connection.abort("the listener is closing")
         await self._empty.wait()
+        await self._background.close()
 
     async def _bind(self) -> socket.socket:
         try:

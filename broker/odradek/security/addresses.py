@@ -15,3 +15,10 @@ def normal_address(text: str) -> str:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(address)
+
+
+def host_of(address: object) -> str:
+    """Return the host in a socket address in its normal form, or an empty text if it is no address of IP."""
+    host = str(address[0]) if isinstance(address, tuple) and len(address) >= 2 else ""
+    # The system has the shortest form already, so only IPv4 that a socket of IPv6 accepted differs.
+    return host.removeprefix("::ffff:") if "." in host else host

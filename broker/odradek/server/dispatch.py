@@ -187,14 +187,8 @@ class Dispatcher:
         return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
 
     def _answer_unknown_api_versions(self, request: Request) -> None:
-        # `network` refuses unsupported versions, except of this API (KIP-511): a response of version 0 informs a newer
-        # client of the supported versions.
-        api = API_TABLE[ApiKey.API_VERSIONS]
-        message: Message = {
-            "error_code": UnsupportedVersionError.code,
-            "api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}],
-        }
-        request.respond([codec.encode_response(ApiKey.API_VERSIONS, 0, request.correlation_id, message)])
+        # `network` refuses unsupported versions, except of this API.
+        request.respond([unknown_api_versions(request.correlation_id)])
 
     async def close(self) -> None:
         """Cancel all tasks and wait for their end. Idempotent."""
@@ -203,6 +197,17 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.waiting = 0
+
+
+def unknown_api_versions(correlation_id: int) -> bytes:
+    """Return the response of version 0 to an unsupported version of ApiVersions: it informs a newer client of the
+    supported versions (KIP-511)."""
+    api = API_TABLE[ApiKey.API_VERSIONS]
+    message: Message = {
+        "error_code": UnsupportedVersionError.code,
+        "api_keys": [{"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}],
+    }
+    return codec.encode_response(ApiKey.API_VERSIONS, 0, correlation_id, message)
 
 
 class _FirstStep(Awaitable[Message]):

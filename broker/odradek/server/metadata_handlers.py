@@ -123,7 +123,11 @@ class MetadataHandlers:
 
         Raises `InvalidRequestError` if the name or version of the client software is invalid.
         """
-        if context.api_version >= SOFTWARE_SINCE:
+        return self.versions(context.api_version, request)
+
+    def versions(self, version: int, request: ApiVersionsRequest) -> Message:
+        """Return the response to ApiVersions, also to a client that has not authenticated. Raises as `api_versions`."""
+        if version >= SOFTWARE_SINCE:
             _check_software("client_software_name", request.client_software_name)
             _check_software("client_software_version", request.client_software_version)
         keys = [

@@ -39,6 +39,10 @@ class ListenerProperties:
         assert isinstance(value, int), f"{setting} is a number"
         return value
 
+    def text(self, name: str) -> str | None:
+        """Return the value of a property by its full name, as text; None if it is not set or empty."""
+        return self._properties.get(name) or None
+
     def override(self, setting: str) -> int | None:
         """Return the number that this listener has for itself; None if it has none. Raises `ConfigError`."""
         return self.number(setting) if self.prefix + setting in self._properties else None

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate of connections that do not authenticate with SASL."""
+"""SaslHandshake and SaslAuthenticate of clients that have an identity. They go to the login, if there is one."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ from odradek.server.dispatch import DirectHandler
 
 def sasl_handlers() -> Mapping[ApiKey, DirectHandler]:
     """The handlers by API."""
-    return {ApiKey.SASL_HANDSHAKE: refuse_login, ApiKey.SASL_AUTHENTICATE: refuse_login}
+    return {ApiKey.SASL_HANDSHAKE: _pass_on, ApiKey.SASL_AUTHENTICATE: _pass_on}
+
+
+def _pass_on(request: Request) -> None:
+    login = request.connection.login
+    if login is None:
+        refuse_login(request)
+    else:
+        login(request)
 
 
 def refuse_login(request: Request) -> None:
-    """Answer ILLEGAL_SASL_STATE, as Kafka does: the connection needs no authentication. It stays open."""
+    """Answer ILLEGAL_SASL_STATE, as Kafka does. The connection stays open."""
     error = IllegalSaslStateError.code
     if request.api_key == ApiKey.SASL_HANDSHAKE:
         respond(request, {"error_code": error, "mechanisms": ()})
     else:
-        text = "The connection does not authenticate with SASL, or has done so before."
+        text = "The request is not allowed now: no authentication with SASL has begun."
         respond(request, {"error_code": error, "error_message": text, "auth_bytes": b"", "session_lifetime_ms": 0})
 
 

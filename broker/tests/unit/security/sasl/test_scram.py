@@ -344,3 +344,19 @@ def test_no_secret_is_shown() -> None:
     client, exchange = ScramClient(SHA_256, "user", PASSWORD), server(decoys=Decoys(secret=b"pencil and more"))
     client.step(exchange.step(client.start()))
     assert PASSWORD not in f"{client!r} {exchange!r} {Decoys(secret=b'pencil and more')!r} {vars(exchange)!r}"
+
+
+def test_a_client_may_repeat_its_nonce_in_the_final_message() -> None:
+    """librdkafka before 2.6.1 does it, for example in the kcat of Debian 12."""
+    credential = derive("secret", SHA_256)
+    server = ScramServer(
+        SHA_256, find_user=lambda _user: credential, find_token=lambda _token: None, decoys=Decoys(), nonce="theirs"
+    )
+    first = server.step(b"n,,n=alice,r=mine").decode()
+    bare = "c=biws,r=mineminetheirs"
+    salted = salted_password(SHA_256, "secret", credential.salt, credential.iterations)
+    client_key = SHA_256.hmac(salted, b"Client Key")
+    signature = SHA_256.hmac(credential.stored_key, f"n=alice,r=mine,{first},{bare}".encode())
+    proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
+    server.step(f"{bare},p={b64encode(proof).decode()}".encode())
+    assert server.authorization_id == "alice"

@@ -1,0 +1,57 @@
+"""The security of a broker's listeners: keystores, key sets and users, from the check of the settings to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from odradek.app.system import System
+from odradek.base.types import Endpoint
+from odradek.network.listener import ListenerSecurity
+from odradek.server.security.listener_security import LoginPorts, SecurityMaker
+from odradek.server.security.login import DescribeVersions
+from odradek.zk.port import ZkClient
+from odradek.zk.users import UserCredentials
+
+
+class Logins:
+    """Makes the security of each listener. It reads users from ZooKeeper if a listener authenticates with SASL."""
+
+    def __init__(self, properties: Mapping[str, str], system: System, endpoints: Iterable[Endpoint]) -> None:
+        """Check the settings of the listeners `endpoints`, and read their files. Raises `ConfigError`."""
+        self._properties: Final = properties
+        self._clock: Final = system.clock
+        self._threads: Final = system.disk_threads("keystores and key sets", 1)
+        check = SecurityMaker(properties, self._clock, self._threads)
+        for endpoint in endpoints:
+            check(endpoint)
+        self._users: UserCredentials | None = None
+        self._maker = check
+
+    def connect(self, zk: ZkClient, describe_versions: DescribeVersions) -> None:
+        """Give logins what they need. Call it once, before `secure`."""
+        self._users = users = UserCredentials(zk, self._clock)
+        ports = LoginPorts(users.credential, describe_versions)
+        self._maker = SecurityMaker(self._properties, self._clock, self._threads, ports)
+
+    def secure(self, endpoint: Endpoint) -> ListenerSecurity:
+        """Return the security of a listener. Raises `ConfigError`."""
+        if endpoint.security_protocol.startswith("SASL") and self._users is not None:
+            self._users.want()
+        return self._maker(endpoint)
+
+    async def loaded(self) -> None:
+        """Wait until the users are known, if a listener needs them."""
+        if self._users is not None:
+            await self._users.loaded()
+
+    def user_changed(self, entity: str) -> None:
+        """A user in ZooKeeper was changed: `entity` is its path below `/config/users`."""
+        if self._users is not None:
+            self._users.changed(entity)
+
+    async def close(self) -> None:
+        """End all background work. Idempotent."""
+        self._threads.close()
+        if self._users is not None:
+            await self._users.close()
