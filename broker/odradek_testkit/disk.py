@@ -155,7 +155,10 @@ class MemoryFile:
         return bytes(self._node.content[position : position + length])
 
     def pread_now(self, length: int, position: int) -> Buffer | None:
-        """Read exactly `length` bytes from `position`, all of which are in memory; None if the file ends before."""
+        """Read exactly `length` bytes from `position`; None if the file ends before, or if `is_cold` says so."""
+        is_cold = self._disk.is_cold
+        if length and is_cold is not None and is_cold():
+            return None
         data = self.pread(length, position)
         return data if len(data) == length else None
 
@@ -243,6 +246,8 @@ class MemoryFiles:
         """(free, total) bytes of directories that are separate disks; all others report the free space of this disk."""
         self.remote: str | None = None
         """Result of `remote_type`."""
+        self.is_cold: Callable[[], bool] | None = None
+        """Called by each read that must not wait: whether the bytes are not in memory. None: all bytes are."""
         self._root = _Directory()
         self._locks: set[str] = set()
 

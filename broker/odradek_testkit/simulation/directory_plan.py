@@ -1,4 +1,5 @@
-"""Generates the part of a plan that concerns log directories: how many a machine has, and which are slow or stall.
+"""Generates the part of a plan that concerns log directories: how many a machine has, which are slow or stall, and how
+much of their files is in memory.
 
 `plan.draw` merges it with the rest of the plan. Its random numbers depend only on the seed, so that the rest does not
 depend on this part. Invariant: a `SlowDirectory` answers each job long before `log.dir.stall.timeout.ms`.
@@ -60,6 +61,35 @@ class DirectoryPlan:
 
 SHARE: Final = 0.3
 """Share of the plans with two directories."""
+COLD_PLANS: Final = 0.25
+"""Share of the plans whose machines do not have all files in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdFiles:
+    """How much of the files of all machines is in memory."""
+
+    share: float = 0.0
+    """Share of the reads of records that find nothing in memory."""
+    long_reads: bool = False
+    """Whether the reads of threads take long until all faults have ended."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def draw_cold_files(seed: int, *, may_stall: bool) -> ColdFiles:
+    """Return which reads of a seed need a thread: none, except in a share of the seeds.
+
+    Unless `may_stall`, no read takes so long that a replica leaves the ISR.
+    """
+    chance = random.Random(f"cold-{seed}")
+    if chance.random() >= COLD_PLANS:
+        return ColdFiles()
+    # With a small cache, the indexes of most sealed segments are not in memory either.
+    return ColdFiles(
+        share=chance.choice((0.1, 0.5, 1.0)),
+        long_reads=chance.random() < 0.5 and may_stall,
+        properties={"log.index.cache.bytes": chance.choice(("0", "3000", "67108864"))},
+    )
 
 
 def draw_directories(seed: int, *, brokers: int, load_ms: int, may_stall: bool) -> DirectoryPlan:

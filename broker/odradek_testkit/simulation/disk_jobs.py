@@ -4,10 +4,11 @@ Each directory is on its own disk. `World` gives `DirectoryDisks.threads` to the
 `faults` slows and stalls directories, and `directory_rules` reads their state.
 
 Fault model. A job of a healthy directory runs at once, except that flushes take virtual time in a world with slow
-flushes. A job of a slow directory takes virtual time. No job of a stalled directory ends before the directory answers
-again. The job takes effect at the start or at the end of this time, so it is either done without its caller's
-knowledge, or late. A job whose process has ended never takes effect, because the kernel ends its threads. What the
-event loop does with files never waits, as if it only wrote to the page cache.
+flushes, and reads of records do in a world in which they may not be in memory. A job of a slow directory takes virtual
+time. No job of a stalled directory ends before the directory answers again. The job takes effect at the start or at the
+end of this time, so it is either done without its caller's knowledge, or late. A job whose process has ended never
+takes effect, because the kernel ends its threads. What the event loop does with files never waits, as if it only wrote
+to the page cache.
 
 Invariant: a job that takes effect late changes no file of a log that did not exist when the job was submitted. Such
 changes are collected in `DirectoryDisks.late_changes`.
@@ -23,6 +24,7 @@ from posixpath import dirname
 from typing import Final, TypeVar
 
 from odradek.base.ports import DiskThreads
+from odradek.log.directories.directory_worker import READ_THREADS
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.inline_ports import threads_that
 from odradek_testkit.logs import is_flush
@@ -31,6 +33,10 @@ T = TypeVar("T")
 
 SYNC_MS: Final = (0.2, 3.0, 3.0, 20.0, 150.0)
 """Durations of slow flushes of a healthy directory, each within 50 %."""
+READ_MS: Final = (0.0, 0.3, 0.3, 8.0, 60.0)
+"""Durations of reads of a healthy directory if not all bytes are in memory, each within 50 %."""
+LONG_READ_MS: Final = (0.3, 60.0, 600.0, 2_500.0)
+"""The same for an overloaded disk. Replicas may leave the ISR."""
 
 
 class DirectoryDisk:
@@ -94,6 +100,7 @@ class DirectoryDisks:
         paths: Sequence[str],
         *,
         flush_chance: random.Random | None,
+        read_chance: random.Random | None = None,
         fault_chance: random.Random,
         process: Callable[[], object],
         files: Callable[[], MemoryFiles],
@@ -101,13 +108,17 @@ class DirectoryDisks:
     ) -> None:
         """`flush_chance` chooses the durations of flushes of healthy directories; None: flushes are immediate.
 
-        `fault_chance` chooses the rest, so that faults do not change the durations of flushes. `process` returns what
-        identifies the process that runs on the machine; `logs` its current logs by their directories.
+        `read_chance` does the same for reads of records. `fault_chance` chooses the rest, so that faults do not change
+        these durations. `process` returns what identifies the process that runs on the machine; `logs` its current
+        logs by their directories.
         """
         self.by_path: Final = {path: DirectoryDisk(path) for path in paths}
+        self.read_ms: Sequence[float] = READ_MS
+        """Typical durations of reads of records, if these take time."""
         self.late_changes: Final[list[str]] = []
         """Files of a log changed by a job that had started before the log was created."""
         self._flush_chance: Final = flush_chance
+        self._read_chance: Final = read_chance
         self._fault_chance: Final = fault_chance
         self._process: Final = process
         self._files: Final = files
@@ -116,14 +127,16 @@ class DirectoryDisks:
     def threads(self, directory: str, count: int) -> DiskThreads:
         """Return the threads of a directory. Usable as `System.disk_threads`. A job of no directory never waits."""
         disk = self.by_path.get(directory, DirectoryDisk(directory))
+        time = self._read_time if count == READ_THREADS else self._flush_time
 
         def run(function: Callable[[], T], /) -> Awaitable[T]:
-            return self._run(disk, function)
+            return self._run(disk, function, *time(function))
 
         return threads_that(run)(directory, count)
 
-    async def _run(self, disk: DirectoryDisk, function: Callable[[], T]) -> T:
-        delay_s, is_late = self._flush_time(function)
+    async def _run(self, disk: DirectoryDisk, function: Callable[[], T], delay_s: float, is_late: bool) -> T:
+        """`delay_s`: what the job takes if the directory is healthy, and `is_late`: whether it then takes effect at
+        its end."""
         if not disk.is_healthy:
             chance = self._fault_chance
             delay_s += disk.job_ms * (0.5 + chance.random()) / 1000
@@ -141,10 +154,11 @@ class DirectoryDisks:
     def _flush_time(self, function: Callable[[], object]) -> tuple[float, bool]:
         """Return the duration of a flush in seconds, and whether it takes effect at its end."""
         chance = self._flush_chance
-        if chance is None or not is_flush(function):
-            return 0.0, False
-        delay_s = chance.choice(SYNC_MS) * (0.5 + chance.random()) / 1000
-        return delay_s, chance.random() < 0.5
+        return (0.0, False) if chance is None or not is_flush(function) else _time(chance, SYNC_MS)
+
+    def _read_time(self, function: Callable[[], object]) -> tuple[float, bool]:
+        chance = self._read_chance
+        return (0.0, False) if chance is None else _time(chance, self.read_ms)
 
     async def _pass(self, disk: DirectoryDisk, delay_s: float) -> None:
         """Wait until a job ends: never, if its process ends before."""
@@ -170,3 +184,8 @@ class DirectoryDisks:
         log = logs.get(directory)
         if log is not None and known.get(directory) is not log:
             self.late_changes.append(f"{operation} {path}, whose log is newer than the job")
+
+
+def _time(chance: random.Random, typical_ms: Sequence[float]) -> tuple[float, bool]:
+    delay_s = chance.choice(typical_ms) * (0.5 + chance.random()) / 1000
+    return delay_s, chance.random() < 0.5

@@ -18,7 +18,7 @@ from odradek.base.types import TopicPartition
 from odradek.zk import layout
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.simulation.directory_plan import SlowDirectory, StallDirectory
-from odradek_testkit.simulation.disk_jobs import DirectoryDisk
+from odradek_testkit.simulation.disk_jobs import LONG_READ_MS, READ_MS, DirectoryDisk
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.plan import (
     CLIENTS,
@@ -57,6 +57,8 @@ async def inject(world: World, plan: Plan) -> None:
     Raises `Violation` if the cluster does not become whole before or after a loss.
     """
     faults = _Faults(world)
+    if plan.long_reads:
+        faults.lengthen_reads()
     begun_s = world.loop.time()
     tasks: list[asyncio.Task[None]] = []
     try:
@@ -131,10 +133,16 @@ class _Faults:
     async def do(self, fault: Fault) -> None:
         await self._doers[type(fault)](fault)
 
+    def lengthen_reads(self) -> None:
+        """Let the reads of threads take long until `end`."""
+        for machine in self._world.machines:
+            machine.disks.read_ms = LONG_READ_MS
+
     def end(self) -> None:
         """End all remaining faults."""
         self._world.loop.network.heal()
         for machine in self._world.machines:
+            machine.disks.read_ms = READ_MS
             machine.disk.fail = None
             machine.thaw()
             self._use_all_directories(machine)

@@ -14,7 +14,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
-from odradek_testkit.simulation.directory_plan import DirectoryFault, DirectoryPlan, draw_directories
+from odradek_testkit.simulation.directory_plan import (
+    DirectoryFault,
+    DirectoryPlan,
+    draw_cold_files,
+    draw_directories,
+)
 
 ACKED: Final = "acked"
 """Topic that idempotent producers write to with acks=all: no record may be lost, duplicated or reordered."""
@@ -242,6 +247,10 @@ class Plan:
     """Number of log directories of each machine."""
     are_disks_remote: bool
     """Whether the log directories are on remote file systems, so that threads write all records."""
+    cold_share: float
+    """Share of the reads of records that find nothing in memory, so that a thread reads. 0: everything is in memory."""
+    long_reads: bool
+    """Whether the reads of threads take long until all faults have ended."""
     slow_syncs: bool
     """Whether flushes take virtual time. Otherwise they are immediate."""
     producers: int
@@ -263,7 +272,9 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
     brokers = chance.choice((3, 3, 4, 5))
     load_ms = chance.randrange(20_000, 36_000)
     # A stall of a directory takes replicas out of the ISR, so that a loss could hit the only member.
-    directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=kind is not Kind.LOSSES)
+    may_stall = kind is not Kind.LOSSES
+    directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=may_stall)
+    cold = draw_cold_files(seed, may_stall=may_stall)
     synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     if directories.count > 1:
         synced |= {(ACKED, QUICK)[directories.synced_topic]}
@@ -271,10 +282,12 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
         seed=seed,
         kind=kind,
         brokers=brokers,
-        properties=MappingProxyType({**_properties(chance, kind), **directories.properties}),
+        properties=MappingProxyType({**_properties(chance, kind), **directories.properties, **cold.properties}),
         topics=_topics(chance, kind, brokers, synced),
         directories=directories.count,
         are_disks_remote=random.Random(f"remote-{seed}").random() < REMOTE_SHARE,
+        cold_share=cold.share,
+        long_reads=cold.long_reads,
         slow_syncs=bool(synced),
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),

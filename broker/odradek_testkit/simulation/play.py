@@ -128,6 +128,7 @@ class _Game:
             slow_syncs=plan.slow_syncs,
             directories=plan.directories,
             are_disks_remote=plan.are_disks_remote,
+            cold_share=plan.cold_share,
         )
         self._install(world)
         try:

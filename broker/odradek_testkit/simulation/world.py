@@ -70,6 +70,7 @@ class Machine:
         """Create a machine that is off and has an empty disk."""
         self.broker_id: Final = broker_id
         self.name: Final = f"broker-{broker_id}"
+        self._cold_chance: Final = random.Random(f"cold-{world.seed}-{broker_id}")
         self.disk = self._empty_disk(world)
         self.broker: Broker | None = None
         self.lives = 0
@@ -80,6 +81,7 @@ class Machine:
         self.disks: Final = DirectoryDisks(
             world.log_directories,
             flush_chance=flush_chance if world.slow_syncs else None,
+            read_chance=random.Random(f"read-{world.seed}-{broker_id}") if world.cold_share else None,
             fault_chance=random.Random(f"disk-{world.seed}-{broker_id}"),
             process=lambda: self._process,
             files=lambda: self.disk,
@@ -90,11 +92,12 @@ class Machine:
         self._host: Host | None = None
         self._life: asyncio.Task[None] | None = None
 
-    @staticmethod
-    def _empty_disk(world: World) -> MemoryFiles:
+    def _empty_disk(self, world: World) -> MemoryFiles:
         disk = MemoryFiles()
         disk.wall_ms = world.clock.wall_ms
         disk.remote = "nfs4" if world.are_disks_remote else None
+        if world.cold_share:
+            disk.is_cold = lambda: self._cold_chance.random() < world.cold_share
         return disk
 
     @property
@@ -231,10 +234,12 @@ class World:
         slow_syncs: bool = False,
         directories: int = 1,
         are_disks_remote: bool = False,
+        cold_share: float = 0.0,
     ) -> None:
         """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time.
 
         `directories`: number of log directories of each machine. `are_disks_remote`: threads write all records.
+        `cold_share`: share of the reads of records that find nothing in memory and take virtual time on a thread.
         """
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
@@ -243,6 +248,7 @@ class World:
         self.seed: Final = seed
         self.slow_syncs: Final = slow_syncs
         self.are_disks_remote: Final = are_disks_remote
+        self.cold_share: Final = cold_share
         self.log_directories: Final = (
             ("/data",) if directories == 1 else tuple(f"/data-{number}" for number in range(directories))
         )

@@ -13,7 +13,8 @@ from functools import cache
 
 import pytest
 
-from odradek_testkit.simulation.plants import PLANTS, Plant, planted
+from odradek_testkit.simulation.plants.catalog import PLANTS
+from odradek_testkit.simulation.plants.planting import Plant, planted
 from odradek_testkit.simulation.play import play
 from odradek_testkit.simulation.world import World
 

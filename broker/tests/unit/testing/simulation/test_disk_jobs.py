@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from odradek.log.directories.directory_worker import READ_THREADS
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.loop import run_virtual
-from odradek_testkit.simulation.disk_jobs import DirectoryDisks
+from odradek_testkit.simulation.disk_jobs import LONG_READ_MS, READ_MS, DirectoryDisks
 
 Scene = Callable[["Machine"], Coroutine[Any, Any, None]]
 
@@ -28,6 +29,7 @@ class Machine:
         self.disks = DirectoryDisks(
             ("/one", "/two"),
             flush_chance=None,
+            read_chance=random.Random(seed),
             fault_chance=random.Random(seed),
             process=lambda: self.process,
             files=lambda: self.files,
@@ -35,12 +37,12 @@ class Machine:
         )
         self.done: list[str] = []
 
-    def submit(self, directory: str, name: str = "job") -> asyncio.Future[str]:
+    def submit(self, directory: str, name: str = "job", *, threads: int = 1) -> asyncio.Future[str]:
         def job() -> str:
             self.done.append(name)
             return name
 
-        return asyncio.ensure_future(self.disks.threads(directory, 1)(job))
+        return asyncio.ensure_future(self.disks.threads(directory, threads)(job))
 
 
 def play(scene: Scene, seed: int = 0) -> Machine:
@@ -64,6 +66,28 @@ def test_a_job_of_a_healthy_directory_runs_at_once() -> None:
         assert await machine.submit("/one") == "job"
         assert await machine.submit("all log directories") == "job"
         assert now_ms() == began_ms
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_reads_of_a_healthy_directory_take_time(is_long: bool) -> None:
+    async def scene(machine: Machine) -> None:
+        if is_long:
+            machine.disks.read_ms = LONG_READ_MS
+        began_ms = now_ms()
+        times_ms = []
+        early = 0
+        for number in range(60):
+            job = machine.submit("/one", str(number), threads=READ_THREADS)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            early += len(machine.done) > number
+            await job
+            times_ms.append(now_ms() - began_ms)
+            began_ms = now_ms()
+        assert 0 < early < 60, "some read at once, others at the end of their time"
+        assert 0.5 * max(LONG_READ_MS if is_long else READ_MS) < max(times_ms) <= 1.5 * max(machine.disks.read_ms)
 
     play(scene)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,13 @@ from hypothesis import strategies as st
 
 from odradek.base.config import BrokerConfig
 from odradek_testkit.simulation import plan as plan_module
-from odradek_testkit.simulation.directory_plan import DirectoryPlan, SlowDirectory, StallDirectory, draw_directories
+from odradek_testkit.simulation.directory_plan import (
+    ColdFiles,
+    DirectoryPlan,
+    SlowDirectory,
+    StallDirectory,
+    draw_directories,
+)
 from odradek_testkit.simulation.plan import (
     ACKED,
     SIDE,
@@ -184,6 +191,23 @@ def test_directories_do_not_change_the_other_choices(monkeypatch: pytest.MonkeyP
         assert one.properties.items() >= other.properties.items()
         assert all(operation in one.operations for operation in other.operations)
         assert all(fault in one.faults for fault in other.faults)
+
+
+def test_cold_files_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cold_files = [draw(seed) for seed in SEEDS]
+    monkeypatch.setattr(plan_module, "draw_cold_files", lambda seed, **_: ColdFiles())
+    without = [draw(seed) for seed in SEEDS]
+    changed = [pair for pair in zip(with_cold_files, without, strict=True) if pair[0] != pair[1]]
+    assert len(SEEDS) / 6 < len(changed) < len(SEEDS) / 3
+    for one, other in changed:
+        properties = {**other.properties, "log.index.cache.bytes": one.properties["log.index.cache.bytes"]}
+        assert one == replace(other, cold_share=one.cold_share, long_reads=one.long_reads, properties=properties)
+    assert {one.long_reads for one, _ in changed} == {False, True}
+    assert len({one.cold_share for one, _ in changed}) == 3
+
+
+def test_no_read_takes_long_in_a_plan_with_losses() -> None:
+    assert not any(draw(seed, Kind.LOSSES).long_reads for seed in SEEDS)
 
 
 def test_directories_are_drawn_in_all_forms() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek_testkit.simulation.plants import PLANTS, Bite, Plant, PlantError, planted
+from odradek_testkit.simulation.plants.catalog import PLANTS
+from odradek_testkit.simulation.plants.planting import Bite, Plant, PlantError, planted
 
 
 class Right:

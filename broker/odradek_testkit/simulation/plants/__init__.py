@@ -1,0 +1,1 @@
+"""Deliberate bugs that prove that the checkers of the simulation find violations."""

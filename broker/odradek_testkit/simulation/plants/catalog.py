@@ -1,0 +1,11 @@
+"""All planted bugs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_testkit.simulation.plants.cluster_plants import CLUSTER_PLANTS
+from odradek_testkit.simulation.plants.disk_plants import DISK_PLANTS
+from odradek_testkit.simulation.plants.log_plants import LOG_PLANTS
+
+PLANTS: Final = (*CLUSTER_PLANTS, *LOG_PLANTS, *DISK_PLANTS)
