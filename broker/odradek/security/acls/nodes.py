@@ -1,7 +1,7 @@
 """Znodes of access rules: paths and contents as in Apache Kafka 2.7 to 3.9 (`kafka.zk.ZkAclStore`, `AclEntry`).
 
 Each pattern that has rules has a znode: a literal name below `/kafka-acl`, a prefix below
-`/kafka-acl-extended/prefixed`. Whoever changes it also creates a sequential znode that names the pattern, below
+`/kafka-acl-extended/prefixed`. Each change of it also creates a sequential znode that names the pattern, below
 `/kafka-acl-changes` or `/kafka-acl-extended-changes`. Brokers watch those two and read the pattern again.
 
 Invalid content raises `LayoutError`. Kafka reads content that is no JSON as "no rules"; DENY rules would then be lost.

@@ -123,7 +123,7 @@ def _body(response: HTTPResponse) -> bytes:
 class _LimitedSocket(io.RawIOBase):
     """Reads of a socket at most `MAX_RESPONSE` bytes, and only until a time.
 
-    `http.client` has neither limit: it reads any number of interim responses and trailers, and its timeout begins anew
+    `http.client` has neither limit: it reads any number of interim responses and trailers, and its timeout starts again
     with each part that arrives.
     """
 

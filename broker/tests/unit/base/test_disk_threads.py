@@ -12,8 +12,6 @@ import pytest
 
 from odradek.base.disk_threads import DaemonThreads
 
-NAME = "disk /data/1"
-
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
@@ -23,23 +21,23 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def running() -> int:
-    return sum(thread.name == NAME for thread in threading.enumerate())
+def running(directory: str) -> int:
+    return sum(thread.name == f"disk {directory}" for thread in threading.enumerate())
 
 
 async def test_one_thread_runs_calls_in_order() -> None:
-    threads, ran = DaemonThreads("/data/1", 1), list[int]()
-    assert running() == 0, "no thread starts before it is needed"
+    threads, ran = DaemonThreads("/in-order", 1), list[int]()
+    assert running("/in-order") == 0, "no thread starts before it is needed"
     await asyncio.gather(*(threads(lambda number=number: ran.append(number)) for number in range(20)))
     assert ran == list(range(20))
-    assert running() == 1
+    assert running("/in-order") == 1
     threads.close()
 
 
 async def test_as_many_threads_start_as_there_are_calls_up_to_the_limit(gate: threading.Event) -> None:
-    threads = DaemonThreads("/data/1", 2)
+    threads = DaemonThreads("/up-to-two", 2)
     calls = [threads(gate.wait) for _ in range(5)]
-    assert running() == 2
+    assert running("/up-to-two") == 2
     gate.set()
     assert await asyncio.gather(*calls) == [True] * 5
     threads.close()

@@ -45,7 +45,7 @@ def test_each_property_of_the_resource_stands_in_one_place() -> None:
     }
 
 
-@pytest.mark.parametrize("key", ["messag.max.bytes", "background.threads", "listener.name.plain.max.connections"])
+@pytest.mark.parametrize("key", ["messag.max.bytes", "background.threads", "listener.name.plain.num.network.threads"])
 def test_a_property_without_effect_reaches_no_broker_and_restarts_none(key: str) -> None:
     """A misspelled property, and properties that only Kafka has."""
     assert split(cluster(Brokers(config={key: "6"}))) == split(cluster(Brokers()))
