@@ -18,6 +18,7 @@ from odradek.base.ports import Files
 from odradek.base.types import TopicPartition
 from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
+from odradek.log.disk_lock import hold_on_loop
 from odradek.log.write_group import WriteQueue
 
 logger = logging.getLogger(__name__)
@@ -26,9 +27,6 @@ DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 LONGEST_NAME: Final = 255
-
-LONGEST_TURN_S: Final = 10.0
-"""Seconds for which the event loop waits for a checkpoint that a thread writes; less than `process.hang.timeout.ms`."""
 
 
 class Turns:
@@ -55,13 +53,9 @@ class Turns:
             return self._write(turn, write)
 
     def take_now(self, turn: int, write: Callable[[], None]) -> bool:
-        """Do the same on the event loop. Raises `StorageError` if a thread writes for longer than `LONGEST_TURN_S`."""
-        if not self._lock.acquire(timeout=LONGEST_TURN_S):
-            raise StorageError(f"the disk has not completed the write of a checkpoint for {LONGEST_TURN_S:.0f} s")
-        try:
+        """Do the same on the event loop. Raises `StorageError` if a thread writes for too long (`disk_lock`)."""
+        with hold_on_loop(self._lock, "the write of a checkpoint"):
             return self._write(turn, write)
-        finally:
-            self._lock.release()
 
     def _write(self, turn: int, write: Callable[[], None]) -> bool:
         if turn < self._written:

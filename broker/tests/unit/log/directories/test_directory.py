@@ -8,8 +8,8 @@ import pytest
 from odradek.base.errors import ConfigError, StorageError
 from odradek.base.system_ports import SystemFiles
 from odradek.base.types import TopicPartition
+from odradek.log import disk_lock
 from odradek.log.checkpoints import MetaProperties
-from odradek.log.directories import directory as directory_module
 from odradek.log.directories.directory import Turns, deleted_name, open_directory, parse_log_name
 from odradek_testkit.disk import MemoryFiles
 
@@ -122,7 +122,7 @@ def test_threads_write_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_the_loop_does_not_wait_forever_for_a_thread_that_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_module, "LONGEST_TURN_S", 0.01)
+    monkeypatch.setattr(disk_lock, "LONGEST_WAIT_S", 0.01)
     turns, refused, written = Turns(), list[str](), list[str]()
 
     def stuck() -> None:
