@@ -42,6 +42,9 @@ class RecordingHost:
         self.refusal: KafkaStorageError | None = None
         self.removed: list[tuple[tuple[str, ...], int]] = []
         self.failures: list[StorageError] = []
+        self.holds_renames = False
+        """Whether the files of expired segments keep their names until `run_renames`."""
+        self.renames: list[PartitionLog] = []
 
     def flush_soon(self, log: PartitionLog) -> None:
         """Record the request; `run_flushes` carries it out."""
@@ -76,6 +79,19 @@ class RecordingHost:
         self.removed.append((tuple(paths), delay_ms))
         for path in paths:
             self._files.remove(path)
+
+    def rename_expired_soon(self, log: PartitionLog) -> None:
+        """Rename the files at once, unless `holds_renames`."""
+        self.renames.append(log)
+        if not self.holds_renames:
+            self.run_renames()
+
+    def run_renames(self) -> None:
+        """Carry out the requested renames, and remove the files."""
+        waiting, self.renames = self.renames, []
+        for log in waiting:
+            log.expired.run()
+            log.remove_renamed()
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
         """Noted."""

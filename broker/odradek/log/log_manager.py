@@ -298,6 +298,7 @@ class LogManager:
         log.abandon()
         target = f"{directory.path}/{deleted_name(topic_partition, self._clock.token_bytes(16).hex())}"
         try:
+            log.release_names()
             self._files.rename(log.directory, target)
         except StorageError as error:
             self._fail_directory(directory, error)
@@ -499,6 +500,10 @@ class LogManager:
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Remove files after a delay. The next start removes those that are left at a shutdown."""
         self._background.spawn_later(delay_ms, partial(self._disk_work.remove_files, tuple(paths)))
+
+    def rename_expired_soon(self, log: PartitionLog) -> None:
+        """Rename the files of a log's expired segments on a thread."""
+        self._disk_work.rename_expired_soon(log)
 
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
         """Take the directory of a log offline."""

@@ -364,7 +364,11 @@ class PartitionLog(LogWrites["PartitionLog"]):
         self._producers.start_at(offset)
 
     def delete_expired(self, now_ms: int) -> int:
-        """Remove expired segments. Returns their number. Raises `KafkaStorageError`."""
+        """Remove expired segments. Returns their number. Raises `KafkaStorageError`.
+
+        Their files keep their names until a thread has renamed them. A crash before that brings the segments back, and
+        the next retention run removes them again.
+        """
         self._check_online()
         deletes = "delete" in self.config.cleanup_policy
         rules = RetentionRules(
@@ -388,11 +392,13 @@ class PartitionLog(LogWrites["PartitionLog"]):
         start_offset = self._segments.all[expired.total].base_offset
         if start_offset > self.log_start_offset:
             self._start_at(start_offset)
-        try:
-            self._storage.remove_oldest(expired.total)
-        except StorageError as error:
-            raise self._fail(error) from error
+        self._storage.remove_oldest(expired.total)
+        self._host.rename_expired_soon(self)
         return expired.total
+
+    def rename_failed(self, error: StorageError) -> KafkaStorageError:
+        """Take the directory offline after a failed rename of an expired segment."""
+        return self._fail(error)
 
     # Compaction
 
@@ -486,11 +492,12 @@ class PartitionLog(LogWrites["PartitionLog"]):
     def close(self) -> None:
         """Flush, write indexes and the producer snapshot, and close the files. Idempotent. Raises `KafkaStorageError`.
 
-        An offline log only releases its files.
+        An offline log only releases its files. May run on a thread if the log is not used any more.
         """
         if self._failure is None:
             active = self._segments.active
             try:
+                self.expired.run()
                 if self.has_debris:
                     active.cut_debris()
                 was_preallocated = active.is_preallocated

@@ -15,6 +15,7 @@ from odradek.log.epoch_cache import EpochCache, EpochEndOffset
 from odradek.log.flush import NO_LIMIT, Durability, FlushTicket, decided_below
 from odradek.log.producers.producer_state import ActiveProducer
 from odradek.log.recovery.log_recovery import LoadedLog
+from odradek.log.segments.expired_files import ExpiredFiles
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_lookups import SegmentLookup, TimestampLookup
 from odradek.log.storage import LogStorage
@@ -272,3 +273,21 @@ class LogState(Generic[LogT]):
         self._segments.forget()
         for segment in self._segments.all:
             segment.release()
+
+    # Expired segments
+
+    @property
+    def expired(self) -> ExpiredFiles:
+        """The files of segments that retention has removed, which a thread has to rename."""
+        return self._storage.expired
+
+    def remove_renamed(self) -> None:
+        """Schedule the removal of expired segments whose files were renamed."""
+        self._storage.remove_renamed()
+
+    def release_names(self) -> None:
+        """Leave the names of the log's files as they are from now on, so that its directory can be renamed.
+
+        Blocks the loop while a thread renames the files of one segment. Raises `StorageError` if that takes too long.
+        """
+        self._storage.release_names()

@@ -1,9 +1,9 @@
 """The segment files of one log: create, roll, truncate, replace and remove.
 
 Each `PartitionLog` owns one and makes the decisions; the operations change the files and the `SegmentList`. Files to be
-removed are marked deleted at once and handed to the `LogHost`. Invariant: an operation that raises `StorageError`
-leaves the list unchanged. Its caller then takes the log's directory offline, unless nothing was changed (no space for a
-new segment).
+removed are marked deleted at once and handed to the `LogHost`, but those of expired segments are renamed on a thread.
+Invariant: an operation that raises `StorageError` leaves the list unchanged. Its caller then takes the log's directory
+offline, unless nothing was changed (no space for a new segment).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
 from odradek.log.producers.producer_files import write_snapshot_content
 from odradek.log.producers.producer_state import ProducerState
+from odradek.log.segments.expired_files import ExpiredFiles, mark_deleted
 from odradek.log.segments.replacement import place_of, remove_cleaned, swap_segments
 from odradek.log.segments.segment import INT32_MAX, Segment
 from odradek.log.segments.segment_list import SegmentList
@@ -92,7 +93,17 @@ class PendingRoll:
 class LogStorage:
     """The files of one log."""
 
-    __slots__ = ("_clock", "_config", "_files", "_jitter_ms", "_segment_ms", "directory", "host", "segments")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_expired",
+        "_files",
+        "_jitter_ms",
+        "_segment_ms",
+        "directory",
+        "host",
+        "segments",
+    )
 
     def __init__(
         self, context: LogContext[Any], directory: str, segments: Iterable[Segment], config: TopicConfig
@@ -104,6 +115,7 @@ class LogStorage:
         self.directory = directory
         self.segments = SegmentList(tuple(segments), context.segment_cache)
         """Always the same object; its content is replaced."""
+        self._expired: ExpiredFiles | None = None
         self.update_config(config)
         self.draw_jitter()
 
@@ -217,23 +229,58 @@ class LogStorage:
 
     def restart_at(self, offset: int) -> None:
         """Remove everything and continue with a new segment at `offset`."""
+        # New segments may get the names of expired ones, and a crash would mix those that it brings back with new ones.
+        self.finish_expired()
         self.discard(reversed(self.segments.all), 0)
         # The old files must be gone before new ones are created: a crash that brings them back would mix two logs.
         self._files.sync_directory(self.directory)
         self.segments.replace((self._make(offset),))
 
     def remove_oldest(self, count: int) -> None:
-        """Remove the first `count` segments, but not all, after `file.delete.delay.ms`."""
+        """Remove the first `count` segments, but not all. Their files wait in `expired`."""
         gone = self.segments.all[:count]
         self.segments.replace(self.segments.all[count:])
-        self.discard(gone, self._config.file_delete_delay_ms)
+        for segment in gone:
+            segment.release()
+        self.expired.add(gone)
+
+    @property
+    def expired(self) -> ExpiredFiles:
+        """The files of removed segments that a thread has to rename. Most logs never have any."""
+        if self._expired is None:
+            self._expired = ExpiredFiles()
+        return self._expired
+
+    def finish_expired(self) -> None:
+        """Rename the files of expired segments before this returns. Raises `StorageError`."""
+        if self._expired is not None:
+            self._expired.finish()
+            self.remove_renamed()
+
+    def remove_renamed(self) -> None:
+        """Schedule the removal of expired segments whose files were renamed, after `file.delete.delay.ms`."""
+        self._remove_later(self.expired.take_renamed(), self._config.file_delete_delay_ms)
+
+    def cancel_expired(self) -> None:
+        """Rename no more files of expired segments, because the log is offline."""
+        if self._expired is not None:
+            self._expired.cancel()
+
+    def release_names(self) -> None:
+        """Do the same because the log's directory gets another name, and wait for the thread. Raises `StorageError`."""
+        if self._expired is not None:
+            self._expired.cancel_and_wait()
 
     def discard(self, segments: Iterable[Segment], delay_ms: int) -> None:
         """Mark the files of segments deleted at once, and schedule their removal.
 
         Segments must be ordered from the end that is cut off inwards, so that a crash in between leaves no gap.
         """
-        self._remove_later([path for segment in segments for path in segment.mark_deleted()], delay_ms)
+        paths: list[str] = []
+        for segment in segments:
+            paths += mark_deleted(segment)
+            segment.release()
+        self._remove_later(paths, delay_ms)
 
     def _remove_later(self, paths: list[str], delay_ms: int) -> None:
         if paths:
@@ -251,6 +298,8 @@ class LogStorage:
         if place is None:
             remove_cleaned(self._files, self.directory, 0, swap.cleaned)
             return False
+        # Otherwise a crash could bring back records whose tombstones are gone from the cleaned segments.
+        self.finish_expired()
         segments, deleted = swap_segments(self._files, self.segments.all, place, swap)
         self.segments.replace(segments)
         self._remove_later(deleted, self._config.file_delete_delay_ms)

@@ -137,6 +137,10 @@ class LogHost(FileRemover, Protocol[HostedT]):
         """
         ...
 
+    def rename_expired_soon(self, log: HostedT) -> None:
+        """Rename the files of the log's expired segments (`log.expired`) off the loop, and remove them later."""
+        ...
+
     def directory_failed(self, log: HostedT, error: StorageError) -> None:
         """Take the log's directory offline."""
         ...

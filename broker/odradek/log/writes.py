@@ -194,6 +194,7 @@ class LogWrites(LogState[LogT]):
         """Refuse all operations from now on, because the log's directory failed."""
         if self._failure is None:
             self._failure = error
+        self._storage.cancel_expired()
 
     def _check_online(self) -> None:
         if self._failure is not None:

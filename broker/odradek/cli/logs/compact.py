@@ -311,6 +311,9 @@ class _Host:
         """Record the files; they are removed once the log is closed."""
         self.to_remove += paths
 
+    def rename_expired_soon(self, log: PartitionLog) -> None:
+        """Do nothing: there is no retention."""
+
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
         """Do nothing: the log raises the error."""
 

@@ -1,9 +1,9 @@
 """Blocking work of a broker's logs: flushes, checkpoints and removals.
 
 Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on the worker of
-their directory, and their results are applied on the loop. Invariants: each directory runs one flush at a time; no
-directory waits for another one; a log that was removed meanwhile does not change; a checkpoint write or sync that fails
-takes its directory offline.
+their directory, and their results are applied on the loop. Invariants: each directory runs one flush at a time; each
+log has one job that renames expired segments; no directory waits for another one; a log that was removed meanwhile does
+not change; a checkpoint write or sync that fails takes its directory offline.
 """
 
 from __future__ import annotations
@@ -270,6 +270,27 @@ class DiskWork:
     async def names_synced(self) -> None:
         """Wait until no rename is left to sync, at most `NAMES_WAIT_MS`: a slow disk must not hold up other ones."""
         await self._names.ended(NAMES_WAIT_MS)
+
+    def rename_expired_soon(self, log: PartitionLog) -> None:
+        """Rename the files of a log's expired segments on a thread, in order, and remove them later."""
+        expired = log.expired
+        if not (expired.has_job or self._background.is_closed):
+            expired.has_job = True
+            self._background.spawn(self._rename_expired(log))
+
+    async def _rename_expired(self, log: PartitionLog) -> None:
+        expired = log.expired
+        try:
+            # One job at a time renames all that waits; more may be added while it ends.
+            while expired.is_waiting and (directory := self._table.home(log)) is not None:
+                what = f"rename of expired segments of {log.directory}"
+                await self._workers.at(directory.path).run(what, expired.run, patience=None)
+                log.remove_renamed()
+        except StorageError as error:
+            if self._table.home(log) is not None:
+                logger.error("%s", log.rename_failed(error))
+        finally:
+            expired.has_job = False
 
     async def remove_files(self, paths: Sequence[str]) -> None:
         """Remove files of one log; those that cannot be removed are removed at the next start."""

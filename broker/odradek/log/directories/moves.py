@@ -90,6 +90,10 @@ class FutureHost:
         """See `LogHost`."""
         self._pass(partial(self._host.remove_later, paths, delay_ms))
 
+    def rename_expired_soon(self, log: PartitionLog) -> None:
+        """See `LogHost`."""
+        self._pass(partial(self._host.rename_expired_soon, log))
+
     def directory_failed(self, log: PartitionLog, error: StorageError) -> None:
         """See `LogHost`."""
         self._pass(partial(self._host.directory_failed, log, error))
@@ -193,6 +197,7 @@ class LogMoves:
         name = deleted_name(log.topic_partition, self._clock.token_bytes(16).hex())
         target = f"{directory.path}/{name}"
         try:
+            log.release_names()
             self._files.rename(log.directory, target)
         except StorageError as error:
             self._fail(directory, error)

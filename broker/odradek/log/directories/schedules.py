@@ -32,7 +32,7 @@ YIELD_EVERY: Final = 64
 """Number of logs that a schedule processes before it yields to the event loop."""
 
 SILENT_MS: Final = 10_000.0
-"""Retention, which renames files on the event loop, skips a directory whose disk has not answered for this long."""
+"""Retention, which may create a segment on the event loop, skips a directory whose disk did not answer for so long."""
 
 NEVER_MS: Final = 2**63 - 1
 

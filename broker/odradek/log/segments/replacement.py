@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.ports import Files
+from odradek.log.segments.expired_files import mark_deleted
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from odradek.log.segments.segment import (
     CLEANED_SUFFIX,
@@ -95,7 +96,8 @@ def swap_segments(files: Files, segments: Sequence[Segment], place: int, swap: C
         _rename(files, segment, CLEANED_SUFFIX, SWAP_SUFFIX)
     deleted: list[str] = []
     for segment in old:
-        deleted += segment.mark_deleted(keep_snapshot=segment.base_offset in swap.cleaned)
+        deleted += mark_deleted(segment, keep_snapshot=segment.base_offset in swap.cleaned)
+        segment.release()
     for segment in made:
         _rename(files, segment, SWAP_SUFFIX, "")
     return Swapped((*segments[:place], *made, *segments[place + len(old) :]), deleted)

@@ -482,20 +482,6 @@ class Segment:
             self._time_index = None
             self._transaction_index = None
 
-    def mark_deleted(self, *, keep_snapshot: bool = False) -> list[str]:
-        """Rename the segment's files, and its producer snapshot unless kept, to `.deleted`. Returns the new paths.
-
-        A reader that has opened the `.log` file can continue. Raises `StorageError`.
-        """
-        paths = []
-        for suffix in SEGMENT_SUFFIXES if keep_snapshot else (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX):
-            path = self.path(suffix)
-            if suffix == LOG_SUFFIX or self.files.exists(path):
-                self.files.rename(path, path + DELETED_SUFFIX)
-                paths.append(path + DELETED_SUFFIX)
-        self.release()
-        return paths
-
     def move_to(self, directory: str) -> None:
         """Follow a rename of the log's directory; an open file stays open."""
         self.directory = directory

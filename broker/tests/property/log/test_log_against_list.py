@@ -98,6 +98,7 @@ class LogAgainstList(RuleBasedStateMachine):
         self.files.sync_directory("/data")
         self.clock = ManualClock()
         self.host = CheckpointingHost(self.files)
+        self.host.holds_renames = True
         self.batches: list[Batch] = []
         self.written: set[bytes] = set()
         self.durable: dict[int, bytes] = {}
@@ -260,6 +261,11 @@ class LogAgainstList(RuleBasedStateMachine):
         if removes:
             self.log.delete_expired(self.clock.wall_ms())
 
+    @precondition(lambda self: self.host.renames)
+    @rule()
+    def rename_expired(self) -> None:
+        self.host.run_renames()
+
     @precondition(lambda self: len(self.log.segments) > 1)
     @rule(seed=st.integers(0, 1 << 16), count=st.integers(1, 3))
     def compact(self, seed: int, count: int) -> None:
@@ -300,6 +306,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     def _open(self, clean: bool) -> None:
         self.host.flushes.clear()
+        self.host.renames.clear()
         self.log = open_log(
             self.files,
             self.clock,

@@ -1,9 +1,10 @@
 """The power fails after every operation of a short run, and again during each recovery.
 
-The run appends, rolls, flushes, truncates, raises the log start, checkpoints and closes, as with a log manager. After
-each failure the disk keeps what the fault model of `odradek_testkit/disk` allows, chosen by seeds. In the recovered
-log, every record that was synced, acknowledged and not truncated since must exist; the records must be a contiguous
-range of written records; and an interrupted recovery, at any operation, must end with the same log.
+The run appends, rolls, flushes, truncates, raises the log start, removes expired segments, restarts the log at another
+offset, checkpoints and closes, as with a log manager. After each failure the disk keeps what the fault model of
+`odradek_testkit/disk` allows, chosen by seeds. In the recovered log, every record that was synced, acknowledged and not
+truncated since must exist; the records must be a contiguous range of written records; and an interrupted recovery, at
+any operation, must end with the same log.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Run:
     def open(self) -> PartitionLog:
         """Load the log as at a start, with the checkpoints on the disk."""
         self.host = RecordingHost(self.files)
+        self.host.holds_renames = True
         clean = self.files.exists(CLEAN_MARK)
         if clean:
             self.files.remove(CLEAN_MARK)
@@ -103,8 +105,14 @@ class Run:
         self.checkpoint(log)
         log.delete_expired(0)
 
+    def start_again(self, log: PartitionLog, offset: int) -> None:
+        self.durable.clear()
+        self.current.clear()
+        log.truncate_fully_and_start_at(offset)
+        self.checkpoint(log)
+
     def play(self) -> None:
-        """Play the run: four starts of a log; all stops but the last are clean."""
+        """Play the run: five starts of a log; all stops but the last are clean."""
         log = self.open()
         for number in range(5):
             self.append(log, number // 2)
@@ -117,6 +125,8 @@ class Run:
             self.append(log, 4)
         self.flush(log)
         self.raise_start(log, 3)
+        self.append(log, 4)
+        self.host.run_renames()
         log = self.restart(log)
         for _ in range(3):
             self.append(log, 7)
@@ -138,6 +148,17 @@ class Run:
         for _ in range(3):
             self.append(log, 11)
         self.flush(log)
+        # Expired segments that wait for their renames, when the log starts again with their names and above them.
+        for offset in (4, 30):
+            self.raise_start(log, log.log_end_offset - 2)
+            self.start_again(log, offset)
+            for _ in range(3):
+                self.append(log, 12)
+            self.flush(log)
+            self.host.run_renames()
+        # The clean stop finishes the renames.
+        self.raise_start(log, log.log_end_offset - 1)
+        log = self.restart(log)
 
     def restart(self, log: PartitionLog) -> PartitionLog:
         """Stop cleanly and load the log again."""

@@ -7,6 +7,7 @@ import pytest
 from odradek.base.errors import CorruptMessageError, StorageError
 from odradek.base.types import NO_TIMESTAMP
 from odradek.log.segments.entries import BatchPlace, whole_batches
+from odradek.log.segments.expired_files import mark_deleted
 from odradek.log.segments.segment import Segment, file_name
 from odradek.records.v2.batch import read_header
 from odradek_testkit.disk import MemoryFiles
@@ -180,7 +181,7 @@ def test_marking_deleted_renames_all_files(segment: Segment, files: MemoryFiles)
     segment.write_indexes()
     files.write_atomically(segment.path(".snapshot"), b"")
     reader = segment.file
-    renamed = segment.mark_deleted()
+    renamed = mark_deleted(segment)
     assert files.list("/data") == sorted(path.removeprefix("/data/") for path in renamed)
     assert all(path.endswith(".deleted") for path in renamed)
     assert len(renamed) == 4
