@@ -137,19 +137,13 @@ class TopicHandlers:
         if not self._is_controller():
             raise NotControllerError("This broker is not the controller: send the request to the controller.")
 
-    async def _machines(self) -> Machines:
-        """Return the machines of the brokers; none if this broker has no `broker.machine`, which saves the read."""
-        if self._settings.config.broker_machine is None:
-            return {}
-        return await registration.machines(self._zk)
-
     # Creation
 
     async def create_topics(self, context: RequestContext, request: CreateTopicsRequest) -> Message:
         """Handle CreateTopics, with given or generated assignments (KIP-4, KIP-464, KIP-525)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
-        machines = await self._machines()
+        machines = await registration.machines(self._zk)
         results = await asyncio.gather(
             *(
                 self._create_one(topic, request, machines, duplicate=names.count(topic.name) > 1)
@@ -299,7 +293,7 @@ class TopicHandlers:
             await topic_admin.create_topic(
                 self._zk,
                 name,
-                self._generated(partitions, factor, await self._machines()),
+                self._generated(partitions, factor, await registration.machines(self._zk)),
                 configs=overrides,
                 topic_id=self._new_id(),
             )
@@ -350,7 +344,7 @@ class TopicHandlers:
         """Handle CreatePartitions: add partitions to topics (KIP-195)."""
         self._require_controller()
         names = [topic.name for topic in request.topics]
-        machines = await self._machines()
+        machines = await registration.machines(self._zk)
         results = await asyncio.gather(
             *(
                 self._grow_one(topic, request, machines, duplicate=names.count(topic.name) > 1)

@@ -29,9 +29,9 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.zk import layout
+from odradek.zk import layout, registration
 from odradek.zk.layout import TopicAssignment
-from odradek.zk.port import ConnectionLost
+from odradek.zk.port import ConnectionLost, ZkClient
 from odradek_testkit.server import MemoryServer
 
 Play = Callable[..., None]
@@ -190,10 +190,37 @@ def test_a_creation_that_exceeds_its_timeout_continues(play: Play) -> None:
     play(scenario)
 
 
-def test_a_zookeeper_outage_is_a_timeout_of_the_topic(play: Play) -> None:
+def test_a_zookeeper_outage_is_a_timeout_of_the_topics(play: Play) -> None:
+    """If it begins before the registrations of brokers are read."""
+
     async def scenario(server: MemoryServer) -> None:
-        await server.announce()
+        await server.announce("t", {0: [1]})
         server.zk.failures = [ConnectionLost("gone")]
+        answers = await create(server, new("n"), new("o"))
+        assert {each.name: each.error_code for each in answers} == dict.fromkeys("no", RequestTimedOutError.code)
+        server.zk.failures = [ConnectionLost("gone")]
+        message = {
+            "topics": [{"name": "t", "count": 2, "assignments": None}],
+            "timeout_ms": 1,
+            "validate_only": False,
+        }
+        (grown,) = (await server.ask(ApiKey.CREATE_PARTITIONS, 3, message)).results
+        assert (grown.name, grown.error_code) == ("t", RequestTimedOutError.code)
+        assert grown.error_message
+
+    play(scenario)
+
+
+def test_a_zookeeper_outage_during_the_creation_is_a_timeout_of_the_topic(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        async def machines(_zk: ZkClient) -> dict[int, str]:
+            server.zk.failures = [ConnectionLost("gone")]
+            return {}
+
+        await server.announce()
+        monkeypatch.setattr(registration, "machines", machines)
         answers = await create(server, new("n"), new("bad name"))
         assert {each.name: each.error_code for each in answers} == {
             "n": RequestTimedOutError.code,
@@ -371,7 +398,9 @@ async def register_on_machines(server: MemoryServer, machines: dict[int, str]) -
         await server.zk.create(found.path, found.encode(), ephemeral=True, make_parents=True)
 
 
-def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: Play) -> None:
+@pytest.mark.parametrize("settings", [{}, {"broker.machine": "a"}])
+def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: Play, settings: dict[str, str]) -> None:
+    """Also if the broker that handles the request has no machine itself."""
     machines = {11: "a", 12: "a", 13: "a", 14: "b", 15: "b", 16: "b"}
 
     async def scenario(server: MemoryServer) -> None:
@@ -379,7 +408,8 @@ def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: P
         await server.announce(brokers=tuple(machines))
         await create(server, new("t", 12, 2), timeout=1)
         await server.topics.ensure_topic(GROUP_METADATA_TOPIC)
-        for name, factor in (("t", 2), (GROUP_METADATA_TOPIC, 3)):
+        await server.topics.auto_create(["automatic"])
+        for name, factor in (("t", 2), (GROUP_METADATA_TOPIC, 3), ("automatic", 2)):
             for each in (await stored(server, name)).partitions.values():
                 assert len(each.replicas) == factor
                 assert {machines[broker] for broker in each.replicas} == {"a", "b"}
@@ -395,4 +425,4 @@ def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: P
         assert len(grown) == 24
         assert all({machines[broker] for broker in each.replicas} == {"a", "b"} for each in grown.values())
 
-    play(scenario, settings={"broker.machine": "a"})
+    play(scenario, settings={"default.replication.factor": "2", "num.partitions": "12", **settings})
