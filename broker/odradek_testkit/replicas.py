@@ -8,7 +8,7 @@ controller: it elects leaders on request, and commits ISR changes if the epochs 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -44,7 +44,7 @@ from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.partition import EpochEnd, LeaderAndIsrState
 from odradek.replication.partition_table import HostedPartition
 from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
-from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams
+from odradek.replication.replica_requests import AppendRequest, AppendResult, CommittedIsr, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchSessions
 from odradek_testkit.inline_ports import inline_threads
 from odradek_testkit.logs import is_flush
@@ -170,12 +170,12 @@ class MemoryBroker:
             rack_id=request.rack_id,
             replica_epoch=request.replica_epoch,
         )
-        self.replicas.fetch(
-            params,
-            context.entries,
-            lambda results: outcome.set_result(context.finish(results)),
-            session=context.session,
-        )
+
+        def respond(results: Sequence[FetchResult]) -> None:
+            if not outcome.done():  # The follower may have closed its connection.
+                outcome.set_result(context.finish(results))
+
+        self.replicas.fetch(params, context.entries, respond, session=context.session)
         answer = await outcome
         for entry, result in answer.partitions:
             if result.records is not None and request.replica_id >= 0:

@@ -1,8 +1,9 @@
 """The fetch loops of this broker, and the partitions that each of them follows.
 
 `roles` adds and removes partitions as roles change. The partitions of one leader are spread over `num.replica.fetchers`
-loops. A loop exists as long as it has partitions. All tasks belong to this module and
-end with `close`.
+loops. A loop without partitions ends at once: the leader may have lost its power without closing the connection, and
+partitions that return to this leader must not wait for the old request. All tasks belong to this module and end with
+`close`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FetcherManager:
         self._on_storage_failure: Final = on_storage_failure
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._by_partition: dict[TopicPartition, ReplicaFetcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[ReplicaFetcher, asyncio.Task[None]] = {}
         self._count = config.num_replica_fetchers
         self._is_closed = False
         self._postponed: dict[TopicPartition, HostedPartition] = {}
@@ -68,8 +69,7 @@ class FetcherManager:
         for topic_partition, fetcher in list(self._by_partition.items()):
             partition = fetcher.followed[topic_partition].partition
             if self._fetchers.get((partition.leader_id, self._number(topic_partition))) is not fetcher:
-                # The old loop ignores responses in flight, and ends when it has no partitions left.
-                fetcher.unfollow(topic_partition)
+                self._unfollow(fetcher, topic_partition)
                 self._follow(partition)
 
     def add(self, partition: HostedPartition) -> None:
@@ -104,7 +104,22 @@ class FetcherManager:
         self._postponed.pop(topic_partition, None)
         fetcher = self._by_partition.pop(topic_partition, None)
         if fetcher is not None:
-            fetcher.unfollow(topic_partition)
+            self._unfollow(fetcher, topic_partition)
+
+    def _unfollow(self, fetcher: ReplicaFetcher, topic_partition: TopicPartition) -> None:
+        """Stop following a partition; end the loop soon if it has no other partition."""
+        fetcher.unfollow(topic_partition)
+        if not fetcher.followed:
+            # Not at once: a new leader epoch of the same leader removes the partition and adds it again.
+            asyncio.get_running_loop().call_soon(self._end_idle, fetcher)
+
+    def _end_idle(self, fetcher: ReplicaFetcher) -> None:
+        task = self._tasks.get(fetcher)
+        if fetcher.followed or task is None:
+            return
+        for key in [key for key, each in self._fetchers.items() if each is fetcher]:
+            del self._fetchers[key]
+        task.cancel()
 
     def flushed(self, topic_partition: TopicPartition) -> None:
         """Fetch a partition again that waited for a required flush or a write, if it is complete."""
@@ -131,7 +146,7 @@ class FetcherManager:
         """Cancel all loops and wait until they have ended. Idempotent."""
         self._is_closed = True
         self._by_partition.clear()
-        tasks = list(self._tasks)
+        tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -152,12 +167,12 @@ class FetcherManager:
         key = (leader_id, number)
         self._fetchers[key] = fetcher
         task = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader_id}-{number}")
-        self._tasks.add(task)
+        self._tasks[fetcher] = task
         task.add_done_callback(lambda ended: self._done(key, fetcher, ended))
         return fetcher
 
     def _done(self, key: tuple[int, int], fetcher: ReplicaFetcher, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(fetcher, None)
         if self._fetchers.get(key) is fetcher:
             del self._fetchers[key]
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -1,4 +1,4 @@
-"""The SASL mechanisms of a listener, of its settings.
+"""Creates the SASL mechanisms of a listener from its settings.
 
 PLAIN takes its users from the listener's JAAS entry, SCRAM from ZooKeeper (`zk/users`), and OAUTHBEARER verifies tokens
 with a key set that is loaded again in the background.

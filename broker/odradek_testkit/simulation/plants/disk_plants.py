@@ -115,7 +115,7 @@ DISK_PLANTS: Final = (
     ),
     Plant(
         name="a late job writes into a live log",
-        seed=282,
+        seed=529,
         finds=frozenset({LATE}),
         patches=((FlushTicket, "_check_names", _write_late),),
     ),

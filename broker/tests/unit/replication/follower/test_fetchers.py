@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,42 @@ def test_after_close_no_task_starts(play: Callable[[Scenario], None]) -> None:
         cluster.connections.clear()
         resize(follower, 4)
         await clock.sleep_ms(100)
+        assert cluster.connections == []
+
+    play(scenario)
+
+
+def test_a_leader_that_returns_is_not_asked_through_its_old_connection(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure of the leader, nothing closes the connection, and its request is never answered."""
+
+    async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
+        first, second = cluster.brokers[1], cluster.brokers[2]
+
+        async def never(_version: int, _frame: bytes) -> bytes:
+            return await asyncio.get_running_loop().create_future()
+
+        with monkeypatch.context() as changes:
+            changes.setattr(first, "serve_fetch", never)
+            await clock.sleep_ms(1_000)  # Both loops now wait for such a response.
+        for leader in (second, first):
+            for partition in PARTITIONS:
+                cluster.elect(partition, leader.broker_id, (1, 2), inform=(1, 2))
+            await clock.sleep_ms(10)
+        begin_ms = clock.monotonic_ms()
+        await replicate(cluster)
+        assert clock.monotonic_ms() - begin_ms < 1_000
+
+    play(scenario)
+
+
+def test_a_new_leader_epoch_of_the_same_leader_keeps_the_connection(play: Callable[[Scenario], None]) -> None:
+    async def scenario(cluster: MemoryCluster, clock: VirtualClock) -> None:
+        cluster.connections.clear()
+        for partition in PARTITIONS:
+            cluster.elect(partition, 1, (1, 2), inform=(1, 2))
+        await replicate(cluster)
         assert cluster.connections == []
 
     play(scenario)
