@@ -106,6 +106,7 @@ from odradek.base.group_errors import (
     UnstableOffsetCommitError,
 )
 from odradek.base.request_errors import (
+    AuthenticationError,
     IllegalSaslStateError,
     InvalidRequestError,
     MalformedFrameError,
@@ -120,6 +121,7 @@ from odradek.base.request_errors import (
 __all__ = [
     "BY_CODE",
     "NONE",
+    "AuthenticationError",
     "BrokerIdNotRegisteredError",
     "BrokerNotAvailableError",
     "ClusterAuthorizationFailedError",
@@ -228,7 +230,16 @@ NONE: Final = 0
 BY_CODE: Final[dict[int, type[ProtocolError]]] = {
     cls.code: cls
     for cls in _descendants(ProtocolError)
-    if cls not in (ProtocolError, PeerError, StateError, OurError, MalformedFrameError, RefusedRecordsError)
+    if cls
+    not in (
+        ProtocolError,
+        PeerError,
+        StateError,
+        OurError,
+        AuthenticationError,
+        MalformedFrameError,
+        RefusedRecordsError,
+    )
 }
 """Error class by code; clients raise `BY_CODE.get(code, UnknownServerError)`."""
 

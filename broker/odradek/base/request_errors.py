@@ -55,6 +55,13 @@ class SaslAuthenticationFailedError(PeerError):
     code = 58
 
 
+class AuthenticationError(PeerError):
+    """A client and a broker do not accept each other, by SASL or TLS. Raised by clients, never sent. A retry is of no
+    use until credentials, certificates or settings are changed."""
+
+    code = 58
+
+
 class MalformedFrameError(PeerError):
     """A frame has invalid lengths or is truncated. The connection that sent it is closed."""
 

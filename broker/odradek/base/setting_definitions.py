@@ -154,7 +154,8 @@ def _bound(number: float | None) -> str:
 
 def _declare(kind: SettingType, default: object, doc: str, options: Mapping[str, object]) -> Any:
     # The return type is Any so that a field can be annotated with its type, as with dataclasses.field.
-    return dataclasses.field(default=cast(Any, default), metadata={"kind": kind, "doc": doc, **options})
+    metadata = {"kind": kind, "doc": doc, **options}
+    return dataclasses.field(default=cast(Any, default), repr=not options.get("sensitive"), metadata=metadata)
 
 
 def integer(default: int | None, doc: str, *, low: int = 0, high: int = INT32_MAX, **options: object) -> Any:

@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 from odradek.base.errors import (
     BY_CODE,
     NONE,
+    AuthenticationError,
     BrokerNotAvailableError,
     CoordinatorNotAvailableError,
     NetworkError,
@@ -68,7 +69,7 @@ class Cluster:
         self.clock: Final = clock or SystemClock()
         self.backoff: Final = Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms)
         self._bootstrap = self.settings.bootstrap_addresses()
-        self._connections = Connections(self.settings, self.clock, connect or connector(self.settings))
+        self._connections = Connections(self.settings, self.clock, connect or connector(self.settings, self.clock))
         self._schedule = RefreshSchedule(self.backoff, self.settings.metadata_max_age_ms)
         self._view = ClusterView()
         self._topics: set[str] = set()
@@ -97,7 +98,8 @@ class Cluster:
         return self._view
 
     async def start(self) -> None:
-        """Read the metadata. Raises `NetworkError` if no bootstrap server answers in `default_api_timeout_ms`."""
+        """Read the metadata. Raises `NetworkError` if no bootstrap server answers in `default_api_timeout_ms`, and
+        `AuthenticationError` at once."""
         if self._started:
             return
         self._started = True
@@ -190,6 +192,8 @@ class Cluster:
             except ProtocolError as error:
                 self._last_error = error
                 self._schedule.failed(self.clock.monotonic_ms(), self.clock.random())
+                if isinstance(error, AuthenticationError):
+                    self._fail_waiters(error)
 
     async def _wait_for_wake(self, due_ms: float) -> None:
         timer = self.clock.call_later(due_ms, self._wake.set)
@@ -230,6 +234,13 @@ class Cluster:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
         self._changed = None
+
+    def _fail_waiters(self, error: AuthenticationError) -> None:
+        """End all waits for metadata: a retry does not help. Later calls try again."""
+        changed, self._changed = self._changed, None
+        if changed is not None and not changed.done():
+            changed.set_exception(error)
+            changed.exception()  # Perhaps nobody waits any more.
 
     # ------------------------------------------------------------------------------------------------ requests
 

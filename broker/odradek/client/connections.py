@@ -16,6 +16,7 @@ from odradek.base.tasks import TaskOwner
 from odradek.client.metadata import Backoff, Node
 from odradek.client.settings import ClientSettings
 from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.network.channel_security import ChannelSecurity
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, Response
 
@@ -59,14 +60,20 @@ Connect = Callable[[Node], Awaitable[Link]]
 """Opens a connection to a node and negotiates versions."""
 
 
-def connector(settings: ClientSettings) -> Connect:
-    """Return a function that opens real connections."""
+def connector(settings: ClientSettings, clock: Clock) -> Connect:
+    """Return a function that opens real connections. Reads the keystores. Raises `ConfigError`."""
+    security = settings.security(clock)
+    channel_security = None
+    if security.tls is not None or security.new_exchange is not None:
+        channel_security = ChannelSecurity(security, clock=clock, run_blocking=asyncio.to_thread)
     timeouts = ChannelTimeouts(
         connect_ms=settings.socket_connection_setup_timeout_ms, request_ms=settings.request_timeout_ms
     )
 
     async def connect(node: Node) -> Link:
-        channel = await Channel.open(node.host, node.port, client_id=settings.client_id, timeouts=timeouts)
+        channel = await Channel.open(
+            node.host, node.port, client_id=settings.client_id, timeouts=timeouts, security=channel_security
+        )
         try:
             await channel.negotiate()
         except BaseException:

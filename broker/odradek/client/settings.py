@@ -9,6 +9,8 @@ from typing import Any, Final, Self
 
 from odradek.base.errors import ConfigError
 from odradek.base.setting_definitions import Setting, boolean, choice, integer, long, settings_of, text, words
+from odradek.base.system_ports import SystemClock
+from odradek.client.security_fields import SecurityFields
 
 NO_ACKS: Final = 0
 ALL_ACKS: Final = -1
@@ -17,12 +19,12 @@ _PREFIX: Final = "kafka."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(SecurityFields):
     """The settings of a producer, consumer or admin client. Create them with `of` or `parse`.
 
     Names, defaults and units are those of the clients of Apache Kafka 3.9, with `_` instead of `.`. Times (`_ms`) are
     in milliseconds and sizes in bytes. Only the default of `allow_auto_create_topics` differs: it is off, so that a
-    misspelled name does not create a topic. Raises `ConfigError` for an invalid value.
+    misspelled name does not create a topic. `repr` shows no secret. Raises `ConfigError` for an invalid value.
     """
 
     bootstrap_servers: tuple[str, ...] = words(
@@ -30,7 +32,6 @@ class ClientSettings:
     )
     client_id: str = text("odradek", "Name of this client in the brokers' logs and quotas")
     client_rack: str = text("", "Rack of this client. Leaders choose a replica in it for reads")
-    security_protocol: str = choice("PLAINTEXT", "Protocol of connections to brokers", ("PLAINTEXT",))
 
     request_timeout_ms: int = integer(30_000, "Timeout of a request in ms. Its connection is then closed", low=1)
     default_api_timeout_ms: int = integer(60_000, "Timeout of an admin or consumer call with its retries, in ms", low=1)
@@ -99,6 +100,7 @@ class ClientSettings:
                 setting.parse(setting.render(value) or "")
         for address in self.bootstrap_servers:
             parse_address(address)
+        self.security(SystemClock())
         self._check_idempotence()
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise ConfigError(

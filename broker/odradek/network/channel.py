@@ -10,11 +10,14 @@ Invariants:
 - Responses are matched by order and checked by correlation id. A mismatch closes the connection.
 - The caller owns the memory of a response. Only the part of a large response that arrives with its first bytes is
   copied.
+- With SASL, `open` returns after the login. No request is sent while the client authenticates again (KIP-368), which
+  the first request after most of the session's lifetime begins.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +27,16 @@ from typing import Any, Final, cast, overload
 
 from odradek.base import VERSION
 from odradek.base.errors import (
+    AuthenticationError,
     MalformedFrameError,
     NetworkError,
+    OdradekError,
     RequestTimedOutError,
     UnsupportedVersionError,
     error_for,
 )
 from odradek.base.ports import Buffer
+from odradek.network.channel_security import ChannelSecurity, tls_failure
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, Response, decode_response, encode_request
 from odradek.protocol.messages.cluster import ApiVersionsResponse
@@ -64,10 +70,13 @@ class ChannelTimeouts:
 class _Pending:
     """A request that was sent and is not answered yet."""
 
-    __slots__ = ("correlation_id", "deadline", "outcome")
+    __slots__ = ("correlation_id", "deadline", "has_slot", "outcome")
 
-    def __init__(self, correlation_id: int, deadline: float, outcome: asyncio.Future[memoryview]) -> None:
+    def __init__(
+        self, correlation_id: int, deadline: float, outcome: asyncio.Future[memoryview], *, has_slot: bool
+    ) -> None:
         self.correlation_id: Final = correlation_id
+        self.has_slot: Final = has_slot
         self.deadline: Final = deadline
         self.outcome: Final = outcome
 
@@ -75,7 +84,14 @@ class _Pending:
 class Channel(asyncio.BufferedProtocol):
     """An open connection to one broker. Create it with `open`."""
 
-    def __init__(self, peer: str, client_id: str | None, limits: ChannelLimits, timeouts: ChannelTimeouts) -> None:
+    def __init__(
+        self,
+        peer: str,
+        client_id: str | None,
+        limits: ChannelLimits,
+        timeouts: ChannelTimeouts,
+        security: ChannelSecurity | None = None,
+    ) -> None:
         """Called by `open`."""
         self.peer: Final = peer
         self.client_id: Final = client_id
@@ -88,7 +104,7 @@ class Channel(asyncio.BufferedProtocol):
         self._writable: Final = asyncio.Event()
         self._writable.set()
         self._lost: Final[asyncio.Future[None]] = self._loop.create_future()
-        self._failure: NetworkError | None = None
+        self._failure: NetworkError | AuthenticationError | None = None
         self._next_correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._scratch: Final = memoryview(bytearray(_SCRATCH_BYTES))
@@ -96,6 +112,10 @@ class Channel(asyncio.BufferedProtocol):
         self._large: memoryview | None = None
         self._large_filled = 0
         self._versions: Mapping[int, tuple[int, int]] | None = None
+        self._security: Final = security
+        self._renew_at: float | None = None
+        """When the client must authenticate again, on the clock of the loop; None for never."""
+        self._renewal: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -106,17 +126,37 @@ class Channel(asyncio.BufferedProtocol):
         client_id: str | None = None,
         limits: ChannelLimits | None = None,
         timeouts: ChannelTimeouts | None = None,
+        security: ChannelSecurity | None = None,
     ) -> Channel:
-        """Connect. Raises `NetworkError` if the address does not answer in time."""
+        """Connect, and with SASL negotiate versions and authenticate.
+
+        Raises `NetworkError` if the address does not answer in time, and `AuthenticationError` if broker and client do
+        not accept each other.
+        """
         timeouts = timeouts or ChannelTimeouts()
-        channel = cls(f"{host}:{port}", client_id, limits or ChannelLimits(), timeouts)
+        channel = cls(f"{host}:{port}", client_id, limits or ChannelLimits(), timeouts, security)
+        context = None if security is None else await security.context()
         try:
             async with asyncio.timeout(timeouts.connect_ms / 1000):
-                await channel._loop.create_connection(lambda: channel, host, port)
+                if context is None:
+                    await channel._loop.create_connection(lambda: channel, host, port)
+                else:
+                    await channel._loop.create_connection(
+                        lambda: channel, host, port, ssl=context, server_hostname=host
+                    )
         except TimeoutError as error:
             raise NetworkError(f"{channel.peer} did not accept a connection in {timeouts.connect_ms:.0f} ms") from error
+        except ssl.SSLError as error:
+            raise tls_failure(channel.peer, error) from error
         except OSError as error:
             raise NetworkError(f"cannot connect to {channel.peer}: {error.strerror or error}") from error
+        if security is not None and security.has_login:
+            try:
+                await channel.negotiate()
+                await channel._log_in(security)
+            except BaseException:
+                await channel.close()
+                raise
         return channel
 
     @property
@@ -147,8 +187,10 @@ class Channel(asyncio.BufferedProtocol):
         return version
 
     async def negotiate(self) -> Mapping[int, tuple[int, int]]:
-        """Request the API versions of the peer (KIP-35). A broker that does not support our version answers with
-        version 0."""
+        """Request the API versions of the peer (KIP-35), unless they are known. A broker that does not support our
+        version answers with version 0."""
+        if self._versions is not None:
+            return self._versions
         software: Message = {"client_software_name": "odradek", "client_software_version": VERSION}
         version = API_TABLE[ApiKey.API_VERSIONS].max_version
         frame = await self._call_message(ApiKey.API_VERSIONS, version, software)
@@ -208,7 +250,8 @@ class Channel(asyncio.BufferedProtocol):
         deadline = self._loop.time() + limit_ms / 1000
         await self._take_slot(deadline)
         try:
-            outcome = await self._send(encode, deadline, expect_response=expect_response)
+            await self._wait_until_ready(deadline)
+            outcome = self._send(encode, deadline, expect_response=expect_response)
         except BaseException:
             self._slots.release()
             raise
@@ -228,27 +271,73 @@ class Channel(asyncio.BufferedProtocol):
         except TimeoutError as error:
             raise RequestTimedOutError(f"{self.peer} did not answer earlier requests in time") from error
 
-    async def _send(
-        self, encode: Callable[[int], Sequence[Buffer]], deadline: float, *, expect_response: bool
-    ) -> asyncio.Future[memoryview] | None:
-        while not self._writable.is_set() and self._failure is None:
+    async def _wait_until_ready(self, deadline: float) -> None:
+        """Return when the request may be sent: the peer reads, and the client's session has not to be renewed."""
+        while self._failure is None:
+            renewal = self._due_renewal()
+            if renewal is None and self._writable.is_set():
+                return
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._writable.wait()
+                    await (self._writable.wait() if renewal is None else asyncio.shield(renewal))
             except TimeoutError as error:
-                raise RequestTimedOutError(f"{self.peer} did not read the request in time") from error
+                what = "read the request" if renewal is None else "complete the authentication"
+                raise RequestTimedOutError(f"{self.peer} did not {what} in time") from error
+
+    def _send(
+        self,
+        encode: Callable[[int], Sequence[Buffer]],
+        deadline: float,
+        *,
+        expect_response: bool = True,
+        has_slot: bool = True,
+    ) -> asyncio.Future[memoryview] | None:
         if self._failure is not None:
-            raise NetworkError(str(self._failure)) from self._failure
+            raise _copy(self._failure) from self._failure
         correlation_id = self._next_correlation_id
         self._next_correlation_id = 0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
         buffers = encode(correlation_id)
         outcome = None
         if expect_response:
             outcome = self._loop.create_future()
-            self._pending.append(_Pending(correlation_id, deadline, outcome))
+            self._pending.append(_Pending(correlation_id, deadline, outcome, has_slot=has_slot))
             self._arm(deadline)
         cast(asyncio.Transport, self._transport).writelines(buffers)
         return outcome
+
+    # Authentication
+
+    async def ask_for_login(self, expected: type[Response], version: int, message: Message) -> Response:
+        """Send a request of the login. It overtakes the requests that wait for a slot or for the login."""
+
+        def encode(correlation_id: int) -> Sequence[Buffer]:
+            return (encode_request(expected.API_KEY, version, correlation_id, self.client_id, message),)
+
+        outcome = self._send(encode, self._loop.time() + self._timeouts.request_ms / 1000, has_slot=False)
+        assert outcome is not None, "a response is expected"
+        return decode_response(expected, version, await outcome)
+
+    async def _log_in(self, security: ChannelSecurity) -> None:
+        renew_ms = await security.log_in(self)
+        self._renew_at = None if renew_ms is None else self._loop.time() + renew_ms / 1000
+
+    def _due_renewal(self) -> asyncio.Task[None] | None:
+        """Return the task that authenticates again, and start it if it is due; None if requests can be sent."""
+        if self._renew_at is None or self._loop.time() < self._renew_at:
+            return None
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._loop.create_task(self._renew(), name=f"authenticate to {self.peer}")
+        return self._renewal
+
+    async def _renew(self) -> None:
+        """Authenticate again. Ends the connection on failure; the next one tells the reason again."""
+        assert self._security is not None, "a session has an end"
+        try:
+            await self._log_in(self._security)
+        except OdradekError as error:
+            self._end(
+                NetworkError(f"the connection to {self.peer} was closed: it could not authenticate again: {error}")
+            )
 
     async def close(self) -> None:
         """Close the connection. Pending calls raise `NetworkError`. Idempotent."""
@@ -280,7 +369,7 @@ class Channel(asyncio.BufferedProtocol):
         elif self._pending:
             self._arm(min(pending.deadline for pending in self._pending))
 
-    def _end(self, failure: NetworkError) -> None:
+    def _end(self, failure: NetworkError | AuthenticationError) -> None:
         """Fail all pending calls and close the connection. Only the first reason counts."""
         if self._failure is not None:
             return
@@ -290,9 +379,10 @@ class Channel(asyncio.BufferedProtocol):
             self._timer = None
         while self._pending:
             pending = self._pending.popleft()
-            self._slots.release()
+            if pending.has_slot:
+                self._slots.release()
             if not pending.outcome.done():
-                pending.outcome.set_exception(NetworkError(str(failure)))
+                pending.outcome.set_exception(_copy(failure))
         self._writable.set()
         if self._transport is not None:
             self._transport.abort()
@@ -330,7 +420,14 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
+        if isinstance(exc, ssl.SSLError) and self._versions is None:
+            # With TLS 1.3, a client learns only now that the broker has refused its certificate.
+            self._end(tls_failure(self.peer, exc))
         reason = "was closed by the peer" if exc is None else f"broke: {exc}"
+        if self._versions is None and self._security is not None:
+            reason += (
+                " before it was authenticated: check protocol and certificate of this client, and the broker's log"
+            )
         self._end(NetworkError(f"the connection to {self.peer} {reason}"))
         self._transport = None
         if not self._lost.done():
@@ -384,9 +481,15 @@ class Channel(asyncio.BufferedProtocol):
         if correlation_id != self._pending[0].correlation_id:
             raise MalformedFrameError(f"correlation id {correlation_id}, expected {self._pending[0].correlation_id}")
         pending = self._pending.popleft()
-        self._slots.release()
+        if pending.has_slot:
+            self._slots.release()
         if not pending.outcome.done():
             pending.outcome.set_result(frame)
+
+
+def _copy(failure: NetworkError | AuthenticationError) -> NetworkError | AuthenticationError:
+    """Return an error for one caller. Each raised error gets a traceback of its own."""
+    return type(failure)(str(failure))
 
 
 def _error_code(frame: memoryview) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import ConfigError
+from odradek.base.setting_definitions import settings_of
 from odradek.base.types import TopicPartition
+from odradek.client.security_fields import SecurityFields
 from odradek.client.settings import CLIENT_SETTINGS
 from pyspark_odradek.offsets import EARLIEST, LATEST
 from pyspark_odradek.options import FORBIDDEN, WITHOUT_EFFECT, Bound, SourceOptions, Subscription, parse
@@ -177,7 +179,7 @@ def test_a_stream_ignores_an_ending_timestamp() -> None:
 
 HONOURED = frozenset(
     """
-    bootstrap.servers client.id client.rack security.protocol isolation.level check.crcs
+    bootstrap.servers client.id client.rack isolation.level check.crcs
     request.timeout.ms default.api.timeout.ms socket.connection.setup.timeout.ms metadata.max.age.ms
     retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms
     fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.partition.fetch.bytes
@@ -187,7 +189,7 @@ HONOURED = frozenset(
 
 
 def test_every_client_property_is_honoured_warned_of_or_refused() -> None:
-    assert HONOURED | WITHOUT_EFFECT | FORBIDDEN.keys() >= {*CLIENT_SETTINGS}
+    assert HONOURED | WITHOUT_EFFECT | FORBIDDEN.keys() | settings_of(SecurityFields).keys() >= {*CLIENT_SETTINGS}
     assert not HONOURED & WITHOUT_EFFECT
 
 

@@ -196,7 +196,7 @@ class Sender:
         try:
             answers = await exchange_produce(self._cluster, leader, prepared)
         except ProtocolError as error:
-            answers = [BatchAnswer(error.code) for _ in prepared]
+            answers = [BatchAnswer(error.code, message=str(error)) for _ in prepared]
             if isinstance(error, StateError):
                 self._cluster.request_refresh()
         finally:

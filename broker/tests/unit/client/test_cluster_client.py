@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.base.errors import (
+    AuthenticationError,
     ConfigError,
     GroupAuthorizationFailedError,
     NetworkError,
@@ -19,6 +20,8 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.cluster_client import Cluster
+from odradek.client.connections import Link
+from odradek.client.metadata import Node
 from odradek.client.models import NewTopic
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
@@ -52,6 +55,30 @@ def test_an_unreachable_cluster_raises_in_time(fakes: Any) -> None:
             async with Cluster(SETTINGS, clock=clock, connect=fake.connect):
                 pass
         assert clock.monotonic_ms() - begun == pytest.approx(5_000, abs=50)
+
+    run_virtual(main())
+
+
+def test_a_broker_that_refuses_the_client_ends_the_wait_at_once_and_later_calls_try_again(fakes: Any) -> None:
+    fake = fakes.cluster({"t": 1})
+    is_refused = True
+
+    async def connect(node: Node) -> Link:
+        if is_refused:
+            raise AuthenticationError(f"{node.host} refused the client")
+        link: Link = await fake.connect(node)
+        return link
+
+    async def main() -> None:
+        nonlocal is_refused
+        clock = VirtualClock()
+        with pytest.raises(AuthenticationError, match="fake refused the client"):
+            async with Cluster(SETTINGS, clock=clock, connect=connect):
+                pass
+        is_refused = False
+        async with Cluster(SETTINGS, clock=clock, connect=connect) as cluster:
+            assert cluster.view.nodes
+            assert (await cluster.topic("t")).partitions
 
     run_virtual(main())
 

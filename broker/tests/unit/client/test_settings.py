@@ -19,7 +19,7 @@ def test_properties_are_read_by_kafkas_names() -> None:
             "fetch_max_wait_ms": "7",
             "kafka.enable.auto.commit": "false",
             "partition.assignment.strategy": "roundrobin,range",
-            "kafka.sasl.jaas.config": "x",
+            "kafka.sasl.kerberos.kinit.cmd": "x",
         }
     )
     assert settings.bootstrap_addresses() == [("a", 1), ("::1", 2)]
@@ -27,7 +27,7 @@ def test_properties_are_read_by_kafkas_names() -> None:
     assert settings.enable_auto_commit is False
     assert settings.partition_assignment_strategy == ("roundrobin", "range")
     assert len(warnings) == 1
-    assert warnings[0].startswith("kafka.sasl.jaas.config ")
+    assert warnings[0].startswith("kafka.sasl.kerberos.kinit.cmd ")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_properties_are_read_by_kafkas_names() -> None:
         ("auto.offset.reset", "middle"),
         ("isolation.level", "serializable"),
         ("enable.idempotence", "yes"),
-        ("security.protocol", "SSL"),
+        ("security.protocol", "TLS"),
         ("partition.assignment.strategy", "sticky"),
         ("bootstrap.servers", "nowhere"),
         ("bootstrap.servers", "a:0"),
@@ -113,3 +113,22 @@ def test_help_describes_every_setting_with_its_default() -> None:
 
 def test_addresses() -> None:
     assert parse_address("[fe80::1]:9092") == ("fe80::1", 9092)
+
+
+def test_security_settings_are_checked_at_once_and_never_shown() -> None:
+    entry = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hunter2";'
+    settings, warnings = ClientSettings.parse(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": entry,
+            "ssl.endpoint.identification.algorithm": "",
+            "ssl.truststore.password": "hunter3",
+            "ssl.truststore.location": "trust.p12",
+        }
+    )
+    assert warnings == []
+    assert "hunter" not in repr(settings)
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    with pytest.raises(ConfigError, match=r"sasl\.mechanism=GSSAPI is not supported"):
+        ClientSettings.parse({"security.protocol": "SASL_SSL", "sasl.jaas.config": entry})
