@@ -13,8 +13,8 @@ import click
 from odradek.base.errors import UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
 from odradek.cli.shared import (
-    bootstrap_option,
     client_settings,
+    connection_options,
     output_option,
     property_option,
     reporting_errors,
@@ -79,7 +79,7 @@ def parse_time(_context: click.Context, _parameter: click.Parameter, value: str 
 
 @click.command()
 @click.argument("topic")
-@bootstrap_option
+@connection_options
 @click.option(
     "--from-beginning",
     is_flag=True,
@@ -136,8 +136,9 @@ def consume(*, bootstrap: str, template: str, properties: Mapping[str, str], as_
 
 
 def _settings(bootstrap: str, properties: Mapping[str, str], options: ConsumeOptions) -> ClientSettings:
-    start = "earliest" if options.from_beginning else "latest"
-    return client_settings(bootstrap, {"auto.offset.reset": start, **properties})
+    if options.from_beginning:
+        properties = {"auto.offset.reset": "earliest", **properties}
+    return client_settings(bootstrap, properties)
 
 
 async def _consume(settings: ClientSettings, options: ConsumeOptions, render: Render) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from odradek.cli.shared import bootstrap_option, client_settings, echo_json, output_option, run
+from odradek.cli.shared import client_settings, connection_options, echo_json, output_option, run
 from odradek.cli.tables import show
 
 
@@ -20,7 +20,7 @@ def group() -> None:
 
 
 @group.command("list")
-@bootstrap_option
+@connection_options
 @output_option
 def list_groups(bootstrap: str, as_json: bool) -> None:
     """List the consumer groups of all coordinators.
@@ -46,7 +46,7 @@ def list_groups(bootstrap: str, as_json: bool) -> None:
 
 @group.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…")
-@bootstrap_option
+@connection_options
 @output_option
 def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show the committed offsets, the lag and the members of consumer groups.

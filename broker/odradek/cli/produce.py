@@ -18,8 +18,8 @@ import click
 from odradek.base.errors import OdradekError
 from odradek.cli.lines import read_lines
 from odradek.cli.shared import (
-    bootstrap_option,
     client_settings,
+    connection_options,
     echo_json,
     output_option,
     property_option,
@@ -97,7 +97,7 @@ def _unescaped(_context: click.Context, _parameter: click.Parameter, value: str 
 
 @click.command()
 @click.argument("topic")
-@bootstrap_option
+@connection_options
 @click.option("-f", "--file", "source", type=click.File("rb"), default="-", help="Input file; default: standard input.")
 @click.option(
     "-k",

@@ -10,11 +10,15 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from odradek.base.errors import (
+    AuthenticationError,
+    ConfigError,
     GroupIdNotFoundError,
     NetworkError,
     OdradekError,
@@ -31,10 +35,15 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
+CONFIG_VARIABLE: Final = "ODRADEK_COMMAND_CONFIG"
 API_TIMEOUT_MS: Final = 20_000
 """Shorter than the client library's default of 60 s, because a person waits at the terminal."""
 
+_CONFIG: Final = "odradek.command_config"
+"""Key of the file's properties in `click.Context.meta`."""
+
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
+    (AuthenticationError, f"Check the properties in the file of --command-config or {CONFIG_VARIABLE}."),
     (NetworkError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (RequestTimedOutError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (UnknownTopicOrPartitionError, "`odradek topic list` shows the topics, `odradek topic create` creates one."),
@@ -43,8 +52,17 @@ _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
 )
 
 
-def bootstrap_option(command: _F) -> _F:
-    """Add `--bootstrap-server`."""
+def connection_options(command: _F) -> _F:
+    """Add `--bootstrap-server` and `--command-config`. `client_settings` uses the file of the latter."""
+    command = click.option(
+        "--command-config",
+        envvar=CONFIG_VARIABLE,
+        show_envvar=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=_read_config,
+        help="File of client properties, such as security.protocol and sasl.jaas.config.",
+    )(command)
     return click.option(
         "-b",
         "--bootstrap-server",
@@ -56,6 +74,22 @@ def bootstrap_option(command: _F) -> _F:
         metavar="HOST:PORT,…",
         help="Brokers to connect to first. One is enough if it is running.",
     )(command)
+
+
+def _read_config(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+    """Keep the properties of the file in the context of the command."""
+    if path is None:
+        return
+    from odradek.app.properties import parse_properties
+
+    with reporting_errors():
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"--command-config {path} is not a text in UTF-8") from error
+        except OSError as error:
+            raise ConfigError(f"--command-config {path} cannot be read: {error.strerror}") from error
+        context.meta[_CONFIG] = parse_properties(text)
 
 
 def output_option(command: _F) -> _F:
@@ -97,11 +131,19 @@ def pairs(values: Iterable[str]) -> dict[str, str]:
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str], **more: object) -> ClientSettings:
-    """Return settings from the command line. Print a warning for each unknown property; raise for an invalid value."""
+    """Return the settings of a command: `more` are its defaults, the file of `--command-config` precedes them, and
+    `properties` precede the file. The file's `bootstrap.servers` count only if the option is not given.
+
+    Prints a warning for each unknown property; raises `ConfigError` for an invalid value.
+    """
     from odradek.client.settings import ClientSettings
 
+    context = click.get_current_context(silent=True)
+    file: Mapping[str, str] = {} if context is None else context.meta.get(_CONFIG, {})
+    if context is not None and context.get_parameter_source("bootstrap") is ParameterSource.DEFAULT:
+        bootstrap = file.get("bootstrap.servers", bootstrap)
     given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **{key: str(value) for key, value in more.items()}}
-    settings, warnings = ClientSettings.parse({**given, **properties, "bootstrap.servers": bootstrap})
+    settings, warnings = ClientSettings.parse({**given, **file, **properties, "bootstrap.servers": bootstrap})
     for warning in warnings:
         click.echo(f"Warning: {warning}", err=True)
     return settings

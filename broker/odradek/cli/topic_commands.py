@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from odradek.cli.shared import bootstrap_option, client_settings, echo_json, output_option, pairs, run
+from odradek.cli.shared import client_settings, connection_options, echo_json, output_option, pairs, run
 from odradek.cli.tables import show
 
 
@@ -20,7 +20,7 @@ def topic() -> None:
 
 
 @topic.command("list")
-@bootstrap_option
+@connection_options
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @output_option
 def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
@@ -48,7 +48,7 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name")
-@bootstrap_option
+@connection_options
 @click.option(
     "-p", "--partitions", type=click.IntRange(1), help="Number of partitions; default: the brokers' num.partitions."
 )
@@ -115,7 +115,7 @@ def create(
 
 @topic.command()
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@bootstrap_option
+@connection_options
 @click.option("--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync.")
 @output_option
 def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_json: bool) -> None:
@@ -156,7 +156,7 @@ def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@bootstrap_option
+@connection_options
 @click.option("--if-exists", is_flag=True, help="Succeed even if a topic does not exist.")
 @output_option
 def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: bool) -> None:
