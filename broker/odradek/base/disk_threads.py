@@ -71,7 +71,7 @@ class DaemonThreads:
         self._is_closed = False
 
     def __call__(self, function: Callable[[], T], /) -> asyncio.Future[T]:
-        """Pass a call to the threads. Raises `RuntimeError` once closed, or if no thread can be started.
+        """Pass a call to the threads. Raises `RuntimeError` once closed, or if not even one thread can be started.
 
         If the caller cancels the future, the call continues and its result is dropped.
         """
@@ -79,11 +79,19 @@ class DaemonThreads:
             raise RuntimeError(f"the threads of {self._name} are closed")
         call = _Call(function, asyncio.get_running_loop(), self._one_ended)
         if self._started < min(self._pending + 1, self._count):
-            threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True).start()
-            self._started += 1
+            self._start_thread()
         self._pending += 1
         self._queue.put(call)
         return call.future
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=_serve, args=(self._queue,), name=self._name, daemon=True).start()
+        except RuntimeError:
+            if not self._started:
+                raise
+            return  # the system refuses another thread: the call waits for one of the others
+        self._started += 1
 
     def _one_ended(self) -> None:
         self._pending -= 1

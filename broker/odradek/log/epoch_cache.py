@@ -26,16 +26,23 @@ UNDEFINED = EpochEndOffset(NO_EPOCH, NO_OFFSET)
 class EpochCache:
     """Sorted (epoch, start offset) entries of one log."""
 
-    __slots__ = ("_epochs", "_starts", "changed")
+    __slots__ = ("_epochs", "_starts", "version", "written")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         """Load the entries of a checkpoint; an entry that contradicts an earlier one replaces it."""
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.version = 0
+        """Number of changes."""
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
-        self.changed = False
-        """Whether entries differ from the checkpoint; reset by the code that writes it."""
+        self.written = self.version
+        """The version in the checkpoint; set by the code that writes it."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the entries may differ from the checkpoint."""
+        return self.version != self.written
 
     @property
     def latest_epoch(self) -> int:
@@ -61,7 +68,7 @@ class EpochCache:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
-        self.changed = True
+        self.version += 1
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
@@ -88,7 +95,7 @@ class EpochCache:
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
-            self.changed = True
+            self.version += 1
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove the epochs that end at or below the new log start; the epoch that spans it now begins there."""
@@ -97,10 +104,10 @@ class EpochCache:
             return
         del self._starts[: gone - 1], self._epochs[: gone - 1]
         self._starts[0] = start_offset
-        self.changed = True
+        self.version += 1
 
     def clear(self) -> None:
         """Remove all entries."""
-        self.changed = self.changed or bool(self._epochs)
+        self.version += bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()

@@ -39,8 +39,12 @@ class FlushTicket:
     """Segments whose index files are written."""
     epochs: tuple[str, bytes] | None
     """Path and content of the epoch checkpoint if it has changed."""
+    epoch_version: int
+    """Version of the epochs."""
     directories: tuple[str, ...]
     """Directories to sync, because files were created in them."""
+    names: int
+    """Number of changes of names that the sync of the directories makes durable."""
     is_deleted: Callable[[], bool]
     """Whether the log was deleted since the flush began. Called on the thread of the flush."""
 
@@ -67,13 +71,14 @@ class Durability:
     """How far one log is durable, and what remains to be flushed."""
 
     __slots__ = (
+        "_durable_names",
+        "_named_at",
+        "_names",
         "checkpointed",
         "decided_below",
         "generation",
-        "has_new_names",
         "is_checkpoint_stale",
         "is_flush_requested",
-        "is_named",
         "last_flush_ms",
         "recovery_point",
         "required_end",
@@ -91,10 +96,13 @@ class Durability:
         """Whether the checkpoint on disk may be above the recovery point, after a truncation."""
         self.generation = 0
         """Number of truncations."""
-        self.has_new_names = True
-        """Whether files were created or renamed since the last sync of the directory."""
-        self.is_named = False
-        """Whether the log's own directory entry is durable, by a sync of the parent directory."""
+        self._names = 1
+        """Number of times that files were created, renamed or removed."""
+        self._named_at = 1
+        """The value of `_names` when the log's own directory got its present name."""
+        self._durable_names = 0
+        """The value of `_names` when the last successful flush began that synced the directory. An entry of the parent
+        directory is durable if it is not newer."""
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
         """Number of records appended since the last flush began."""
@@ -102,6 +110,20 @@ class Durability:
         """The latest required flush is complete when the recovery point is at or above this offset."""
         self.is_flush_requested = False
         """Whether a required flush was requested from the host and has not begun."""
+
+    @property
+    def has_new_names(self) -> bool:
+        """Whether files were created or renamed since the last successful sync of the directory began."""
+        return self._names > self._durable_names
+
+    def note_names(self) -> None:
+        """Record that files of the log were created, renamed or removed."""
+        self._names += 1
+
+    def note_rename(self) -> None:
+        """Record that the directory of the log got a new name, perhaps in another directory."""
+        self._names += 1
+        self._named_at = self._names
 
     def restart_from(self, end_offset: int, first_open_offset: int | None) -> None:
         """Record a truncation to `end_offset`; `first_open_offset` is where the earliest open transaction begins."""
@@ -111,7 +133,7 @@ class Durability:
         self.checkpointed = min(self.checkpointed, end_offset)
         self.decided_below = min(self.decided_below, decided_below(end_offset, first_open_offset))
         self.generation += 1
-        self.has_new_names = True
+        self.note_names()
 
     def note_checkpoint(self, recovery_point: int) -> None:
         """Record that the checkpoint on disk now has this recovery point."""
@@ -141,11 +163,10 @@ class Durability:
         if epochs.changed:
             path = f"{directory}/{checkpoints.LEADER_EPOCH_FILE}"
             checkpoint = (path, checkpoints.encode_epochs(epochs.entries()))
-            epochs.changed = False
         directories: tuple[str, ...] = ()
         if self.has_new_names:
-            directories = (directory,) if self.is_named else (directory, dirname(directory))
-            self.has_new_names, self.is_named = False, True
+            is_named = self._named_at <= self._durable_names
+            directories = (directory,) if is_named else (directory, dirname(directory))
         self.unflushed_records = 0
         self.last_flush_ms = now_ms
         return FlushTicket(
@@ -155,7 +176,9 @@ class Durability:
             data=tuple(segment.file for segment in touched),
             sealed=unwritten,
             epochs=checkpoint,
+            epoch_version=epochs.version,
             directories=directories,
+            names=self._names,
             is_deleted=is_deleted,
         )
 
@@ -169,8 +192,10 @@ class Durability:
         """Whether the log was not truncated since the flush began."""
         return ticket.generation == self.generation
 
-    def end(self, ticket: FlushTicket, segments: SegmentList, end_offset: int) -> None:
-        """Record that a flush is complete."""
+    def end(self, ticket: FlushTicket, segments: SegmentList, epochs: EpochCache, end_offset: int) -> None:
+        """Record that a flush is complete: only now, because a flush that failed or never ran has to be repeated."""
+        self._durable_names = max(self._durable_names, ticket.names)
+        epochs.written = max(epochs.written, ticket.epoch_version)
         if not self.is_current(ticket):
             return
         for segment in ticket.sealed:

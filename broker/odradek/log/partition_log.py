@@ -450,7 +450,7 @@ class PartitionLog(LogWrites["PartitionLog"]):
         except StorageError as error:
             raise self._fail(error) from error
         if swapped:
-            self._durability.has_new_names = True
+            self._durability.note_names()
             self._host.flush_soon(self)
         return swapped
 

@@ -208,9 +208,8 @@ class LogState(Generic[LogT]):
         self._producers = current._producers
         self._epochs = EpochCache(current._epochs.entries())
         self._epochs.truncate_from_start(self.log_start_offset)
-        self._epochs.changed = True
-        self._durability.has_new_names = True
-        self._durability.is_named = False
+        self._epochs.version += 1
+        self._durability.note_rename()
         self._apply(current.config)
 
     def active_producers(self) -> list[ActiveProducer]:
@@ -254,7 +253,7 @@ class LogState(Generic[LogT]):
 
     def end_flush(self, ticket: FlushTicket) -> None:
         """Record that a flush is complete, and raise the durable limit."""
-        self._durability.end(ticket, self._segments, self.log_end_offset)
+        self._durability.end(ticket, self._segments, self._epochs, self.log_end_offset)
         self.durable_limit = self._durability.limit(self.durable_limit)
 
     def is_current(self, ticket: FlushTicket) -> bool:

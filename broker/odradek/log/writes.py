@@ -160,7 +160,7 @@ class LogWrites(LogState[LogT]):
         if isinstance(error, StorageError) and not error.full:
             raise self._fail(error) from error
         if group.removes_indexes:
-            self._durability.has_new_names = True
+            self._durability.note_names()
         self.has_debris = error is not None
         if group.cuts and error is None:
             self._segments.active.is_preallocated = False
@@ -226,7 +226,7 @@ class LogWrites(LogState[LogT]):
             self._segments.active.remove_indexes()
         except StorageError as error:
             raise self._fail(error) from error
-        self._durability.has_new_names = True
+        self._durability.note_names()
 
     def _roll(self, first_offset: int, last_offset: int) -> None:
         self._checkpoint_before_roll()
@@ -245,5 +245,5 @@ class LogWrites(LogState[LogT]):
 
     def _note_roll(self, *, rolled: bool) -> None:
         if rolled:
-            self._durability.has_new_names = True
+            self._durability.note_names()
             self._host.flush_soon(self._self())

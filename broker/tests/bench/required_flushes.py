@@ -1,66 +1,177 @@
 """Measures `flush.messages=1` on this machine's disk: producers that each send one record at a time.
 
-Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`. A broker in the process keeps its logs
-in a new folder below DIRECTORY; choose one on a disk, because syncs cost nothing in a memory file system. Prints the
-acknowledged records per second and the latency of an acknowledgement in milliseconds.
+Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`. The broker runs in this process, with
+its logs in a new folder below DIRECTORY; choose one on a disk, because syncs cost nothing in a memory file system. The
+producers are connections of other processes, spread over the partitions; each sends the next record when the last one
+is acknowledged (acks=1). The ways to sync take turns, each with a new broker:
+
+- `each`: a sync inside each append, on the event loop;
+- `in-turn`: one flush of the log directory at a time, which covers all records that wait for its log;
+- `together`: several flushes at a time, as brokers do.
+
+Prints, for each run and as medians, the acknowledged records per second, the latency of an acknowledgement in
+milliseconds, and the CPU of the broker for each record.
 """
 
 from __future__ import annotations
 
 import asyncio
-import statistics
+import gc
+import multiprocessing
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest.mock import patch
 
 import click
+import numpy as np
+from comparison.batches import batch, filler
+from comparison.clients.closed_loop import ClosedLoop, Cycle, LoadConnection, Milliseconds, ResponseLayout
+from comparison.wire import Address, Connection
 
-from odradek import Admin, ClientSettings, NewTopic, Producer
+from odradek import Admin, ClientSettings, NewTopic
+from odradek.base.types import TopicPartition
+from odradek.log.directories import directory_worker, flush_queue
+from odradek.log.partition_log import PartitionLog
 from odradek.testing.in_process import InProcessBroker
 
-TOPIC = "synced"
-VALUE = b"v" * 200
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection as Pipe
+
+TOPIC: Final = "synced"
+VALUE_BYTES: Final = 200
+WAYS: Final = ("each", "in-turn", "together")
+ENDLESS: Final = 1 << 40
+"""Number of requests that no connection reaches."""
+TURN_SECONDS: Final = 30.0
+"""The load fails if no record is acknowledged for this time."""
+
+
+class Load(NamedTuple):
+    """What the producers do."""
+
+    producers: int
+    partitions: int
+    processes: int
+    seconds: float
+
+
+class Result(NamedTuple):
+    """Records per second, latencies in milliseconds, and microseconds of CPU for each record."""
+
+    rate: float
+    median: float
+    late: float
+    cpu: float
+
+    def __str__(self) -> str:
+        """Return the line that is printed."""
+        return (
+            f"{self.rate:6.0f} records/s, latency {self.median:.1f} ms, p99 {self.late:.1f} ms, "
+            f"{self.cpu:.0f} us of CPU per record"
+        )
 
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--producers", default=50, show_default=True, help="Number of producers, each with its connection.")
-@click.option("--seconds", default=10.0, show_default=True, help="Duration of the measurement.")
-@click.option("--partitions", default=1, show_default=True, help="Number of partitions of the topic.")
-def main(*, directory: Path, producers: int, seconds: float, partitions: int) -> None:
-    """Measure acknowledged records per second with one sync for each record or group of records."""
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
-        broker = InProcessBroker(Path(folder))
+@click.option("--producers", default=200, show_default=True, help="Number of producers, each with its connection.")
+@click.option("--partitions", default=200, show_default=True, help="Number of partitions of the topic.")
+@click.option("--seconds", default=10.0, show_default=True, help="Duration of each run.")
+@click.option("--runs", default=3, show_default=True, help="Number of runs of each way.")
+@click.option("--way", "ways", multiple=True, default=WAYS, type=click.Choice(WAYS), help="Ways to sync; default: all.")
+@click.option("--threads", type=int, help="Number of flushes at a time for `together`; default: that of brokers.")
+@click.option("--processes", default=2, show_default=True, help="Number of processes of the producers.")
+def main(
+    *,
+    directory: Path,
+    producers: int,
+    partitions: int,
+    seconds: float,
+    runs: int,
+    ways: tuple[str, ...],
+    threads: int | None,
+    processes: int,
+) -> None:
+    """Measure the acknowledged records per second of the ways to sync."""
+    load = Load(producers, partitions, min(processes, producers), seconds)
+    click.echo(f"{producers} producers, {partitions} partitions, {seconds:g} s")
+    results: dict[str, list[Result]] = {way: [] for way in ways}
+    for _ in range(runs):
+        for way, of_way in results.items():
+            of_way.append(run(directory, load, way, threads))
+            click.echo(f"{way:>9}: {of_way[-1]}")
+    for way, of_way in results.items():
+        click.echo(f"{way:>9}: {Result(*np.median(np.array(of_way), axis=0))} (medians)")
+
+
+def run(directory: Path, load: Load, way: str, threads: int | None) -> Result:
+    """Measure a new broker."""
+    with ExitStack() as closing:
+        if way == "each":
+            closing.enter_context(patch.object(PartitionLog, "_require_flush", _flush_at_once))
+        elif way == "in-turn" or threads is not None:
+            for module in (directory_worker, flush_queue):
+                closing.enter_context(patch.object(module, "SYNC_THREADS", 1 if way == "in-turn" else threads))
+        broker = InProcessBroker(Path(closing.enter_context(tempfile.TemporaryDirectory(dir=directory))))
         broker.start()
-        try:
-            waits_ms = asyncio.run(_measure(ClientSettings.of(broker.bootstrap), producers, seconds, partitions))
-        finally:
-            broker.close()
-    shares = statistics.quantiles(waits_ms, n=100)
-    click.echo(
-        f"{producers} producers, {partitions} partitions: {len(waits_ms) / seconds:.0f} records/s, "
-        f"latency {shares[49]:.1f} ms, p99 {shares[98]:.1f} ms"
-    )
+        closing.callback(broker.close)
+        asyncio.run(_create(ClientSettings.of(broker.bootstrap), load.partitions))
+        cpu = time.process_time()
+        found = produce(Address.parse(broker.bootstrap), load)
+        cpu = time.process_time() - cpu
+    median, late = np.percentile(found, (50, 99))
+    return Result(len(found) / load.seconds, median, late, cpu / len(found) * 1e6)
 
 
-async def _measure(settings: ClientSettings, producers: int, seconds: float, partitions: int) -> list[float]:
+def _flush_at_once(log: PartitionLog, first_offset: int) -> None:
+    log.flush()
+
+
+async def _create(settings: ClientSettings, partitions: int) -> None:
     async with Admin(settings) as admin:
         topic = NewTopic(name=TOPIC, partitions=partitions, replication_factor=1, configs=(("flush.messages", "1"),))
         await admin.create_topics([topic])
-    waits_ms: list[float] = []
-    async with asyncio.TaskGroup() as group:
-        for number in range(producers):
-            group.create_task(_produce(settings, number % partitions, seconds, waits_ms))
-    return waits_ms
 
 
-async def _produce(settings: ClientSettings, partition: int, seconds: float, waits_ms: list[float]) -> None:
-    async with Producer(settings.replace(acks="1", enable_idempotence=False, linger_ms=0)) as producer:
-        await producer.send_and_wait(TOPIC, VALUE, partition=partition)
+def produce(address: Address, load: Load) -> Milliseconds:
+    """Let processes produce at the same time. Return the latencies of all records."""
+    context = multiprocessing.get_context("spawn")
+    places = [number % load.partitions for number in range(load.producers)]
+    pipes = []
+    for number in range(load.processes):
+        ours, theirs = context.Pipe()
+        own = places[number :: load.processes]
+        context.Process(target=produce_to, args=(theirs, address, own, load.seconds), daemon=True).start()
+        pipes.append(ours)
+    for pipe in pipes:
+        pipe.recv()
+    for pipe in pipes:
+        pipe.send(None)
+    return np.concatenate([pipe.recv() for pipe in pipes])
+
+
+def produce_to(pipe: Pipe, address: Address, partitions: list[int], seconds: float) -> None:
+    """Connect a producer for each of these partitions, report it, wait for the start, and send the latencies."""
+    records = batch(filler(VALUE_BYTES), 1, timestamp_ms=int(time.time() * 1000))
+    with ExitStack() as closing:
+        connections = []
+        for number, partition in enumerate(partitions):
+            connection = closing.enter_context(Connection(address))
+            cycle = Cycle([TopicPartition(TOPIC, partition)], records, window=1)
+            layout = ResponseLayout.learn(connection, cycle)
+            connections.append(LoadConnection(f"producer {number}", connection.detach(), cycle, layout, ENDLESS))
+        loop = ClosedLoop(connections)
+        pipe.send(None)
+        pipe.recv()
+        gc.disable()
+        for each in connections:
+            each.begin()
         end = time.monotonic() + seconds
-        while (began := time.monotonic()) < end:
-            await producer.send_and_wait(TOPIC, VALUE, partition=partition)
-            waits_ms.append(1000 * (time.monotonic() - began))
+        while time.monotonic() < end:
+            loop.turn(TURN_SECONDS)
+        pipe.send(loop.milliseconds())
 
 
 if __name__ == "__main__":

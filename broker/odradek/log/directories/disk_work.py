@@ -1,9 +1,9 @@
 """Blocking work of a broker's logs: flushes, checkpoints and removals.
 
 Logs request it through `LogManager` (`LogHost`), schedules and moves directly. Blocking calls run on the worker of
-their directory, and their results are applied on the loop. Invariants: each directory runs one flush at a time; each
-log has one job that renames expired segments; no directory waits for another one; a log that was removed meanwhile does
-not change; a checkpoint write or sync that fails takes its directory offline.
+their directory, and their results are applied on the loop. Invariants: a log has one flush at a time, and one job that
+renames expired segments; no directory waits for another one; a log that was removed meanwhile does not change; a
+checkpoint write or flush that fails, or a flush that cannot run, takes its directory offline.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from odradek.log import checkpoints
 from odradek.log.directories.background import Background
 from odradek.log.directories.directory import LogDirectory, write_offsets
 from odradek.log.directories.directory_worker import DirectoryWorkers
+from odradek.log.directories.flush_queue import FlushQueue
 from odradek.log.directories.log_table import LogTable
 from odradek.log.partition_log import PartitionLog
 from odradek.metrics.quantiles import Quantiles
@@ -88,7 +89,7 @@ class DiskWork:
         self._workers = workers
         self._fail = fail
         self._on_flushed = on_flushed
-        self._to_flush: dict[str, dict[PartitionLog, None]] = {}
+        self._flushes: Final[dict[str, FlushQueue]] = {}
         self._to_checkpoint: set[str] = set()
         self._checkpointing: set[str] = set()
         """Directories whose requested checkpoints are being written."""
@@ -99,34 +100,38 @@ class DiskWork:
 
     def forget(self, directory: LogDirectory) -> None:
         """Drop the pending flushes of a directory that went offline."""
-        self._to_flush.pop(directory.path, None)
+        queue = self._flushes.get(directory.path)
+        if queue is not None:
+            queue.clear()
 
     # Flush
 
     def flush_soon(self, log: PartitionLog) -> None:
-        """Flush a log on a thread, one log per directory at a time, in the order of the first requests.
+        """Flush a log on a thread, several logs of a directory at a time, in the order of the first requests.
 
         A request during a flush of the log is followed by another flush, which covers all requests until it begins.
         """
         directory = self._table.home(log)
         if directory is None or self._background.is_closed:
             return
-        waiting = self._to_flush.get(directory.path)
-        if waiting is not None:
-            waiting[log] = None
-            return
-        self._to_flush[directory.path] = {log: None}
-        self._background.spawn(self._flush_waiting(directory))
+        queue = self._flushes.setdefault(directory.path, FlushQueue())
+        queue.request(log)
+        following = queue.take()
+        if following is not None:
+            self._background.spawn(self._flush_from(queue, following))
 
-    async def _flush_waiting(self, directory: LogDirectory) -> None:
-        waiting = self._to_flush[directory.path]
-        while waiting:
-            log = next(iter(waiting))
-            del waiting[log]
-            await self.flush(log)
-        self._to_flush.pop(directory.path, None)
+    async def _flush_from(self, queue: FlushQueue, first: PartitionLog) -> None:
+        """Flush one log of a directory after the other, as long as one may begin."""
+        log: PartitionLog | None = first
+        while log is not None:
+            path = log.directory
+            try:
+                await self._flush(log)
+            finally:
+                queue.ended(path)
+            log = queue.take()
 
-    async def flush(self, log: PartitionLog) -> None:
+    async def _flush(self, log: PartitionLog) -> None:
         """Make a log durable. If that fails, its directory goes offline."""
         directory = self._table.home(log)
         if directory is None:
@@ -148,6 +153,13 @@ class DiskWork:
                     return
                 log.flush_failed(error)
                 return
+            except Exception as error:
+                # For example, the system refuses another thread. The records that wait must not wait for ever.
+                logger.exception("%s cannot be flushed", log.directory)
+                log.flush_failed(StorageError(f"{log.directory} cannot be flushed: {error}", path=log.directory))
+                return
+            if self._table.home(log) is None:
+                return  # another flush of the directory failed first, or the log was deleted or moved
             log.end_flush(ticket)
             self._flush_ms.observe(self._clock.monotonic_ms() - began_ms)
             self._on_flushed(log.topic_partition)

@@ -43,6 +43,27 @@ async def test_as_many_threads_start_as_there_are_calls_up_to_the_limit(gate: th
     threads.close()
 
 
+async def test_calls_wait_for_the_threads_there_are_if_the_system_refuses_another_one(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = DaemonThreads("/refused", 3)
+    calls = [threads(gate.wait)]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        calls.append(threads(gate.wait))
+        other = DaemonThreads("/refused", 3)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            other(gate.wait)
+    calls += [threads(gate.wait), threads(gate.wait), threads(gate.wait)]
+    assert running("/refused") == 3, "more threads start once the system allows it"
+    gate.set()
+    assert await asyncio.gather(*calls) == [True] * 5
+    threads.close()
+
+
 async def test_a_call_raises_what_its_function_raises() -> None:
     threads = DaemonThreads("/data/1", 1)
     with pytest.raises(ZeroDivisionError):

@@ -9,7 +9,7 @@ from odradek.base.errors import StorageError
 from odradek.log.flush import NO_LIMIT, FlushTicket
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log
+from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log, roll
 from odradek_testkit.loop import ManualClock
 
 EACH = TopicConfig(flush_messages=1)
@@ -122,6 +122,42 @@ def test_a_synchronous_flush_raises_the_limit(files: MemoryFiles, clock: ManualC
     assert log.durable_limit == NO_LIMIT
     append(log, b"b")
     assert (log.durable_limit, host.flushes) == (1, [log, log])
+
+
+def test_a_flush_that_never_ran_is_repeated_as_a_whole(
+    files: MemoryFiles, clock: ManualClock, host: RecordingHost
+) -> None:
+    """Its directory may be offline, or the system refuses threads: nothing of it may count as done."""
+    log = open_log(files, clock, host=host, config=EACH)
+    append(log, b"a")
+    dropped, repeated = begin(log, host), log.begin_flush()
+    assert repeated is not None
+    assert dropped.epochs is not None
+    assert dropped.directories == (DIRECTORY, DIRECTORY.rpartition("/")[0])
+    for name in ("offset", "data", "epochs", "directories"):
+        assert getattr(repeated, name) == getattr(dropped, name), name
+    end(log, files, repeated)
+    assert log.begin_flush() is None
+
+
+def test_what_changes_during_a_flush_is_left_to_the_next_one(
+    files: MemoryFiles, clock: ManualClock, host: RecordingHost
+) -> None:
+    log = open_log(files, clock, host=host, config=EACH)
+    append(log, b"a")
+    first = begin(log, host)
+    log.append_as_leader(batch(b"b"), leader_epoch=1)
+    roll(log)
+    end(log, files, first)
+    second = log.begin_flush()
+    assert second is not None
+    assert first.epochs is not None
+    assert second.epochs is not None
+    assert second.epochs != first.epochs
+    assert second.directories == (DIRECTORY,), "the log's own name is durable"
+    assert [segment.base_offset for segment in second.sealed] == [0]
+    end(log, files, second)
+    assert (log.begin_flush(), log.durable_limit, log.recovery_point) == (None, NO_LIMIT, 2)
 
 
 def test_records_that_a_killed_process_left_need_a_flush_when_the_settings_are_known(

@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 import pytest
 
 from odradek.base.errors import StorageError
-from odradek.log.directories.directory_worker import LONG, READ_THREADS, DirectoryWorker, DirectoryWorkers
+from odradek.log.directories.directory_worker import (
+    LONG,
+    READ_THREADS,
+    SYNC_THREADS,
+    DirectoryWorker,
+    DirectoryWorkers,
+)
 from odradek_testkit.inline_ports import StallingThreads, inline_threads, threads_that
 from odradek_testkit.loop import VirtualClock, run_virtual
 
@@ -66,15 +72,29 @@ def in_virtual_time(main: Callable[[Bench], Coroutine[Any, Any, None]]) -> Calla
 
 
 @in_virtual_time
-async def test_syncs_run_one_at_a_time_in_order(bench: Bench) -> None:
+async def test_writes_run_one_at_a_time_in_order(bench: Bench) -> None:
     ran: list[int] = []
-    syncs = [bench.worker.sync(f"sync {number}", partial(ran.append, number)) for number in range(3)]
+    writes = [bench.worker.write(f"write {number}", partial(ran.append, number)) for number in range(3)]
     for count in range(3):
         assert len(bench.begun) == 1
         assert len(ran) == count
         await bench.end()
-    await asyncio.gather(*syncs)
+    await asyncio.gather(*writes)
     assert ran == [0, 1, 2]
+
+
+@in_virtual_time
+async def test_syncs_run_at_the_same_time_and_start_in_order(bench: Bench) -> None:
+    ran: list[int] = []
+    count = SYNC_THREADS + 2
+    syncs = [bench.worker.sync(f"sync {number}", partial(ran.append, number)) for number in range(count)]
+    assert len(bench.begun) == SYNC_THREADS
+    await bench.end(1)
+    assert len(bench.begun) == SYNC_THREADS, "the next one takes the free thread"
+    while bench.begun:
+        await bench.end()
+    await asyncio.gather(*syncs)
+    assert ran == [1, 0, *range(2, count)]
 
 
 @in_virtual_time
@@ -96,12 +116,12 @@ async def test_kinds_of_jobs_do_not_wait_for_each_other(bench: Bench) -> None:
 async def test_the_age_is_that_of_the_oldest_job_that_runs(bench: Bench) -> None:
     worker = bench.worker
     assert (worker.oldest, worker.oldest_ms) == (None, 0.0)
-    first, second = worker.sync("sync of a", lambda: None), worker.sync("sync of b", lambda: None)
+    first, second = worker.write("write of a", lambda: None), worker.write("write of b", lambda: None)
     await bench.wait(500)
-    assert worker.oldest == ("sync of a", 500)
+    assert worker.oldest == ("write of a", 500)
     await bench.end()
     await bench.wait(200)
-    assert worker.oldest == ("sync of b", 200), "the time in the queue does not count"
+    assert worker.oldest == ("write of b", 200), "the time in the queue does not count"
     await bench.end()
     assert worker.oldest_ms == 0.0
     await asyncio.gather(first, second)
@@ -132,6 +152,58 @@ async def test_a_long_sync_is_no_stall_while_the_disk_completes_others(bench: Be
     assert bench.stalled == "sync of a large segment", "a sync never takes this long, whatever else the disk does"
     await bench.end()
     await long
+
+
+async def answers(bench: Bench, time_ms: float) -> None:
+    """Let time pass in which the disk completes checks."""
+    await bench.wait(time_ms)
+    check = bench.worker.check("check", lambda: None)
+    await bench.end(-1)
+    await check
+
+
+@in_virtual_time
+async def test_syncs_of_logs_share_the_time_of_the_disk(bench: Bench) -> None:
+    """One after the other, none of them would take longer than the limit."""
+    syncs = [bench.worker.sync(f"sync {number}", lambda: None) for number in range(SYNC_THREADS)]
+    for _ in range((LONG - 1) * SYNC_THREADS):
+        await answers(bench, TIMEOUT_MS - 1)
+        assert bench.stalled is None
+    while len(bench.begun) > 1:
+        await bench.end()
+    await answers(bench, TIMEOUT_MS - 1)
+    assert bench.stalled is None
+    await answers(bench, LONG + 1)
+    assert bench.stalled == f"sync {SYNC_THREADS - 1}"
+    await bench.end()
+    await asyncio.gather(*syncs)
+
+
+@in_virtual_time
+async def test_syncs_that_run_at_the_same_time_without_an_answer_are_a_stall(bench: Bench) -> None:
+    syncs = [bench.worker.sync(f"sync {number}", lambda: None) for number in range(SYNC_THREADS)]
+    await bench.wait(TIMEOUT_MS - 1)
+    assert bench.stalled is None
+    await bench.wait(1)
+    assert bench.stalled == "sync 0"
+    while bench.begun:
+        await bench.end()
+    await asyncio.gather(*syncs)
+
+
+@in_virtual_time
+async def test_time_without_the_event_loop_is_not_shared(bench: Bench) -> None:
+    syncs = [bench.worker.sync(f"sync {number}", lambda: None) for number in range(2)]
+    await bench.wait(5 * LONG * TIMEOUT_MS)
+    bench.worker.forgive(5 * LONG * TIMEOUT_MS)
+    for _ in range(2 * LONG - 1):
+        await answers(bench, TIMEOUT_MS)
+        assert bench.stalled is None
+    await answers(bench, TIMEOUT_MS)
+    assert bench.stalled == "sync 0"
+    while bench.begun:
+        await bench.end()
+    await asyncio.gather(*syncs)
 
 
 @in_virtual_time
@@ -183,9 +255,9 @@ async def test_a_job_raises_what_its_function_raises(bench: Bench) -> None:
 @in_virtual_time
 async def test_a_cancelled_caller_leaves_the_job_running_but_not_waiting(bench: Bench) -> None:
     ran: list[str] = []
-    running = bench.worker.sync("running", partial(ran.append, "running"))
-    waiting = bench.worker.sync("waiting", partial(ran.append, "waiting"))
-    last = bench.worker.sync("last", partial(ran.append, "last"))
+    running = bench.worker.write("running", partial(ran.append, "running"))
+    waiting = bench.worker.write("waiting", partial(ran.append, "waiting"))
+    last = bench.worker.write("last", partial(ran.append, "last"))
     running.cancel()
     waiting.cancel()
     settled = asyncio.ensure_future(bench.worker.settle())
@@ -201,7 +273,7 @@ async def test_a_cancelled_caller_leaves_the_job_running_but_not_waiting(bench: 
 @in_virtual_time
 async def test_a_retired_worker_fails_all_jobs_and_starts_none(bench: Bench) -> None:
     idle: list[bool] = []
-    running, waiting = bench.worker.sync("running", lambda: 1), bench.worker.sync("waiting", lambda: 2)
+    running, waiting = bench.worker.write("running", lambda: 1), bench.worker.write("waiting", lambda: 2)
     bench.worker.retire(DEAD, lambda: idle.append(True))
     await bench.worker.settle()
     for job in (running, waiting, bench.worker.run("late", lambda: 3)):
