@@ -2,23 +2,23 @@
 
 `Durability.begin` returns a `FlushTicket`, `FlushTicket.run` does the blocking work, and `Durability.end` records the
 result; each `PartitionLog` has one `Durability`. Invariants: `run` uses only what the ticket captured, so the log may
-be appended to, truncated or deleted meanwhile; it writes no file by name after the log was deleted, because on a slow
-disk a new log may have the name by then; every batch below the recovery point is durable, and so are the indexes
-of sealed segments there; every transaction that began below `decided_below` has ended with a durable marker.
+be appended to, truncated or deleted meanwhile; it changes no name of a file after the event loop has voided the flush,
+because on a slow disk other files may have these names by then (`file_names`); every batch below the recovery point is
+durable, and so are the indexes of sealed segments there; every transaction that began below `decided_below` has ended
+with a durable marker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from posixpath import dirname
 from typing import Final
 
-from odradek.base.errors import StorageError
 from odradek.base.ports import File, Files
 from odradek.log import checkpoints
 from odradek.log.epoch_cache import EpochCache
-from odradek.log.segments.segment import Segment
+from odradek.log.file_names import FlushNames
+from odradek.log.segments.segment import TEMPORARY_SUFFIX, Segment
 from odradek.log.segments.segment_list import SegmentList
 
 NO_LIMIT: Final = (1 << 63) - 1
@@ -43,37 +43,31 @@ class FlushTicket:
     """Version of the epochs."""
     directories: tuple[str, ...]
     """Directories to sync, because files were created in them."""
-    names: int
+    changes: int
     """Number of changes of names that the sync of the directories makes durable."""
-    is_deleted: Callable[[], bool]
-    """Whether the log was deleted since the flush began. Called on the thread of the flush."""
+    names: FlushNames
 
     def run(self, files: Files) -> None:
-        """Make the captured state durable. Blocks. Raises `StorageError`, also if the log was deleted meanwhile."""
+        """Make the captured state durable. Blocks. Raises `StorageError`, `OutdatedFlushError`."""
         for file in self.data:
             file.sync()
         for segment in self.sealed:
-            self._check_names(segment.directory)
-            segment.write_indexes()
+            segment.write_indexes(self.names)
         if self.epochs is not None:
             path, content = self.epochs
-            self._check_names(path)
-            files.write_atomically(path, content)
+            self.names.replace(path, path + TEMPORARY_SUFFIX, content)
+            files.sync_directory(dirname(path))
         for directory in self.directories:
             files.sync_directory(directory)
-
-    def _check_names(self, path: str) -> None:
-        if self.is_deleted():
-            raise StorageError(f"cannot write {path}: the log was deleted during its flush", path=path, missing=True)
 
 
 class Durability:
     """How far one log is durable, and what remains to be flushed."""
 
     __slots__ = (
-        "_durable_names",
+        "_changes",
+        "_durable_changes",
         "_named_at",
-        "_names",
         "checkpointed",
         "decided_below",
         "generation",
@@ -96,13 +90,13 @@ class Durability:
         """Whether the checkpoint on disk may be above the recovery point, after a truncation."""
         self.generation = 0
         """Number of truncations."""
-        self._names = 1
+        self._changes = 1
         """Number of times that files were created, renamed or removed."""
         self._named_at = 1
-        """The value of `_names` when the log's own directory got its present name."""
-        self._durable_names = 0
-        """The value of `_names` when the last successful flush began that synced the directory. An entry of the parent
-        directory is durable if it is not newer."""
+        """The value of `_changes` when the log's own directory got its present name."""
+        self._durable_changes = 0
+        """The value of `_changes` at the begin of the last flush that synced the directory. If it is not below
+        `_named_at`, the entry of the parent directory is durable."""
         self.last_flush_ms = now_ms
         self.unflushed_records = 0
         """Number of records appended since the last flush began."""
@@ -114,16 +108,16 @@ class Durability:
     @property
     def has_new_names(self) -> bool:
         """Whether files were created or renamed since the last successful sync of the directory began."""
-        return self._names > self._durable_names
+        return self._changes > self._durable_changes
 
     def note_names(self) -> None:
         """Record that files of the log were created, renamed or removed."""
-        self._names += 1
+        self._changes += 1
 
     def note_rename(self) -> None:
         """Record that the directory of the log got a new name, perhaps in another directory."""
-        self._names += 1
-        self._named_at = self._names
+        self._changes += 1
+        self._named_at = self._changes
 
     def restart_from(self, end_offset: int, first_open_offset: int | None) -> None:
         """Record a truncation to `end_offset`; `first_open_offset` is where the earliest open transaction begins."""
@@ -149,7 +143,7 @@ class Durability:
         end_offset: int,
         first_open_offset: int | None,
         now_ms: float,
-        is_deleted: Callable[[], bool],
+        names: FlushNames,
     ) -> FlushTicket | None:
         """Return what has to be flushed; None if everything is durable. Raises `StorageError`."""
         self.is_flush_requested = False
@@ -165,7 +159,7 @@ class Durability:
             checkpoint = (path, checkpoints.encode_epochs(epochs.entries()))
         directories: tuple[str, ...] = ()
         if self.has_new_names:
-            is_named = self._named_at <= self._durable_names
+            is_named = self._named_at <= self._durable_changes
             directories = (directory,) if is_named else (directory, dirname(directory))
         self.unflushed_records = 0
         self.last_flush_ms = now_ms
@@ -178,8 +172,8 @@ class Durability:
             epochs=checkpoint,
             epoch_version=epochs.version,
             directories=directories,
-            names=self._names,
-            is_deleted=is_deleted,
+            changes=self._changes,
+            names=names,
         )
 
     def limit(self, current: int) -> int:
@@ -188,16 +182,12 @@ class Durability:
             return NO_LIMIT
         return max(current, self.recovery_point)
 
-    def is_current(self, ticket: FlushTicket) -> bool:
-        """Whether the log was not truncated since the flush began."""
-        return ticket.generation == self.generation
-
     def end(self, ticket: FlushTicket, segments: SegmentList, epochs: EpochCache, end_offset: int) -> None:
         """Record that a flush is complete: only now, because a flush that failed or never ran has to be repeated."""
-        self._durable_names = max(self._durable_names, ticket.names)
+        self._durable_changes = max(self._durable_changes, ticket.changes)
         epochs.written = max(epochs.written, ticket.epoch_version)
-        if not self.is_current(ticket):
-            return
+        if ticket.generation != self.generation:
+            return  # the log was truncated since the flush began
         for segment in ticket.sealed:
             segment.indexes_written = True
             segments.cool(segment)

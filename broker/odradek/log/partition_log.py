@@ -392,7 +392,10 @@ class PartitionLog(LogWrites["PartitionLog"]):
         start_offset = self._segments.all[expired.total].base_offset
         if start_offset > self.log_start_offset:
             self._start_at(start_offset)
-        self._storage.remove_oldest(expired.total)
+        try:
+            self._storage.remove_oldest(expired.total)
+        except StorageError as error:
+            raise self._fail(error) from error
         self._host.rename_expired_soon(self)
         return expired.total
 
@@ -467,7 +470,7 @@ class PartitionLog(LogWrites["PartitionLog"]):
                 end_offset=self.log_end_offset,
                 first_open_offset=self._producers.first_open_offset(),
                 now_ms=self._clock.monotonic_ms(),
-                is_deleted=lambda: self._is_abandoned,
+                names=self._storage.names.begin_flush(self._files),
             )
         except StorageError as error:
             raise self._fail(error) from error

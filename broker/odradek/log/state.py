@@ -256,10 +256,6 @@ class LogState(Generic[LogT]):
         self._durability.end(ticket, self._segments, self._epochs, self.log_end_offset)
         self.durable_limit = self._durability.limit(self.durable_limit)
 
-    def is_current(self, ticket: FlushTicket) -> bool:
-        """Whether the log was not truncated since the flush began."""
-        return self._durability.is_current(ticket)
-
     def checkpointed(self, recovery_point: int) -> None:
         """Record that the recovery point checkpoint on disk now contains `recovery_point` for this log."""
         self._durability.note_checkpoint(recovery_point)
@@ -287,6 +283,6 @@ class LogState(Generic[LogT]):
     def release_names(self) -> None:
         """Leave the names of the log's files as they are from now on, so that its directory can be renamed.
 
-        Blocks the loop while a thread renames the files of one segment. Raises `StorageError` if that takes too long.
+        Blocks the loop while a thread changes one. Raises `StorageError` if that takes too long.
         """
         self._storage.release_names()

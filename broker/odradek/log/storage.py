@@ -4,6 +4,9 @@ Each `PartitionLog` owns one and makes the decisions; the operations change the 
 removed are marked deleted at once and handed to the `LogHost`, but those of expired segments are renamed on a thread.
 Invariant: an operation that raises `StorageError` leaves the list unchanged. Its caller then takes the log's directory
 offline, unless nothing was changed (no space for a new segment).
+
+A flush that has begun may still write files by name. Each operation voids it before it changes the names of segments
+that the flush may know (`file_names`). A roll changes none of them.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any
 
 from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
+from odradek.log.file_names import FileNames
 from odradek.log.producers.producer_files import write_snapshot_content
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.expired_files import ExpiredFiles, mark_deleted
@@ -102,6 +106,7 @@ class LogStorage:
         "_segment_ms",
         "directory",
         "host",
+        "names",
         "segments",
     )
 
@@ -115,6 +120,7 @@ class LogStorage:
         self.directory = directory
         self.segments = SegmentList(tuple(segments), context.segment_cache)
         """Always the same object; its content is replaced."""
+        self.names = FileNames()
         self._expired: ExpiredFiles | None = None
         self.update_config(config)
         self.draw_jitter()
@@ -210,6 +216,8 @@ class LogStorage:
 
         Only whole batches can be removed: the log ends at the start of the batch that contains `offset`.
         """
+        # A late flush must not write index files of a segment that is gone, or that is appended to again.
+        self.names.void()
         place = self.segments.holding(offset) + 1
         kept, dropped = self.segments.all[:place], self.segments.all[place:]
         if dropped or kept[-1].indexes_valid:
@@ -229,6 +237,7 @@ class LogStorage:
 
     def restart_at(self, offset: int) -> None:
         """Remove everything and continue with a new segment at `offset`."""
+        self.names.void()  # the new segment may have the name of an old one
         # New segments may get the names of expired ones, and a crash would mix those that it brings back with new ones.
         self.finish_expired()
         self.discard(reversed(self.segments.all), 0)
@@ -239,6 +248,8 @@ class LogStorage:
     def remove_oldest(self, count: int) -> None:
         """Remove the first `count` segments, but not all. Their files wait in `expired`."""
         gone = self.segments.all[:count]
+        if not all(segment.indexes_written for segment in gone):
+            self.names.void()
         self.segments.replace(self.segments.all[count:])
         for segment in gone:
             segment.release()
@@ -267,7 +278,8 @@ class LogStorage:
             self._expired.cancel()
 
     def release_names(self) -> None:
-        """Do the same because the log's directory gets another name, and wait for the thread. Raises `StorageError`."""
+        """Let no thread change a name any more, because the log's directory gets another one. Raises `StorageError`."""
+        self.names.void()
         if self._expired is not None:
             self._expired.cancel_and_wait()
 
@@ -298,6 +310,7 @@ class LogStorage:
         if place is None:
             remove_cleaned(self._files, self.directory, 0, swap.cleaned)
             return False
+        self.names.void()
         # Otherwise a crash could bring back records whose tombstones are gone from the cleaned segments.
         self.finish_expired()
         segments, deleted = swap_segments(self._files, self.segments.all, place, swap)

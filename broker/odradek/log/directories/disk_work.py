@@ -23,6 +23,7 @@ from odradek.log.directories.directory import LogDirectory, write_offsets
 from odradek.log.directories.directory_worker import DirectoryWorkers
 from odradek.log.directories.flush_queue import FlushQueue
 from odradek.log.directories.log_table import LogTable
+from odradek.log.file_names import OutdatedFlushError
 from odradek.log.partition_log import PartitionLog
 from odradek.metrics.quantiles import Quantiles
 
@@ -145,13 +146,12 @@ class DiskWork:
             try:
                 work = partial(ticket.run, self._files)
                 await self._workers.at(directory.path).sync(f"sync of {log.directory}", work)
+            except OutdatedFlushError:
+                self.flush_soon(log)  # does nothing if the log was deleted or moved
+                return
             except StorageError as error:
-                if self._table.home(log) is None:
-                    return
-                if error.missing and not log.is_current(ticket):
-                    self.flush_soon(log)
-                    return
-                log.flush_failed(error)
+                if self._table.home(log) is not None:
+                    log.flush_failed(error)
                 return
             except Exception as error:
                 # For example, the system refuses another thread. The records that wait must not wait for ever.

@@ -20,6 +20,7 @@ from typing import Final
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, StorageError
 from odradek.base.ports import Buffer, File, Files
 from odradek.base.types import NO_TIMESTAMP
+from odradek.log.file_names import FileNames, FlushNames
 from odradek.log.segments.entries import (
     LENGTH_OVERHEAD,
     NOT_IN_MEMORY,
@@ -441,31 +442,23 @@ class Segment:
                 self.indexes_written = False
                 self._has_index_room = False
 
-    def write_indexes(self) -> None:
+    def write_indexes(self, names: FlushNames | None = None) -> None:
         """Write the index files and sync them. Blocks. Raises `StorageError`.
 
-        No batch may be appended meanwhile. It runs on a flush thread; the caller that started the flush sets
-        `indexes_written` afterwards.
+        No batch may be appended meanwhile. It runs on a flush thread, with the `names` of the flush; without them,
+        nothing else may change the names. The caller that started the flush sets `indexes_written` afterwards.
         """
+        names = names or FileNames().begin_flush(self.files)
         # Written first: the presence of the other two implies that a missing transaction index is empty.
         if self.has_aborted:
-            self._write_index(TRANSACTION_INDEX_SUFFIX, self.transaction_index.encode())
+            self._write_index(names, TRANSACTION_INDEX_SUFFIX, self.transaction_index.encode())
         else:
-            self.files.remove(self.path(TRANSACTION_INDEX_SUFFIX))
-        self._write_index(INDEX_SUFFIX, self.offset_index.encode())
-        self._write_index(TIME_INDEX_SUFFIX, self.time_index.encode())
+            names.remove(self.path(TRANSACTION_INDEX_SUFFIX))
+        self._write_index(names, INDEX_SUFFIX, self.offset_index.encode())
+        self._write_index(names, TIME_INDEX_SUFFIX, self.time_index.encode())
 
-    def _write_index(self, suffix: str, content: bytes) -> None:
-        """Rename the file into place only when it is durable: recovery would trust a torn index of the right size."""
-        temporary = f"{self.path(suffix)}.{next(self._drafts)}{TEMPORARY_SUFFIX}"
-        file = self.files.open(temporary, create=True)
-        try:
-            file.pwritev((content,), 0)
-            file.truncate(len(content))
-            file.sync()
-        finally:
-            file.close()
-        self.files.rename(temporary, self.path(suffix))
+    def _write_index(self, names: FlushNames, suffix: str, content: bytes) -> None:
+        names.replace(self.path(suffix), f"{self.path(suffix)}.{next(self._drafts)}{TEMPORARY_SUFFIX}", content)
 
     def remove_indexes(self) -> None:
         """Remove the index files before the segment is written to again; the indexes stay in memory."""

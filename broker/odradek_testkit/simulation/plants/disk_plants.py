@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.base.ports import DiskThreads
 from odradek.log.directories.directory_worker import DirectoryWorker, DirectoryWorkers
-from odradek.log.flush import FlushTicket
+from odradek.log.file_names import FileNames, OutdatedFlushError
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_list import SegmentList
 from odradek.replication.leader.cold_reads import ColdReads
@@ -70,11 +70,13 @@ def _count_lost_time(right: Any, bite: Bite) -> Any:
 def _write_late(right: Any, bite: Bite) -> Any:
     """A flush writes files by their names after its log was deleted, and perhaps created again."""
 
-    def check_names(self: Any, path: str) -> None:
-        if self.is_deleted():
+    def check(self: Any, version: int, path: str) -> None:
+        try:
+            right(self, version, path)
+        except OutdatedFlushError:
             bite()
 
-    return check_names
+    return check
 
 
 def _read_to_the_end(right: Any, bite: Bite) -> Any:
@@ -117,7 +119,7 @@ DISK_PLANTS: Final = (
         name="a late job writes into a live log",
         seed=529,
         finds=frozenset({LATE}),
-        patches=((FlushTicket, "_check_names", _write_late),),
+        patches=((FileNames, "_check", _write_late),),
     ),
     Plant(
         name="time in which the loop did not run counts as a stall",

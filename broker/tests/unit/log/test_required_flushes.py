@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.config import TopicConfig
-from odradek.base.errors import StorageError
+from odradek.log.file_names import OutdatedFlushError
 from odradek.log.flush import NO_LIMIT, FlushTicket
 from odradek.log.partition_log import PartitionLog
 from odradek_testkit.disk import MemoryFiles
@@ -97,7 +97,8 @@ def test_a_truncation_during_a_flush_requests_another_one_for_what_is_left(
     append(log, b"b")
     begun = begin(log, host)
     log.truncate_to(1)
-    end(log, files, begun)
+    with pytest.raises(OutdatedFlushError):
+        begun.run(files)
     assert log.durable_limit == 0
     end(log, files, begin(log, host))
     assert (log.durable_limit, log.recovery_point) == (NO_LIMIT, 1)
@@ -110,7 +111,8 @@ def test_a_log_that_continues_at_another_offset_becomes_durable_there(
     append(log, b"a")
     begun = begin(log, host)
     log.truncate_fully_and_start_at(50)
-    end(log, files, begun)
+    with pytest.raises(OutdatedFlushError):
+        begun.run(files)
     end(log, files, begin(log, host))
     assert (log.durable_limit, log.recovery_point) == (NO_LIMIT, 50)
 
@@ -183,20 +185,3 @@ def test_of_a_log_that_is_durable_no_setting_requires_a_flush(
     log.flush()
     log.update_config(EACH)
     assert (log.durable_limit, host.flushes) == (NO_LIMIT, [])
-
-
-def test_a_late_flush_of_a_deleted_log_writes_nothing_into_a_new_log_of_its_name(
-    files: MemoryFiles, clock: ManualClock, host: RecordingHost
-) -> None:
-    log = open_log(files, clock, host=host, config=EACH)
-    append(log, b"a")
-    ticket = begin(log, host)
-    assert ticket.epochs is not None
-    log.abandon()
-    files.rename(DIRECTORY, f"{DIRECTORY}-delete")
-    open_log(files, clock, host=RecordingHost(files), config=EACH)
-    before = files.content(DIRECTORY)
-    with pytest.raises(StorageError, match="the log was deleted during its flush") as raised:
-        ticket.run(files)
-    assert raised.value.missing
-    assert files.content(DIRECTORY) == before

@@ -210,6 +210,24 @@ def test_the_flush_of_a_new_log_waits_for_the_late_one_of_a_deleted_log_of_its_n
     run(main, files)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_flush_during_which_the_log_is_truncated_is_repeated(files: MemoryFiles, is_late: bool) -> None:
+    async def main(bench: Bench) -> None:
+        log = bench.make(0)
+        append(log)
+        log.append_as_leader(batch(b"b"), leader_epoch=1)
+        bench.is_late = is_late
+        await bench.turns()
+        log.truncate_to(1)
+        await bench.end("t-0")
+        assert (bench.begun, log.durable_limit) == (["t-0", "t-0"], 0)
+        await bench.end("t-0")
+        assert (log.durable_limit, log.recovery_point) == (NO_LIMIT, 1)
+        assert not bench.logs.offline_directories
+
+    run(main, files)
+
+
 def test_a_busy_log_does_not_keep_another_one_from_its_flush(files: MemoryFiles, clock: ManualClock) -> None:
     queue = FlushQueue()
     files.make_directories(DATA)
