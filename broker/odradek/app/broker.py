@@ -109,7 +109,7 @@ class Broker:
         self._topic_stats = BrokerTopicStats()
         self._request_stats = RequestStats()
         self._zookeeper_latency = Quantiles()
-        self._logins = Logins(properties, system, config.listener_endpoints())
+        self._logins = Logins(properties, system, config)
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
@@ -276,7 +276,7 @@ class Broker:
                 isr_writer=self._isr_writer(),
                 cluster=self._view,
                 topic_config=self._configs.topic_config,
-                connect=LeaderConnector(self._view, config),
+                connect=LeaderConnector(self._view, config, self._logins.between_brokers),
                 cleaning=self._cleaner,
                 broker_epoch=lambda: self._epoch,
                 topic_stats=self._topic_stats,
@@ -308,6 +308,7 @@ class Broker:
             endpoint.port,
             client_id=f"broker-{self._config.broker_id}",
             timeouts=ChannelTimeouts(request_ms=self._config.request_timeout_ms),
+            security=self._logins.between_brokers,
         )
         try:
             await channel.negotiate()

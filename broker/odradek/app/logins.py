@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from odradek.app.system import System
+from odradek.base.config import BrokerConfig
 from odradek.base.types import Endpoint
+from odradek.network.channel_security import ChannelSecurity
 from odradek.network.listener import ListenerSecurity
+from odradek.server.security.inter_broker_login import security_between_brokers
 from odradek.server.security.listener_security import LoginPorts, SecurityMaker
 from odradek.server.security.login import DescribeVersions
 from odradek.zk.port import ZkClient
@@ -17,14 +20,18 @@ from odradek.zk.users import UserCredentials
 class Logins:
     """Makes the security of each listener. It reads users from ZooKeeper if a listener authenticates with SASL."""
 
-    def __init__(self, properties: Mapping[str, str], system: System, endpoints: Iterable[Endpoint]) -> None:
-        """Check the settings of the listeners `endpoints`, and read their files. Raises `ConfigError`."""
+    def __init__(self, properties: Mapping[str, str], system: System, config: BrokerConfig) -> None:
+        """Check the settings of the listeners, and read their files. Raises `ConfigError`."""
         self._properties: Final = properties
         self._clock: Final = system.clock
         self._threads: Final = system.disk_threads("keystores and key sets", 1)
         check = SecurityMaker(properties, self._clock, self._threads)
-        for endpoint in endpoints:
+        for endpoint in config.listener_endpoints():
             check(endpoint)
+        self.between_brokers: Final[ChannelSecurity | None] = security_between_brokers(
+            properties, config.inter_broker_endpoint, self._clock, self._threads
+        )
+        """The security of connections to other brokers; None for PLAINTEXT."""
         self._users: UserCredentials | None = None
         self._maker = check
 

@@ -55,6 +55,9 @@ class BrokerFields:
         dynamic=Update.PER_BROKER,
     )
     inter_broker_listener_name: str | None = text(None, "Listener for connections between brokers; default: first.")
+    security_inter_broker_protocol: str | None = text(
+        None, "Name of the listener for connections between brokers, if it is that of its security protocol."
+    )
     inter_broker_request_listeners: tuple[str, ...] = words((), "Other listeners that accept requests between brokers.")
     control_plane_listener_name: str | None = text(None, "Not used: the controller uses the inter-broker listener.")
 
@@ -196,6 +199,12 @@ class BrokerFields:
     ssl_principal_mapping_rules: str = text(
         "DEFAULT", "Rules that make the name of a user of that of the client certificate.", of_listener=True
     )
+    ssl_endpoint_identification_algorithm: str = text(
+        "https",
+        "https: brokers verify each other's host names. Empty: they do not.",
+        dynamic=Update.PER_BROKER,
+        of_listener=True,
+    )
     ssl_protocol: str = text(
         "TLSv1.3", "Highest version: TLSv1.2 or TLSv1.3.", dynamic=Update.PER_BROKER, of_listener=True
     )
@@ -216,8 +225,20 @@ class BrokerFields:
         dynamic=Update.PER_BROKER,
         of_listener=True,
     )
+    sasl_mechanism_inter_broker_protocol: str = text(
+        "GSSAPI", "SASL mechanism with which brokers log in to each other.", dynamic=Update.PER_BROKER
+    )
     sasl_server_max_receive_size: int = integer(
         524_288, "Maximum size of a request before the client has authenticated.", low=1, of_listener=True
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = text(
+        None, "Address or file: URL of the tokens with which brokers log in to each other.", of_listener=True
+    )
+    sasl_login_connect_timeout_ms: int | None = integer(
+        None, "Timeout for connecting to that address.", low=1, of_listener=True
+    )
+    sasl_login_read_timeout_ms: int | None = integer(
+        None, "Timeout for an answer of that address.", low=1, of_listener=True
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = text(
         None, "Address or file: URL of the keys that verify tokens.", of_listener=True

@@ -124,6 +124,11 @@ class BrokerConfig(BrokerFields):
                 f"listeners must keep {self.inter_broker_listener}, which brokers use among themselves, and keep it "
                 "first unless inter.broker.listener.name is set: it cannot be replaced while the broker runs"
             )
+        if config.inter_broker_endpoint.security_protocol != self.inter_broker_endpoint.security_protocol:
+            raise ConfigError(
+                f"listener.security.protocol.map must keep the protocol of {self.inter_broker_listener}, which brokers "
+                "use among themselves: it cannot be changed while the broker runs"
+            )
         return config
 
     def _check(self) -> None:
@@ -159,10 +164,7 @@ class BrokerConfig(BrokerFields):
             raise ConfigError(
                 f"listeners={','.join(self.listeners)!r} is not allowed: names and addresses must be unique"
             )
-        if self.inter_broker_listener not in names:
-            raise ConfigError(
-                f"inter.broker.listener.name={self.inter_broker_listener!r} is not among listeners: {sorted(names)}"
-            )
+        self._check_inter_broker_listener(names)
         for name in self.inter_broker_request_listeners:
             if name not in names:
                 raise ConfigError(f"inter.broker.request.listeners names {name!r}, which is missing in listeners")
@@ -175,6 +177,15 @@ class BrokerConfig(BrokerFields):
             raise ConfigError(
                 f"advertised.listeners must name {self.inter_broker_listener}, which brokers use among themselves"
             )
+
+    def _check_inter_broker_listener(self, names: set[str]) -> None:
+        if self.inter_broker_listener_name and self.security_inter_broker_protocol:
+            raise ConfigError(
+                "inter.broker.listener.name and security.inter.broker.protocol are set: only one of them is possible"
+            )
+        if self.inter_broker_listener not in names:
+            key = "inter.broker.listener.name" if self.inter_broker_listener_name else "security.inter.broker.protocol"
+            raise ConfigError(f"{key}={self.inter_broker_listener!r} is not among listeners: {sorted(names)}")
 
     def listener_endpoints(self) -> tuple[Endpoint, ...]:
         """Addresses to listen on. An empty host means all addresses."""
@@ -191,7 +202,13 @@ class BrokerConfig(BrokerFields):
     @property
     def inter_broker_listener(self) -> str:
         """Name of the listener for connections between brokers."""
-        return self.inter_broker_listener_name or self.listener_endpoints()[0].listener
+        named = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return named or self.listener_endpoints()[0].listener
+
+    @property
+    def inter_broker_endpoint(self) -> Endpoint:
+        """The listener for connections between brokers."""
+        return next(each for each in self.listener_endpoints() if each.listener == self.inter_broker_listener)
 
     @property
     def _protocols(self) -> Mapping[str, str]:

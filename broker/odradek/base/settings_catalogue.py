@@ -144,8 +144,6 @@ sasl.kerberos.ticket.renew.jitter DOUBLE per-broker 0.05
 sasl.kerberos.ticket.renew.window.factor DOUBLE per-broker 0.8
 sasl.login.callback.handler.class CLASS read-only
 sasl.login.class CLASS read-only
-sasl.login.connect.timeout.ms INT read-only
-sasl.login.read.timeout.ms INT read-only
 sasl.login.refresh.buffer.seconds SHORT per-broker 300
 sasl.login.refresh.min.period.seconds SHORT per-broker 60
 sasl.login.refresh.window.factor DOUBLE per-broker 0.8
@@ -153,16 +151,12 @@ sasl.login.refresh.window.jitter DOUBLE per-broker 0.05
 sasl.login.retry.backoff.max.ms LONG read-only 10000
 sasl.login.retry.backoff.ms LONG read-only 100
 sasl.mechanism.controller.protocol STRING read-only GSSAPI
-sasl.mechanism.inter.broker.protocol STRING per-broker GSSAPI
-sasl.oauthbearer.token.endpoint.url STRING read-only
 sasl.server.callback.handler.class CLASS read-only
-security.inter.broker.protocol STRING read-only PLAINTEXT
 security.providers STRING read-only
 socket.connection.setup.timeout.max.ms LONG read-only 30000
 socket.connection.setup.timeout.ms LONG read-only 10000
 ssl.allow.dn.changes BOOLEAN read-only false
 ssl.allow.san.changes BOOLEAN read-only false
-ssl.endpoint.identification.algorithm STRING per-broker https
 ssl.engine.factory.class CLASS per-broker
 ssl.keymanager.algorithm STRING per-broker SunX509
 ssl.provider STRING per-broker
@@ -293,8 +287,6 @@ class _Refusal(NamedTuple):
 _OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer"
 _OFF: Final = frozenset({"", "false"})
 _JAVA_CLASS: Final = "it names a Java class, which this broker cannot run: remove it"
-_PLAIN: Final = "this version does not support TLS or SASL: remove it"
-
 _REFUSED: Final[Mapping[str, _Refusal]] = {
     "alter.config.policy.class.name": _Refusal(f"changes of settings would not be checked; {_JAVA_CLASS}"),
     "authorizer.class.name": _Refusal(
@@ -325,7 +317,6 @@ _REFUSED: Final[Mapping[str, _Refusal]] = {
         # The verification of tokens is that of this class.
         frozenset({"", *(f"{_OAUTHBEARER}.{each}OAuthBearerValidatorCallbackHandler" for each in ("", "secured."))}),
     ),
-    "security.inter.broker.protocol": _Refusal(_PLAIN, frozenset({"", "PLAINTEXT"})),
     "security.providers": _Refusal(_JAVA_CLASS),
     "ssl.engine.factory.class": _Refusal(
         _JAVA_CLASS, frozenset({"", "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"})

@@ -15,6 +15,7 @@ from odradek.base.errors import BrokerNotAvailableError, MalformedFrameError, Un
 from odradek.base.types import TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.network.channel_security import ChannelSecurity
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.hotpath import FetchRequest, FetchResponse, decode_fetch_response, encode_fetch_request
 from odradek.protocol.messages.fetch import ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -30,8 +31,9 @@ _Item = TypeVar("_Item")
 class LeaderConnector:
     """Opens channels to other brokers of the cluster; implements `ConnectLeader`."""
 
-    def __init__(self, cluster: MetadataCache, config: BrokerConfig) -> None:
-        """Leaders are reached through the inter-broker listener."""
+    def __init__(self, cluster: MetadataCache, config: BrokerConfig, security: ChannelSecurity | None = None) -> None:
+        """Leaders are reached through the inter-broker listener, which has the security `security`."""
+        self._security: Final = security
         self._cluster: Final = cluster
         self._listener: Final = config.inter_broker_listener
         self._config: Final = config
@@ -48,6 +50,7 @@ class LeaderConnector:
             endpoint.port,
             client_id=client_id,
             timeouts=ChannelTimeouts(connect_ms=limit_ms, request_ms=limit_ms),
+            security=self._security,
         )
         try:
             await channel.negotiate()

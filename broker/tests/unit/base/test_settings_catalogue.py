@@ -94,7 +94,6 @@ def test_every_default_reads_back(setting: Setting) -> None:
         ("listener.name.inner.plain.sasl.server.callback.handler.class", JAVA_CLASS, "Java class"),
         ("process.roles", "broker,controller", "ZooKeeper"),
         ("remote.log.storage.system.enable", "true", "tiered storage"),
-        ("security.inter.broker.protocol", "SSL", "TLS"),
         ("security.providers", JAVA_CLASS, "Java class"),
         ("ssl.engine.factory.class", JAVA_CLASS, "Java class"),
         ("zookeeper.metadata.migration.enable", "true", "ZooKeeper"),
@@ -116,7 +115,6 @@ def test_settings_that_must_not_be_ignored_prevent_the_start(key: str, value: st
         ("metric.reporters", ""),
         ("principal.builder.class", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),
         ("remote.log.storage.system.enable", "FALSE"),
-        ("security.inter.broker.protocol", "PLAINTEXT"),
         ("zookeeper.metadata.migration.enable", "false"),
     ],
 )
