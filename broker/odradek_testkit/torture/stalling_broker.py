@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -56,13 +56,20 @@ def _waiting(right: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-def main(properties: str) -> int:
-    """Run a broker until it is stopped. Returns the exit code."""
+@contextmanager
+def stalling_calls() -> Iterator[None]:
+    """Let the disk calls of this process wait on command while the block runs."""
     with ExitStack() as patches:
         for function in ("fsync", "fdatasync"):
             patches.enter_context(patch.object(os, function, _waiting(getattr(os, function), STALL_FILE)))
         for function in ("pwrite", "pwritev"):
             patches.enter_context(patch.object(os, function, _waiting(getattr(os, function), STALL_WRITES_FILE)))
+        yield
+
+
+def main(properties: str) -> int:
+    """Run a broker until it is stopped. Returns the exit code."""
+    with stalling_calls():
         return broker_process.run(properties)
 
 

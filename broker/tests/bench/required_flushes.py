@@ -117,9 +117,10 @@ def run(directory: Path, load: Load, way: str, threads: int | None) -> Result:
         broker = InProcessBroker(Path(closing.enter_context(tempfile.TemporaryDirectory(dir=directory))))
         broker.start()
         closing.callback(broker.close)
-        asyncio.run(_create(ClientSettings.of(broker.bootstrap), load.partitions))
+        asyncio.run(create_topic(ClientSettings.of(broker.bootstrap), load.partitions, 1))
         cpu = time.process_time()
-        found = produce(Address.parse(broker.bootstrap), load)
+        places = [number % load.partitions for number in range(load.producers)]
+        found = produce(Address.parse(broker.bootstrap), places, load.processes, load.seconds)
         cpu = time.process_time() - cpu
     median, late = np.percentile(found, (50, 99))
     return Result(len(found) / load.seconds, median, late, cpu / len(found) * 1e6)
@@ -129,21 +130,24 @@ def _flush_at_once(log: PartitionLog, first_offset: int) -> None:
     log.flush()
 
 
-async def _create(settings: ClientSettings, partitions: int) -> None:
+async def create_topic(settings: ClientSettings, partitions: int, flush_messages: int | None) -> None:
+    """Create the topic that producers write to. `flush_messages`: see `flush.messages`; None for the default."""
+    configs = () if flush_messages is None else (("flush.messages", str(flush_messages)),)
     async with Admin(settings) as admin:
-        topic = NewTopic(name=TOPIC, partitions=partitions, replication_factor=1, configs=(("flush.messages", "1"),))
-        await admin.create_topics([topic])
+        await admin.create_topics([NewTopic(name=TOPIC, partitions=partitions, replication_factor=1, configs=configs)])
 
 
-def produce(address: Address, load: Load) -> Milliseconds:
-    """Let processes produce at the same time. Return the latencies of all records."""
+def produce(address: Address, places: list[int], processes: int, seconds: float) -> Milliseconds:
+    """Let processes produce at the same time. Return the latencies of all records.
+
+    `places`: the partition of each producer.
+    """
     context = multiprocessing.get_context("spawn")
-    places = [number % load.partitions for number in range(load.producers)]
     pipes = []
-    for number in range(load.processes):
+    for number in range(processes):
         ours, theirs = context.Pipe()
-        own = places[number :: load.processes]
-        context.Process(target=produce_to, args=(theirs, address, own, load.seconds), daemon=True).start()
+        own = places[number::processes]
+        context.Process(target=produce_to, args=(theirs, address, own, seconds), daemon=True).start()
         pipes.append(ours)
     for pipe in pipes:
         pipe.recv()
