@@ -162,9 +162,11 @@ class ApacheBroker:
         properties: Mapping[str, str],
         heap: str,
         options: Sequence[str] = (),
+        port: int | None = None,
     ) -> None:
-        """`properties` extend or override id, listener, directory and ensemble; `options` are for the JVM."""
-        self.port: Final = free_ports(1)[0]
+        """`properties` extend or override id, listener, directory and ensemble; `options` are for the JVM. Without a
+        port, a free one is used."""
+        self.port: Final = port or free_ports(1)[0]
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         settings = {

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
-from kazoo.client import KazooClient
 
 from odradek.base.errors import AuthenticationError
 from odradek.client.admin import Admin
@@ -18,83 +16,16 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import NewTopic
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.security.sasl.credentials import SHA_512, derive
 from odradek.security.sasl.scram import LOGIN_MODULE
-from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek.zk.layout import encode_config
-from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.security.certificates import Authority, key_pem, pem
+from odradek_testkit.security.secured_cluster import BROKER_PASSWORD, SecuredCluster
 
 pytestmark = pytest.mark.java
 
-PASSWORD = "of the brokers"
-REAUTH_MS = 3_000
-
-
-class Cluster:
-    """Brokers with a PLAINTEXT listener for clients and one with SASL_SSL for brokers."""
-
-    def __init__(self, folder: Path, zookeeper: str) -> None:
-        self.folder = folder
-        self.root = f"{zookeeper}/{uuid4().hex}"
-        authority = Authority.root("root")
-        issued = authority.issue("broker")
-        (folder / "root.pem").write_text(pem(authority.certificate))
-        (folder / "broker.pem").write_text(key_pem(issued.key) + issued.chain_pem)
-        client = KazooClient(hosts=zookeeper)
-        client.start()
-        try:
-            path = self.root.removeprefix(zookeeper)
-            value = encode_config({SHA_512.name: derive(PASSWORD, SHA_512).to_text()})
-            client.create(f"{path}/config/users/broker", value, makepath=True)
-        finally:
-            client.stop()
-            client.close()
-        self.brokers: list[OdradekBroker] = []
-        self.between: list[int] = []
-
-    def add(self, replicas: int = 3) -> OdradekBroker:
-        port, between = free_ports(2)
-        properties = {
-            "listeners": f"CLIENTS://localhost:{port},BETWEEN://localhost:{between}",
-            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BETWEEN:SASL_SSL",
-            "inter.broker.listener.name": "BETWEEN",
-            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.between.scram-sha-512.sasl.jaas.config": (
-                f'{LOGIN_MODULE} required username="broker" password="{PASSWORD}";'
-            ),
-            "listener.name.between.ssl.keystore.type": "PEM",
-            "listener.name.between.ssl.keystore.location": f"{self.folder}/broker.pem",
-            "listener.name.between.ssl.truststore.type": "PEM",
-            "listener.name.between.ssl.truststore.location": f"{self.folder}/root.pem",
-            "connections.max.reauth.ms": str(REAUTH_MS),
-            "default.replication.factor": str(replicas),
-            "offsets.topic.replication.factor": str(replicas),
-            "min.insync.replicas": str(max(1, replicas - 1)),
-            "zookeeper.session.timeout.ms": "6000",
-        }
-        number = len(self.brokers) + 1
-        broker = OdradekBroker(
-            self.folder / str(number), zookeeper=self.root, properties=properties, broker_id=number, port=port
-        )
-        self.brokers.append(broker)
-        self.between.append(between)
-        return broker
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(f"localhost:{broker.port}" for broker in self.brokers)
-
-    def stop(self) -> None:
-        for broker in self.brokers:
-            broker.stop(kill=True)
-
 
 @pytest.fixture
-def cluster(odradek_zookeeper: str, tmp_path: Path) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path, odradek_zookeeper)
+def cluster(odradek_zookeeper: str, tmp_path: Path) -> Iterator[SecuredCluster]:
+    cluster = SecuredCluster(tmp_path, odradek_zookeeper)
     yield cluster
     cluster.stop()
 
@@ -105,7 +36,7 @@ async def in_sync(bootstrap: str) -> set[int]:
         return set.intersection(*({*each.isr} for each in topic.partitions))
 
 
-def test_brokers_replicate_authenticate_again_and_fail_over(cluster: Cluster) -> None:
+def test_brokers_replicate_authenticate_again_and_fail_over(cluster: SecuredCluster) -> None:
     for _ in range(3):
         cluster.add().start()
 
@@ -127,18 +58,18 @@ def test_brokers_replicate_authenticate_again_and_fail_over(cluster: Cluster) ->
     cluster.brokers[0].start()
     wait_until(lambda: asyncio.run(in_sync(cluster.bootstrap)) == {1, 2, 3}, what="the return of the broker")
     for broker in cluster.brokers:
-        assert PASSWORD not in broker.log()
+        assert BROKER_PASSWORD not in broker.log()
         assert "authentication failed" not in broker.log()
         assert "end of its session" not in broker.log()
 
 
-def test_clients_and_commands_use_the_same_properties(cluster: Cluster) -> None:
+def test_clients_and_commands_use_the_same_properties(cluster: SecuredCluster) -> None:
     cluster.add(replicas=1).start()
     properties = {
         "bootstrap.servers": f"localhost:{cluster.between[0]}",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.jaas.config": f'{LOGIN_MODULE} required username="broker" password="{PASSWORD}";',
+        "sasl.jaas.config": f'{LOGIN_MODULE} required username="broker" password="{BROKER_PASSWORD}";',
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": f"{cluster.folder}/root.pem",
     }
@@ -148,7 +79,7 @@ def test_clients_and_commands_use_the_same_properties(cluster: Cluster) -> None:
     assert odradek(path, "produce", "t", stdin="one\ntwo\n").returncode == 0
     assert odradek(path, "consume", "t", "--from-beginning", "--until-end").stdout == "one\ntwo\n"
 
-    path.write_text(path.read_text().replace(PASSWORD, "another"))
+    path.write_text(path.read_text().replace(BROKER_PASSWORD, "another"))
     refused = odradek(path, "topic", "list")
     assert refused.returncode == 1
     assert f"localhost:{cluster.between[0]} refused the client: Authentication failed" in refused.stderr
@@ -165,7 +96,7 @@ def test_clients_and_commands_use_the_same_properties(cluster: Cluster) -> None:
             async with Consumer(settings, "t", group_id="g"):
                 pass
 
-    wrong = {**properties, "sasl.jaas.config": properties["sasl.jaas.config"].replace(PASSWORD, "another")}
+    wrong = {**properties, "sasl.jaas.config": properties["sasl.jaas.config"].replace(BROKER_PASSWORD, "another")}
     asyncio.run(fail(ClientSettings.parse(wrong)[0]))
     del properties["ssl.truststore.type"], properties["ssl.truststore.location"]
     asyncio.run(fail(ClientSettings.parse(properties)[0]))
