@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from odradek.base.config import TopicConfig
-from odradek.base.errors import StorageError
+from odradek.base.errors import KafkaStorageError, StorageError
 from odradek.log import disk_lock
 from odradek.log.file_names import FileNames, OutdatedFlushError
 from odradek.log.flush import FlushTicket
@@ -192,5 +192,21 @@ def test_the_event_loop_does_not_wait_for_ever(files: MemoryFiles, monkeypatch: 
     assert held.began.wait(60)
     with pytest.raises(StorageError, match="the disk has not completed a change of the names of a log's files"):
         names.void()
+    held.ends.set()
+    thread.join()
+
+
+def test_retention_takes_the_directory_offline_if_a_flush_is_stuck(
+    files: MemoryFiles, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_lock, "LONGEST_WAIT_S", 0.01)
+    bench = Bench(files, clock)
+    held, ticket = HeldRename(files), begin(bench.log)
+    thread = threading.Thread(target=ticket.run, args=(files,))
+    thread.start()
+    assert held.began.wait(60)
+    with pytest.raises(KafkaStorageError, match="the disk has not completed a change of the names"):
+        expire(bench)
+    assert bench.log.segments[0].base_offset == 0
     held.ends.set()
     thread.join()
