@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -22,6 +22,7 @@ from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.series import Reading
 from odradek.metrics.topic_stats import BrokerTopicStats
+from odradek.network.connection_options import NetworkCounters
 from odradek.network.listener import Listener
 from odradek.network.request_memory import RequestMemory
 from odradek.replication.replica_manager import ReplicaManager
@@ -99,13 +100,7 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
         "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms",
         lambda: [Distribution({}, observed.zookeeper_latency)],
     )
-    collector.provide(
-        "kafka_server_socket_server_metrics_connection_count",
-        lambda: [
-            ({"listener": listener.name, "networkProcessor": "0"}, listener.counters.connections)
-            for listener in observed.listeners
-        ],
-    )
+    _listeners(collector, observed.listeners)
     prefix = "kafka_server_delayedoperationpurgatory_"
     collector.provide(
         prefix + "purgatorysize",
@@ -115,6 +110,29 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
         prefix + "numdelayedoperations",
         lambda: [({"delayedOperation": each.name}, each.size) for each in observed.purgatories],
     )
+
+
+def _listeners(collector: BrokerCollector, listeners: Iterable[Listener]) -> None:
+    for series, value in _OF_LISTENERS.items():
+        collector.provide(
+            f"kafka_server_socket_server_metrics_{series}",
+            lambda value=value: [  # type: ignore[misc]
+                ({"listener": listener.name, "networkProcessor": "0"}, value(listener.counters))
+                for listener in listeners
+            ],
+        )
+
+
+_OF_LISTENERS: Final[Mapping[str, Callable[[NetworkCounters], int]]] = {
+    "connection_count": lambda counters: counters.connections,
+    "connection_creation_total": lambda counters: counters.connections_accepted,
+    "connection_close_total": lambda counters: counters.connections_accepted - counters.connections,
+    "successful_authentication_total": lambda counters: counters.authentications,
+    "failed_authentication_total": lambda counters: counters.failed_authentications,
+    "successful_reauthentication_total": lambda counters: counters.reauthentications,
+    "failed_reauthentication_total": lambda counters: counters.failed_reauthentications,
+    "expired_connections_killed_count": lambda counters: counters.sessions_expired,
+}
 
 
 def _request_memory(collector: BrokerCollector, memory: RequestMemory | None) -> None:

@@ -206,10 +206,23 @@ SERIES: Final[Mapping[str, Series]] = {
         {"requestqueuesize": "Requests that wait for their handler to begin."},
     ),
     **_series(
+        SeriesType.COUNTER,
+        "kafka_server_socket_server_metrics_",
+        {
+            "connection_creation_total": "Connections that a listener has opened.",
+            "connection_close_total": "Connections of a listener that have ended.",
+            "successful_authentication_total": "Logins with SASL, and handshakes of listeners with the protocol SSL.",
+            "failed_authentication_total": "Logins and TLS handshakes that failed.",
+            "successful_reauthentication_total": "Clients that authenticated again (KIP-368).",
+            "failed_reauthentication_total": "Clients that failed to authenticate again.",
+        },
+    ),
+    **_series(
         SeriesType.GAUGE,
         "kafka_server_socket_server_metrics_",
         {
             "connection_count": "Open connections of a listener.",
+            "expired_connections_killed_count": "Connections whose client did not authenticate again in time.",
             "memorypooldepletedtimetotal": "Milliseconds in which connections waited for queued.max.request.bytes.",
         },
     ),

@@ -70,6 +70,21 @@ ALERTS: Final = [
     *named("kafka_log_logmanager_", GAUGE, "offlinelogdirectorycount"),
 ]
 OTHERS: Final = [
+    *named(
+        "kafka_server_socket_server_metrics_",
+        COUNTER,
+        "connection_creation connection_close successful_authentication failed_authentication "
+        "successful_reauthentication failed_reauthentication",
+        "listener",
+        "networkProcessor",
+    ),
+    *named(
+        "kafka_server_socket_server_metrics_",
+        GAUGE,
+        "expired_connections_killed_count",
+        "listener",
+        "networkProcessor",
+    ),
     *named("kafka_network_requestmetrics_", COUNTER, "requests", "request", "version"),
     *named("kafka_network_requestmetrics_", COUNTER, "errors", "request", "error"),
     *named(

@@ -15,6 +15,7 @@ from odradek.log.compaction.cleaner import LogCleaner
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.series import SERIES
+from odradek.network.connection_options import NetworkCounters
 from odradek.network.listener import Listener
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
@@ -68,7 +69,9 @@ def metric_is_counter(name: str) -> bool:
 
 
 def observed(server: MemoryServer) -> Observed:
-    listener = SimpleNamespace(name="PLAINTEXT", counters=SimpleNamespace(connections=8))
+    listener = SimpleNamespace(
+        name="PLAINTEXT", counters=NetworkCounters(connections=8, connections_accepted=20, failed_authentications=3)
+    )
     return Observed(
         replicas=server.replicas,
         logs=server.logs,
@@ -132,6 +135,14 @@ EXPECTED: dict[tuple[str, Any], float] = {
         "kafka_server_socket_server_metrics_connection_count",
         (("listener", "PLAINTEXT"), ("networkProcessor", "0")),
     ): 8,
+    (
+        "kafka_server_socket_server_metrics_connection_close_total",
+        (("listener", "PLAINTEXT"), ("networkProcessor", "0")),
+    ): 12,
+    (
+        "kafka_server_socket_server_metrics_failed_authentication_total",
+        (("listener", "PLAINTEXT"), ("networkProcessor", "0")),
+    ): 3,
     ("kafka_server_delayedoperationpurgatory_purgatorysize", (("delayedOperation", "Fetch"),)): 0,
     ("kafka_server_brokertopicmetrics_messagesin_total", (("topic", "t"),)): 2,
 }
