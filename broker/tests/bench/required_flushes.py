@@ -9,6 +9,9 @@ is acknowledged (acks=1). The ways to sync take turns, each with a new broker:
 - `in-turn`: one flush of the log directory at a time, which covers all records that wait for its log;
 - `together`: several flushes at a time, as brokers do.
 
+How much the last two gain depends on the time of a sync. With `--sync-ms`, each sync takes at least that long, as on a
+slower disk that serves the syncs of several threads at the same time.
+
 Prints, for each run and as medians, the acknowledged records per second, the latency of an acknowledgement in
 milliseconds, and the CPU of the broker for each record.
 """
@@ -18,9 +21,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import os
 import tempfile
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from unittest.mock import patch
@@ -82,6 +88,7 @@ class Result(NamedTuple):
 @click.option("--runs", default=3, show_default=True, help="Number of runs of each way.")
 @click.option("--way", "ways", multiple=True, default=WAYS, type=click.Choice(WAYS), help="Ways to sync; default: all.")
 @click.option("--threads", type=int, help="Number of flushes at a time for `together`; default: that of brokers.")
+@click.option("--sync-ms", default=0.0, show_default=True, help="Shortest time of a sync in milliseconds.")
 @click.option("--processes", default=2, show_default=True, help="Number of processes of the producers.")
 def main(
     *,
@@ -92,6 +99,7 @@ def main(
     runs: int,
     ways: tuple[str, ...],
     threads: int | None,
+    sync_ms: float,
     processes: int,
 ) -> None:
     """Measure the acknowledged records per second of the ways to sync."""
@@ -100,7 +108,8 @@ def main(
     results: dict[str, list[Result]] = {way: [] for way in ways}
     for _ in range(runs):
         for way, of_way in results.items():
-            of_way.append(run(directory, load, way, threads))
+            with longer_syncs(sync_ms):
+                of_way.append(run(directory, load, way, threads))
             click.echo(f"{way:>9}: {of_way[-1]}")
     for way, of_way in results.items():
         click.echo(f"{way:>9}: {Result(*np.median(np.array(of_way), axis=0))} (medians)")
@@ -124,6 +133,24 @@ def run(directory: Path, load: Load, way: str, threads: int | None) -> Result:
         cpu = time.process_time() - cpu
     median, late = np.percentile(found, (50, 99))
     return Result(len(found) / load.seconds, median, late, cpu / len(found) * 1e6)
+
+
+@contextmanager
+def longer_syncs(least_ms: float) -> Iterator[None]:
+    """Let each sync of this process take a minimum time while the block runs."""
+    with ExitStack() as patches:
+        for function in ("fsync", "fdatasync") if least_ms else ():
+            patches.enter_context(patch.object(os, function, _longer(getattr(os, function), least_ms / 1000)))
+        yield
+
+
+def _longer(sync: Callable[[int], None], least_seconds: float) -> Callable[[int], None]:
+    def call(descriptor: int) -> None:
+        begin = time.monotonic()
+        sync(descriptor)
+        threading.Event().wait(max(0.0, least_seconds - (time.monotonic() - begin)))
+
+    return call
 
 
 def _flush_at_once(log: PartitionLog, first_offset: int) -> None:
