@@ -20,6 +20,7 @@ SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
 
 OWN: Final = {
     "broker.machine",
+    "connection.handshake.timeout.ms",
     "initial.metadata.wait.max.ms",
     "inter.broker.request.listeners",
     "log.dir.check.interval.ms",
