@@ -1,0 +1,236 @@
+"""All access rules of the cluster, in memory: requests are decided without waiting for ZooKeeper.
+
+`AccessRules.index` is replaced as a whole with each change. The follower reads what the notifications below
+`RULE_CHANGES` name; after a lost connection it reads everything again. Changes are compare-and-set loops, each together
+with its notification in one transaction, so Kafka's brokers and tools see them, and the other way round.
+
+Invariants:
+- While ZooKeeper does not answer, the last state holds.
+- A znode that cannot be decoded may have contained DENY rules. Until it is repaired, only super users may use the
+  resources of its pattern: it counts as one rule that denies everyone everything. All other rules are unaffected.
+- After `change` has returned, `index` has the change, or a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from odradek.base.ports import Clock
+from odradek.security.acls.index import AclIndex
+from odradek.security.acls.model import AclOperation, AclPermission, AclRule, ResourcePattern
+from odradek.security.acls.nodes import (
+    RESOURCE_TYPES,
+    RULE_CHANGE_PREFIX,
+    RULE_CHANGES,
+    RULE_PATHS,
+    RULE_STORES,
+    decode_rule_change,
+    decode_rules,
+    encode_rule_change,
+    encode_rules,
+    parse_resource_path,
+    resource_path,
+    rules_path,
+)
+from odradek.security.principals import EVERYONE
+from odradek.zk.port import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    SessionEvent,
+    SetData,
+    Watch,
+    ZkClient,
+    ZkError,
+    ZnodeStat,
+)
+from odradek.zk.registration import CHANGE_RETENTION_MS
+from odradek.znode import LayoutError
+
+log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 1_000
+"""Milliseconds before ZooKeeper is read again after a failure."""
+
+ATTEMPTS: Final = 10
+"""Number of times that a change is tried while others change the same znode, as in Kafka."""
+
+UNREADABLE: Final = frozenset({AclRule(EVERYONE, AclPermission.DENY, AclOperation.ALL)})
+"""The rules of a pattern whose znode cannot be decoded."""
+
+_Rules = frozenset[AclRule]
+
+
+class AccessRules:
+    """The rules of all patterns. `index` is empty before `start`."""
+
+    def __init__(self, zk: ZkClient, clock: Clock) -> None:
+        """Create it. The client may be unconnected."""
+        self._zk = zk
+        self._clock = clock
+        self.index = AclIndex()
+        """The rules at one time. Each change replaces it."""
+        self._seen: dict[str, int] = {}
+        """Paths of the notifications that have been handled, and when they were created, in ms since 1970."""
+        self._is_all_wanted = True
+        self._wanted = asyncio.Event()
+        self._reading = asyncio.Lock()
+        """Reads and what they change in `index` are in the same order."""
+        self._watches: list[Watch] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Create the znodes that Kafka's authorizer creates, read all rules, and follow their changes from now on.
+
+        Raises `ZkError`.
+        """
+        for path in RULE_PATHS:
+            await self._zk.ensure_path(path)
+        self._zk.on_session(self._session_event)
+        self._watches = [self._zk.watch_children(path, self._wanted.set) for path in RULE_CHANGES.values()]
+        await self._read_new()
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="access-rules")
+
+    async def close(self) -> None:
+        """Stop following. Idempotent."""
+        for watch in self._watches:
+            watch.cancel()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def change(
+        self, resource: ResourcePattern, *, add: Collection[AclRule] = (), remove: Collection[AclRule] = ()
+    ) -> None:
+        """Add rules to a pattern and remove others. Writes nothing if that changes nothing.
+
+        Raises `LayoutError` if no znode can have this name or the znode cannot be decoded, and `ZkError`, which leaves
+        it open whether the change was made.
+        """
+        path = resource_path(resource)
+        for _ in range(ATTEMPTS):
+            found = await self._zk.get_or_none(path)
+            before = decode_rules(path, found[0]) if found is not None else frozenset()
+            after = (before | frozenset(add)) - frozenset(remove)
+            if after == before:
+                break
+            version = None if found is None else found[1].version
+            try:
+                await self._zk.multi([_write(path, after, version), _notification(resource)])
+                break
+            except (BadVersion, NodeExists, NoNode):
+                continue
+        else:
+            raise BadVersion(f"other changes came first {ATTEMPTS} times: try again", path)
+        async with self._reading:
+            await self._read([resource])
+
+    # Following
+
+    def _session_event(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.ESTABLISHED, SessionEvent.RESUMED):
+            self._is_all_wanted = True
+            self._wanted.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self._read_new()
+            except ZkError as error:
+                log.warning("access rules cannot be read; the last ones hold, and the broker tries again: %s", error)
+                self._is_all_wanted = True
+                self._wanted.set()
+                await self._clock.sleep_ms(RETRY_MS)
+
+    async def _read_new(self) -> None:
+        """Read the patterns that new notifications name, or everything."""
+        parents = list(RULE_CHANGES.values())
+        names = await self._zk.children_many(parents)
+        paths = {f"{parent}/{name}" for parent in parents for name in names[parent] or ()}
+        found = await self._zk.get_many(sorted(paths - self._seen.keys()))
+        async with self._reading:
+            if self._is_all_wanted:
+                self._is_all_wanted = False
+                await self._read_all()
+            else:
+                await self._read(self._named_by(found))
+        self._seen = {path: created for path, created in self._seen.items() if path in paths}
+        self._seen |= {path: node[1].ctime_ms for path, node in found.items() if node is not None}
+        await self._purge()
+
+    def _named_by(self, found: Mapping[str, tuple[bytes, ZnodeStat] | None]) -> list[ResourcePattern]:
+        """Return the patterns in notifications. If one is missing or invalid, everything is read next."""
+        patterns: dict[ResourcePattern, None] = {}
+        for path, node in found.items():
+            try:
+                if node is None:
+                    raise LayoutError(path, "another broker has deleted it")
+                patterns[decode_rule_change(path, node[0])] = None
+            except LayoutError as error:
+                log.warning("all access rules are read, because a notification cannot be: %s", error)
+                self._is_all_wanted = True
+                self._wanted.set()
+        return list(patterns)
+
+    async def _read_all(self) -> None:
+        folders = [rules_path(kind, pattern) for pattern in RULE_STORES for kind in RESOURCE_TYPES]
+        names = await self._zk.children_many(folders)
+        paths = [f"{folder}/{name}" for folder in folders for name in names[folder] or ()]
+        found = await self._zk.get_many(paths)
+        self.index = AclIndex.of(
+            {parse_resource_path(path): _decoded(path, node[0]) for path, node in found.items() if node is not None}
+        )
+
+    async def _read(self, patterns: Iterable[ResourcePattern]) -> None:
+        paths = {}
+        for pattern in patterns:
+            try:
+                paths[resource_path(pattern)] = pattern
+            except LayoutError as error:
+                log.error("a notification names a resource that cannot have access rules: %s", error)
+        index = self.index
+        for path, node in (await self._zk.get_many(list(paths))).items():
+            index = index.with_rules(paths[path], frozenset() if node is None else _decoded(path, node[0]))
+        self.index = index
+
+    async def _purge(self) -> None:
+        """Delete notifications that are older than `CHANGE_RETENTION_MS`. Other brokers do the same."""
+        horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
+        for path in [path for path, created in self._seen.items() if created < horizon]:
+            try:
+                await self._zk.delete(path)
+            except NoNode:
+                continue
+
+
+def _decoded(path: str, data: bytes) -> _Rules:
+    try:
+        return decode_rules(path, data)
+    except LayoutError as error:
+        log.error(
+            "access rules cannot be decoded: only super users may use the resources of this pattern. Repair or delete "
+            "the znode, then add a rule to this pattern or restart the brokers: %s",
+            error,
+        )
+        return UNREADABLE
+
+
+def _write(path: str, rules: _Rules, version: int | None) -> Operation:
+    """Return the operation that replaces the rules that were read. `version` None: there was no znode."""
+    if version is None:
+        return Create(path, encode_rules(rules))
+    return SetData(path, encode_rules(rules), version) if rules else Delete(path, version)
+
+
+def _notification(resource: ResourcePattern) -> Operation:
+    parent = RULE_CHANGES[resource.pattern]
+    return Create(f"{parent}/{RULE_CHANGE_PREFIX}", encode_rule_change(resource), sequential=True)
