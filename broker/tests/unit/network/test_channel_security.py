@@ -174,8 +174,14 @@ async def test_the_alert_of_a_broker_that_requires_a_certificate_is_an_authentic
 
     def refuse() -> None:
         connection, _ = server.accept()
-        with connection, pytest.raises(ssl.SSLError), context.wrap_socket(connection, server_side=True):
-            pass
+        tls = context.wrap_socket(connection.dup(), server_side=True, do_handshake_on_connect=False)
+        with connection, tls:
+            with pytest.raises(ssl.SSLError):
+                tls.do_handshake()
+            # Closing a socket with unread data resets the connection, which can overtake the alert.
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         refusal = asyncio.create_task(asyncio.to_thread(refuse))
