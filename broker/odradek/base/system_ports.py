@@ -17,7 +17,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -311,9 +311,13 @@ class SystemFiles:
 
     __slots__ = ("_remote_devices",)
 
-    def __init__(self) -> None:
-        """All file systems count as local until `remote_type` finds a remote one."""
-        self._remote_devices: Final[set[int]] = set()
+    def __init__(self, remote_devices: Iterable[int] = ()) -> None:
+        """File systems other than those on `remote_devices` count as local until `remote_type` finds a remote one."""
+        self._remote_devices: Final = set(remote_devices)
+
+    def __reduce__(self) -> tuple[type[SystemFiles], tuple[tuple[int, ...]]]:
+        """Worker processes get a copy. In compiled code, pickle cannot set final attributes by itself."""
+        return SystemFiles, (tuple(self._remote_devices),)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open an existing file; with `create`, create it if it does not exist."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,14 @@ class TestSystemFiles:
         assert file.pread_now(5, 0) is None
         assert not file.pread_into(bytearray(5), 5, 0)
         assert file.pread_now(0, 0) == b""
+
+    def test_a_copy_for_a_worker_process_knows_the_remote_devices(self, table: Path, tmp_path: Path) -> None:
+        table.write_text("22 1 0:9 / / rw - nfs4 server:/ rw\n", encoding="utf-8")
+        files = SystemFiles()
+        files.remote_type(str(tmp_path))
+        copy: SystemFiles = pickle.loads(pickle.dumps(files))
+        assert copy.open(f"{tmp_path}/a", create=True).is_remote
+        assert not SystemFiles().open(f"{tmp_path}/a").is_remote
 
     def test_the_target_of_a_symbolic_link_decides(self, table: Path, tmp_path: Path) -> None:
         real, link = tmp_path / "real", tmp_path / "link"
