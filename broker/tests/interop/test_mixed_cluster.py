@@ -11,16 +11,15 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any, Final, Self
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
@@ -34,6 +33,7 @@ from odradek_testkit.apache import QUICK_START, ApacheBroker, jars
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.guides import Guide
 from odradek_testkit.kafka_logs import read_topic
+from odradek_testkit.numbered_load import NumberedLoad
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -280,101 +280,6 @@ def our_broker(
     return OdradekBroker(directory, zookeeper=ensemble, properties=properties, broker_id=number, port=port)
 
 
-class Load:
-    """An idempotent producer that writes numbers to each partition, and a group with one member that reads them.
-
-    No record is lost, duplicated or reordered if, in every partition, number N has offset N up to the end.
-    """
-
-    GROUP: Final = "readers"
-    WINDOW: Final = 100
-    """Maximum number of records of a partition that may be in flight."""
-    EMPTY_POLLS: Final = 600
-    """Maximum number of consecutive empty polls, which take a minute. Records that are missing then are lost."""
-
-    def __init__(self, bootstrap: str, partitions: int) -> None:
-        self.written = [0] * partitions
-        """Return the number of acknowledged records of each partition."""
-        self.read = [0] * partitions
-        self.assignments = 0
-        self.wrong: list[str] = []
-        self._clients: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
-        self._over = Event()
-        self._threads = [Thread(target=self._guarded, args=(work,)) for work in (self._write, self._consume)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def more(self) -> None:
-        """Return when fifty more records of each partition were acknowledged and read."""
-        targets = [count + 50 for count in self.written]
-
-        def is_done() -> bool:
-            assert not self.wrong, self.wrong[:10]
-            return all(count >= target for count, target in zip(self.read, targets, strict=True))
-
-        wait_until(is_done, what=f"more records than {targets}")
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self.wrong.append(repr(error))
-            raise
-
-    def _write(self) -> None:
-        producer = Producer(
-            {**self._clients, "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 120_000}
-        )
-        sent = [0] * len(self.written)
-        while not self._over.is_set():
-            for number, count in enumerate(sent):
-                if count - self.written[number] < self.WINDOW:
-                    producer.produce(LOADED, str(count), partition=number, on_delivery=self._delivered)
-                    sent[number] += 1
-            producer.poll(0.01)
-        if producer.flush(60):
-            self.wrong.append("records were not acknowledged before the timeout")
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        number = message.partition() or 0
-        if error is not None or message.value() != str(self.written[number]).encode():
-            self.wrong.append(f"acknowledged: {error}, {number}: {message.value()!r}, not {self.written[number]}")
-        self.written[number] += 1
-
-    def _consume(self) -> None:
-        consumer = Consumer(
-            {**self._clients, "group.id": self.GROUP, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
-        )
-        consumer.subscribe([LOADED], on_assign=self._assigned)
-        producer, empty_polls = self._threads[0], 0
-        while not self.wrong and (producer.is_alive() or self.read != self.written) and empty_polls < self.EMPTY_POLLS:
-            message = consumer.poll(0.1)
-            if message is not None:
-                self._take(message)
-            empty_polls = empty_polls + 1 if message is None else 0
-        consumer.close()
-
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.assignments += 1
-
-    def _take(self, message: Message) -> None:
-        error, number, offset = message.error(), message.partition() or 0, message.offset() or 0
-        if error is not None:
-            self.wrong.append(f"read: {error}")
-        elif offset > self.read[number] or message.value() != str(offset).encode():
-            self.wrong.append(f"read: {number}: {message.value()!r} at {offset}, after {self.read[number]} records")
-        else:
-            self.read[number] = max(self.read[number], offset + 1)
-
-
 class Keeper:
     """A group with committed offsets and without members. The offsets exist as long as the group."""
 
@@ -487,7 +392,7 @@ def test_a_cluster_under_load_moves_from_java_to_ours_and_back(
         cluster.start(*JAVA)
         assert len(guide.run("kafka-transactions.sh", "list").splitlines()) <= 1, "only a heading"
         cluster.create(LOADED, [[1, 2], [2, 1], [1, 2], [2, 1]])
-        with Load(cluster.bootstrap, 4) as load:
+        with NumberedLoad(cluster.bootstrap, LOADED, 4) as load:
             load.more()
             keeper = Keeper(cluster.bootstrap)
             cluster.start(*OURS)
@@ -511,11 +416,11 @@ def test_a_cluster_under_load_moves_from_java_to_ours_and_back(
             assert cluster.controller() in JAVA
             load.more()
             keeper.check()
-        check(load)
+        check(load, cluster)
         assert cluster.errors_of_ours() == []
 
 
-def live_together(cluster: Cluster, load: Load) -> None:
+def live_together(cluster: Cluster, load: NumberedLoad) -> None:
     """The mixed cluster with a Java controller, then with our controller, then with a Java controller again."""
     assert cluster.controller() in JAVA
     assert len({*cluster.producer_ids()}) == len(JAVA + OURS)
@@ -530,7 +435,7 @@ def live_together(cluster: Cluster, load: Load) -> None:
     assert cluster.guide.run("kafka-topics.sh", "--under-replicated-partitions").strip() == ""
 
 
-def retire_java(cluster: Cluster, load: Load) -> None:
+def retire_java(cluster: Cluster, load: NumberedLoad) -> None:
     """No replica is left on the Java brokers. They stop, and one of our brokers becomes the controller."""
     assert cluster.controller() in JAVA
     assert left_on_java(cluster.guide) == []
@@ -540,10 +445,12 @@ def retire_java(cluster: Cluster, load: Load) -> None:
     assert cluster.controller() in OURS
 
 
-def check(load: Load) -> None:
+def check(load: NumberedLoad, cluster: Cluster) -> None:
     """Check that the consumer has read exactly the acknowledged records, in order."""
     assert load.wrong == []
     assert load.read == load.written
+    for number, leader in cluster.leaders(LOADED).items():
+        load.check_repeats(number, cluster.data(leader) / f"{LOADED}-{number}" / f"{0:020}.log")
     # The group exists after all changes of its coordinator, and its member was never removed.
     assert load.assignments == 1
 
@@ -558,7 +465,7 @@ def test_brokers_are_replaced_in_place_and_back(
     with Cluster(guide, tmp_path, ensemble, originals) as cluster:
         cluster.start(*JAVA)
         cluster.create(LOADED, [[1, 2], [2, 1], [1, 2], [2, 1]])
-        with Load(cluster.bootstrap, 4) as load:
+        with NumberedLoad(cluster.bootstrap, LOADED, 4) as load:
             load.more()
             keeper = Keeper(cluster.bootstrap)
             for number in JAVA:
@@ -570,5 +477,5 @@ def test_brokers_are_replaced_in_place_and_back(
                 cluster.replace(number, originals[number])
                 load.more()
                 keeper.check()
-        check(load)
+        check(load, cluster)
         assert cluster.errors_of_ours() == []
