@@ -10,7 +10,7 @@ import pytest
 
 from odradek.app.properties import parse_properties
 from odradek.base.config import BrokerConfig
-from odradek_testkit.guides import fenced_blocks
+from odradek_testkit.interop.guides import fenced_blocks
 
 ROOT = Path(__file__).parents[1]
 GUIDES = sorted((ROOT / "docs").glob("*.md"))

@@ -249,7 +249,7 @@ def main() -> None:
 
 def fetched_jar() -> Path:
     """Return the client jar, which is downloaded from Maven Central to `.interop/` once."""
-    from odradek_testkit.apache import jars
+    from odradek_testkit.interop.apache import jars
 
     return jars(KAFKA_VERSION, ROOT / ".interop") / f"kafka-clients-{KAFKA_VERSION}.jar"
 

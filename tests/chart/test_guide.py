@@ -11,7 +11,7 @@ import yaml
 from chart_files import CHART, ROOT, read
 from odradek_operator.crds import read_resources
 from odradek_operator.crds.documents import parse_documents
-from odradek_testkit.guides import fenced_blocks
+from odradek_testkit.interop.guides import fenced_blocks
 
 GUIDE = read(ROOT / "docs/kubernetes.md")
 RUNBOOK = read(ROOT / "docs/runbook.md")

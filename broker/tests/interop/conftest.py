@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.testing.running_cluster import RunningCluster
-from odradek_testkit.apache import Tools, jars
+from odradek_testkit.interop.apache import Tools, jars
 
 VERSIONS = ("3.9.1", "4.1.0")
 

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import InteropError, Tools
+from odradek_testkit.interop.apache import InteropError, Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.testing.running_cluster import RunningCluster
-from odradek_testkit.apache import QUICK_START, ApacheBroker, Tools, jars
+from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -19,7 +19,6 @@ from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, C
 from odradek.records.v2.varint import encode_varint
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import ApacheBroker, jars
 from odradek_testkit.appends import (
     Answer,
     Target,
@@ -35,6 +34,7 @@ from odradek_testkit.appends import (
     wrapper,
 )
 from odradek_testkit.batches import control_batch
+from odradek_testkit.interop.apache import ApacheBroker, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

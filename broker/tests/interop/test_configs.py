@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import InteropError, Tools
+from odradek_testkit.interop.apache import InteropError, Tools
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

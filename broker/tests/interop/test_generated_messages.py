@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from odradek_testkit.apache import jars
+from odradek_testkit.interop.apache import jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ import pytest
 
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import QUICK_START, InteropError, Tools, jars, java_command
+from odradek_testkit.interop.apache import QUICK_START, InteropError, Tools, jars, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

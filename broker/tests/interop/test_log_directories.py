@@ -28,10 +28,10 @@ from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import QUICK_START, ApacheBroker, jars, run_tool
 from odradek_testkit.batches import control_batch
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.kafka_logs import dump_segments, read_topic, wait_until_unregistered
+from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars, run_tool
+from odradek_testkit.interop.kafka_logs import dump_segments, read_topic, wait_until_unregistered
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock
 

@@ -29,11 +29,11 @@ from odradek.base.errors import CoordinatorLoadInProgressError
 from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import QUICK_START, ApacheBroker, jars
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.guides import Guide
-from odradek_testkit.kafka_logs import read_topic
-from odradek_testkit.numbered_load import NumberedLoad
+from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.guides import Guide
+from odradek_testkit.interop.kafka_logs import read_topic
+from odradek_testkit.interop.numbered_load import NumberedLoad
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

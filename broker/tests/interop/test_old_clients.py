@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 
 from odradek.records.formats import iterate_entries
 from odradek.testing.running_cluster import RunningCluster
-from odradek_testkit.apache import QUICK_START, compile_java, jars, java_command
+from odradek_testkit.interop.apache import QUICK_START, compile_java, jars, java_command
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

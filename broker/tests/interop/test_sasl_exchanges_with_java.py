@@ -30,7 +30,7 @@ from odradek.security.sasl.mechanism import ClientExchange, SaslError, ServerExc
 from odradek.security.sasl.oauthbearer import OAuthBearerClient, OAuthBearerServer, TokenError
 from odradek.security.sasl.plain import PlainClient, PlainServer, PlainUsers
 from odradek.security.sasl.scram import Decoys, ScramClient, ScramServer
-from odradek_testkit.apache import QUICK_START, compile_java, java_command
+from odradek_testkit.interop.apache import QUICK_START, compile_java, java_command
 from odradek_testkit.security.certificates import rsa_key
 from odradek_testkit.security.issuers import Issuer, key_set, unsigned_token
 

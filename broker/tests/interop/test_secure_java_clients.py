@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import QUICK_START, InteropError, run_tool
+from odradek_testkit.interop.apache import QUICK_START, InteropError, run_tool
 from odradek_testkit.security.secured_broker import MECHANISMS, PASSWORD, REAUTH_MS, SecuredBroker, add_user
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]

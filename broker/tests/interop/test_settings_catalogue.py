@@ -11,7 +11,7 @@ import pytest
 from odradek.base.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from odradek.base.setting_definitions import Setting
 from odradek.base.settings_catalogue import IDLE_BROKER_SETTINGS, IDLE_TOPIC_SETTINGS, INTERNAL_SETTINGS
-from odradek_testkit.apache import QUICK_START, compile_java, jars, run_tool
+from odradek_testkit.interop.apache import QUICK_START, compile_java, jars, run_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from odradek_testkit.guides import fenced_blocks
+from odradek_testkit.interop.guides import fenced_blocks
 from support.kubectl import Kubectl
 
 ROOT: Final = Path(__file__).resolve().parents[3]

@@ -25,7 +25,7 @@ from comparison.declarations import Scenario, estimate_seconds
 from comparison.results import Outcome
 from comparison.running import measure
 from comparison.scenarios import THEMES, chosen
-from odradek_testkit.apache import jars
+from odradek_testkit.interop.apache import jars
 
 BENCH: Final = Path(__file__).resolve().parents[1]
 ROOT: Final = BENCH.parents[2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from odradek_testkit.apache import run_tool
+from odradek_testkit.interop.apache import run_tool
 
 _PRODUCED: Final = re.compile(
     r"([\d.]+) records/sec \(([\d.]+) MB/sec\).*?"

@@ -27,7 +27,7 @@ from odradek.testing.free_ports import free_ports
 from odradek_operator.embedded.child import ChildProcess
 from odradek_operator.embedded.ports import LOOPBACK
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
-from odradek_testkit.apache import java_command
+from odradek_testkit.interop.apache import java_command
 
 START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0

@@ -32,8 +32,8 @@ from confluent_kafka.admin import (
 from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
-from odradek_testkit.apache import ApacheBroker, jars
-from odradek_testkit.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered
+from odradek_testkit.interop.apache import ApacheBroker, jars
+from odradek_testkit.interop.kafka_logs import PlainRecord, dump_segments, read_topic, wait_until_unregistered
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[3]

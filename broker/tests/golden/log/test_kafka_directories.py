@@ -18,7 +18,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.v2.batch import ControlType, read_control_type
 from odradek_testkit.disk import MemoryFiles
-from odradek_testkit.kafka_logs import PlainRecord, plain_record
+from odradek_testkit.interop.kafka_logs import PlainRecord, plain_record
 from odradek_testkit.logs import DIRECTORY, open_log
 from odradek_testkit.loop import ManualClock
 

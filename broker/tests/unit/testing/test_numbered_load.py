@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from odradek.records.v2.batch import BatchBuilder
-from odradek_testkit.numbered_load import NumberedLoad, Repeat
+from odradek_testkit.interop.numbered_load import NumberedLoad, Repeat
 
 
 def batch(base_offset: int, *, producer_epoch: int, leader_epoch: int, producer_id: int = 7) -> bytes:

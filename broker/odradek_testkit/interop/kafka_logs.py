@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
 from odradek.testing.waiting import wait_until
-from odradek_testkit.apache import QUICK_START, InteropError, java_command
+from odradek_testkit.interop.apache import QUICK_START, InteropError, java_command
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

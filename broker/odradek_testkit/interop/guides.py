@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.app.properties import parse_properties
-from odradek_testkit.apache import QUICK_START, run_tool
+from odradek_testkit.interop.apache import QUICK_START, run_tool
 
 CLASSES: Final = {
     "kafka-broker-api-versions.sh": "kafka.admin.BrokerApiVersionsCommand",
