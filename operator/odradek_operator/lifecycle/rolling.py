@@ -181,7 +181,7 @@ class _Roll:
         messages = []
         groups = [brokers_in(self.cluster, pod) for pod in candidates]
         ours = self.cluster.brokers.ids().union(*(brokers_in(self.cluster, pod) for pod in self.pods.values()))
-        found = absences(groups, self.cluster, self.snapshot, ours=ours)
+        found = list(absences(groups, self.cluster, self.snapshot, ours=ours))
         for pod, (group, absence) in zip(candidates, found, strict=True):
             if not absence.forbids:
                 cost = ""
@@ -189,7 +189,8 @@ class _Roll:
                     cost = f"; {named(absence.costs)} will lack in-sync replicas meanwhile"
                 return Verdict(step=_restart(pod, why, cost))
             messages.append(_forbidden(pod, group, absence))
-        return _wait("InSyncReplicas", messages[0])
+        # Replicas that share a pod stay there until someone moves them; those that are behind catch up by themselves.
+        return _wait("InSyncReplicas", messages[0], needs_person=all(absence.crowded for _, absence in found))
 
 
 def _forbidden(pod: Pod, group: Iterable[int], absence: Absence) -> str:

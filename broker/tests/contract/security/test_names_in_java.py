@@ -10,6 +10,7 @@ from typing import Any
 import py4j
 import pyspark
 import pytest
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
@@ -31,10 +32,13 @@ UTF8, PRINTABLE, TELETEX, IA5, BMP, UNIVERSAL, INTEGER = 0x0C, 0x13, 0x14, 0x16,
 
 @pytest.fixture(scope="module")
 def jvm() -> Iterator[Any]:
+    """A JVM of these tests. Spark, if tests of the same process used it, has replaced how py4j raises Java's errors."""
     jar = Path(pyspark.__file__).parent / "jars" / f"py4j-{py4j.version.__version__}.jar"
     port, token = launch_gateway(jarpath=str(jar), die_on_exit=True, enable_auth=True)
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
-    yield gateway.jvm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(java_gateway, "get_return_value", protocol.get_return_value)
+        yield gateway.jvm
     gateway.shutdown()
 
 
