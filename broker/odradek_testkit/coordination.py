@@ -21,6 +21,7 @@ from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.shard import GroupShard
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.security.principals import ANONYMOUS, Identity
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
 from odradek.server.groups.group_handlers import CoordinationHandlers
@@ -94,7 +95,12 @@ class Server:
         header, position = codec.decode_header(frame)
         request = codec.decode_request(header, frame, position)
         context = RequestContext(
-            api_key=key, api_version=version, client_id="tester", client_host="10.0.0.1", listener=listener
+            api_key=key,
+            api_version=version,
+            client_id="tester",
+            client_host="10.0.0.1",
+            listener=listener,
+            identity=Identity(ANONYMOUS, "10.0.0.1", listener, "PLAINTEXT"),
         )
         try:
             answer: Mapping[str, object] | None = await self.handlers[key](context, request)

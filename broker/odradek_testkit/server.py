@@ -39,6 +39,9 @@ from odradek.server.admin.feature_handlers import FeatureHandlers
 from odradek.server.admin.log_dir_handlers import LogDirHandlers
 from odradek.server.admin.reassignments import ReassignmentHandlers
 from odradek.server.admin.topic_handlers import TopicHandlers
+from odradek.server.authorization.authorizer import Authorizer
+from odradek.server.authorization.guards import guarded
+from odradek.server.authorization.required import GUARDS
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_handlers import ConfigHandlers
 from odradek.server.configs.config_store import ConfigStore
@@ -228,8 +231,11 @@ class MemoryServer:
         replace: Mapping[ApiKey, Handler] | None = None,
         workers: Workers | None = None,
         disk_threads: DiskThreadsMaker = inline_threads,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records."""
+        """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records.
+
+        Without an `authorizer`, everyone may do everything."""
         properties = {
             "broker.id": str(BROKER_ID),
             "log.dirs": str(directory),
@@ -275,11 +281,16 @@ class MemoryServer:
         self.registered = asyncio.Event()
         self.registered.set()
         self._workers = workers
+        self._authorizer = authorizer
         self.dispatcher = self._dispatcher(replace or {})
 
     def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
         self._metadata = MetadataHandlers(
-            config=self.config, cluster_id=CLUSTER_ID, view=self.view, creator=self.topics
+            config=self.config,
+            cluster_id=CLUSTER_ID,
+            view=self.view,
+            creator=self.topics,
+            authorizer=self._authorizer,
         )
         log_dirs = LogDirHandlers(logs=self.logs, replicas=self.replicas)
         records = RecordHandlers(replicas=self.replicas, view=self.view)
@@ -303,6 +314,7 @@ class MemoryServer:
             request_stats=self.request_stats,
             clock=self.clock,
             workers=self._workers,
+            authorizer=self._authorizer,
         )
         configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
         direct = {**data.direct(), **sasl_handlers()}
@@ -321,6 +333,10 @@ class MemoryServer:
             **data.handlers(),
             **replace,
         }
+        if self._authorizer is not None:
+            handlers = guarded(
+                handlers, GUARDS, self._authorizer, lambda topic_id: self.view.image.topic_name(topic_id)
+            )
         return Dispatcher(
             handlers=handlers,
             direct=direct,

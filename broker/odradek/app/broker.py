@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Final
 
+from odradek.app.authorization import Authorization
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.listeners import Listeners
@@ -111,6 +112,7 @@ class Broker:
         self._zookeeper_latency = Quantiles()
         self._logins = Logins(properties, system, config)
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
+        self._authorization = Authorization(config, self._zk, system.clock)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
@@ -178,6 +180,8 @@ class Broker:
         self._features = FinalizedFeatures(self._zk, self._clock)
         self._closers.push_async_callback(self._features.close)
         await self._features.start()
+        self._closers.push_async_callback(self._authorization.close)
+        await self._authorization.start()
         dispatcher = self._build_server(cluster_id)
         self._logins.connect(self._zk, self._metadata.versions)
         self._closers.push_async_callback(self._logins.close)
@@ -394,6 +398,7 @@ class Broker:
             request_stats=self._request_stats,
             clock=clock,
             workers=converters,
+            authorizer=self._authorization.authorizer,
         )
         self._closers.push_async_callback(data.close)
         self._metadata = MetadataHandlers(
@@ -402,6 +407,7 @@ class Broker:
             view=view,
             creator=self._topics,
             finalized=lambda: self._features.current,
+            authorizer=self._authorization.authorizer,
         )
         log_dirs = LogDirHandlers(logs=self._logs, replicas=self._replicas)
         records = RecordHandlers(replicas=self._replicas, view=view)
@@ -436,7 +442,7 @@ class Broker:
         inter_broker = InterBrokerListeners(self._config)
         self._settings.subscribe(inter_broker.reconfigure)
         dispatcher = Dispatcher(
-            handlers=handlers,
+            handlers=self._authorization.guard(handlers, self._view),
             direct={**data.direct(), **sasl_handlers()},
             stats=self._request_stats,
             clock=self._clock,

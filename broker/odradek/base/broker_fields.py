@@ -30,6 +30,8 @@ HOUR_MS: Final = 3_600_000
 MEBIBYTE: Final = 1 << 20
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols of listeners."""
+AUTHORIZERS: Final = ("", "kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+"""Kafka's authorizers that keep access rules in ZooKeeper, since 2.4 and before. This broker's behaves as they do."""
 CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -164,6 +166,20 @@ class BrokerFields:
         100, "Time until a client whose authentication failed gets the answer and its connection is closed."
     )
     request_timeout_ms: int = integer(30_000, "Timeout of requests to other brokers.", low=1)
+
+    # Authorization
+    authorizer_class_name: str = choice(
+        "",
+        "kafka.security.authorizer.AclAuthorizer: clients may do what the access rules in ZooKeeper allow. Empty: "
+        "everyone may do everything.",
+        AUTHORIZERS,
+    )
+    super_users: str | None = text(
+        None, "Users who may do everything: User:name, separated by semicolons. Needs authorizer.class.name."
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everyone may use a resource that has no access rule. Needs authorizer.class.name."
+    )
 
     # Security of listeners
     ssl_keystore_location: str | None = text(

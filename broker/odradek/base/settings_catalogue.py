@@ -22,7 +22,6 @@ _BROKER: Final = """
 alter.config.policy.class.name CLASS read-only
 alter.log.dirs.replication.quota.window.num INT read-only 11
 alter.log.dirs.replication.quota.window.size.seconds INT read-only 1
-authorizer.class.name STRING read-only ""
 auto.include.jmx.reporter BOOLEAN read-only true
 background.threads INT cluster-wide 10
 broker.heartbeat.interval.ms INT read-only 2000
@@ -289,9 +288,6 @@ _OFF: Final = frozenset({"", "false"})
 _JAVA_CLASS: Final = "it names a Java class, which this broker cannot run: remove it"
 _REFUSED: Final[Mapping[str, _Refusal]] = {
     "alter.config.policy.class.name": _Refusal(f"changes of settings would not be checked; {_JAVA_CLASS}"),
-    "authorizer.class.name": _Refusal(
-        "ACLs are not supported, so all clients may do everything: remove it if the network restricts who can connect"
-    ),
     "client.quota.callback.class": _Refusal(f"client quotas would not apply; {_JAVA_CLASS}"),
     "create.topic.policy.class.name": _Refusal(f"new topics would not be checked; {_JAVA_CLASS}"),
     "kafka.metrics.reporters": _Refusal(

@@ -22,6 +22,7 @@ from odradek.network.connection import Request
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import ApiMessage, Message
+from odradek.security.principals import Identity
 from odradek.server.failures import failure, wire_error
 from odradek.server.senders import InterBrokerListeners
 
@@ -37,6 +38,8 @@ class RequestContext:
     client_id: str | None
     client_host: str
     listener: str
+    identity: Identity
+    """Who the client is, and what authorization is about."""
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Message]]
@@ -106,6 +109,7 @@ class Dispatcher:
             client_id=request.client_id,
             client_host=request.peer_host,
             listener=request.listener,
+            identity=request.identity,
         )
         self.waiting += 1
         task = asyncio.get_running_loop().create_task(

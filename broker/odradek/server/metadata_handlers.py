@@ -18,6 +18,7 @@ from odradek.base.errors import (
     BrokerNotAvailableError,
     InvalidRequestError,
     InvalidTopicError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -25,14 +26,17 @@ from odradek.base.topic_rules import check_topic_name
 from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, MetadataCache, Topic
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import Message
+from odradek.protocol.codec import EncodedElements, Message
 from odradek.protocol.messages.cluster import (
     ApiVersionsRequest,
     DescribeClusterRequest,
     MetadataRequest,
     MetadataRequestTopic,
 )
+from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.server.admin.feature_handlers import NOTHING_FINALIZED, Finalized
+from odradek.server.authorization.authorizer import NOT_REQUESTED, Authorizer, all_operations
+from odradek.server.authorization.guards import Access
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.topic_entries import Absent, TopicEntries, TopicEntryForm
 
@@ -48,11 +52,7 @@ CONTROLLER_ENDPOINTS: Final = 2
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
 
-CLUSTER_OPERATIONS: Final = 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
-"""All operations on the cluster, as bits by ACL operation: CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS,
-ALTER_CONFIGS, IDEMPOTENT_WRITE (KIP-430). Without an authorizer, everyone may perform them."""
-NOT_ASKED: Final = -(1 << 31)
-"""Value of the authorized operations if the client did not request them."""
+_REFUSED: Final = TopicAuthorizationFailedError.code
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Valid software names and versions of clients (KIP-511)."""
@@ -77,13 +77,18 @@ class MetadataHandlers:
         view: MetadataCache,
         creator: TopicCreator,
         finalized: Callable[[], Finalized] = lambda: NOTHING_FINALIZED,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        """`view` holds the current image, and `finalized` returns the features. Both are read for each request."""
+        """`view` holds the current image, and `finalized` returns the features. Both are read for each request.
+
+        Without an `authorizer`, everyone may see and do everything.
+        """
         self._config = config
         self._cluster_id = cluster_id
         self._view = view
         self._creator = creator
         self._finalized = finalized
+        self._authorizer = authorizer
         self._entries = TopicEntries()
         self._cluster_known = asyncio.Event()
 
@@ -153,42 +158,89 @@ class MetadataHandlers:
         A broker that has just started waits for the metadata from the controller. If it does not arrive, the connection
         is closed.
         """
-        image, wanted = await self._known_image(), request.topics
-        form = TopicEntryForm(
-            version=context.api_version,
-            listener=context.listener,
-            operations=request.include_topic_authorized_operations,
-        )
-        if wanted is None or (context.api_version == 0 and not wanted):
-            topics = await self._entries.every(image, form)
-        else:
-            _check_named(wanted, context.api_version)
-            asked = dict.fromkeys((item.name, item.topic_id) for item in wanted)
-            found = [_found(image, name, topic_id) for name, topic_id in asked]
-            topics = await self._entries.some(image, form, found)
-            await self._create_missing(request, found)
+        image = await self._known_image()
+        access = None if self._authorizer is None else Access(self._authorizer, context, image.topic_name)
+        found = self._seen(image, context, request, access)
+        missing = self._to_create(request, found or ())
+        if access is not None and found is not None:
+            refused = _not_creatable(access, missing)
+            missing = [name for name in missing if name not in refused]
+            found = [Absent(one.name, ZERO_UUID, _REFUSED) if one.name in refused else one for one in found]
+        topics = await self._topics(image, context, request, found, access)
+        if missing:
+            # As in Kafka, the client gets a retriable error until the topic has leaders.
+            await self._creator.auto_create(missing)
         return {
             "throttle_time_ms": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),
             "cluster_id": self._cluster_id,
             "controller_id": image.controller_id,
             "topics": topics,
-            "cluster_authorized_operations": _cluster_operations(request),
+            "cluster_authorized_operations": _cluster_operations(request, access),
         }
 
-    async def _create_missing(self, request: MetadataRequest, found: Iterable[Topic | Absent]) -> None:
-        missing = [
+    @staticmethod
+    def _seen(
+        image: ClusterImage, context: RequestContext, request: MetadataRequest, access: Access | None
+    ) -> list[Topic | Absent] | None:
+        """Return the topics that the client asks for and may see; None for all topics.
+
+        A topic that the client may not describe gets an authorization error, whether it exists or not. Those that it
+        did not name are left out.
+        """
+        wanted = request.topics
+        if wanted is None or (context.api_version == 0 and not wanted):
+            if access is None:
+                return None
+            hidden = access.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, is_logged=False)
+            return [topic for name, topic in image.topics.items() if name not in hidden] if hidden else None
+        _check_named(wanted, context.api_version)
+        asked = dict.fromkeys((item.name, item.topic_id) for item in wanted)
+        found = [_found(image, name, topic_id) for name, topic_id in asked]
+        if access is None:
+            return found
+        names = [one.name for one in found if one.name is not None]
+        hidden = access.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
+        return [
+            Absent(name, topic_id, _REFUSED) if one.name in hidden else one
+            for one, (name, topic_id) in zip(found, asked, strict=True)
+        ]
+
+    async def _topics(
+        self,
+        image: ClusterImage,
+        context: RequestContext,
+        request: MetadataRequest,
+        found: list[Topic | Absent] | None,
+        access: Access | None,
+    ) -> EncodedElements:
+        """Return the encoded topics. `found` is None for all of them."""
+        form = TopicEntryForm(context.api_version, context.listener, None)
+        if not request.include_topic_authorized_operations:
+            return await (self._entries.every(image, form) if found is None else self._entries.some(image, form, found))
+        if access is None:
+            form = form._replace(operations=all_operations(ResourceType.TOPIC))
+            return await (self._entries.every(image, form) if found is None else self._entries.some(image, form, found))
+        pieces = []
+        for one in image.topics.values() if found is None else found:
+            bits = None if isinstance(one, Absent) else access.operations(ResourceType.TOPIC, one.name)
+            pieces.append(await self._entries.some(image, form._replace(operations=bits), (one,)))
+        return EncodedElements(len(pieces), b"".join([piece.data for piece in pieces]))
+
+    def _to_create(self, request: MetadataRequest, found: Iterable[Topic | Absent]) -> list[str]:
+        """Return the topics that do not exist, if the client and the broker allow to create them."""
+        if not (self._config.auto_create_topics_enable and request.allow_auto_topic_creation):
+            return []
+        return [
             str(one.name)
             for one in found
             if isinstance(one, Absent) and one.error_code == UnknownTopicOrPartitionError.code
         ]
-        if missing and self._config.auto_create_topics_enable and request.allow_auto_topic_creation:
-            # As in Kafka, the client gets a retriable error until the topic has leaders.
-            await self._creator.auto_create(missing)
 
     async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
         """Handle DescribeCluster: return the brokers and the controller, for admin clients (KIP-700)."""
         image = await self._known_image()
+        access = None if self._authorizer is None else Access(self._authorizer, context, image.topic_name)
         endpoints = request.endpoint_type
         error_code, message = NONE, None
         if endpoints == CONTROLLER_ENDPOINTS:
@@ -206,7 +258,7 @@ class MetadataHandlers:
             "cluster_id": self._cluster_id,
             "controller_id": NO_BROKER if error_code else image.controller_id,
             "brokers": [] if error_code else broker_entries(image, context.listener, "broker_id"),
-            "cluster_authorized_operations": _cluster_operations(request),
+            "cluster_authorized_operations": _cluster_operations(request, access),
         }
 
 
@@ -240,8 +292,22 @@ def _found(image: ClusterImage, name: str | None, topic_id: UUID) -> Topic | Abs
     return Absent(name, ZERO_UUID, UnknownTopicOrPartitionError.code)
 
 
-def _cluster_operations(request: MetadataRequest | DescribeClusterRequest) -> int:
-    return CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+def _not_creatable(access: Access, names: Iterable[str]) -> frozenset[str]:
+    """Return the topics that the client may not create."""
+    if access.allows_cluster(AclOperation.CREATE, is_logged=False):
+        return frozenset()
+    return access.denied(AclOperation.CREATE, ResourceType.TOPIC, names)
+
+
+def _cluster_operations(request: MetadataRequest | DescribeClusterRequest, access: Access | None) -> int:
+    """Return what the client may do with the cluster, as bits, if it asks for that; 0 if it may not describe it."""
+    if not request.include_cluster_authorized_operations:
+        return NOT_REQUESTED
+    if access is None:
+        return all_operations(ResourceType.CLUSTER)
+    if not access.allows_cluster(AclOperation.DESCRIBE, is_logged=False):
+        return 0
+    return access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def broker_entries(image: ClusterImage, listener: str, id_field: str) -> list[dict[str, object]]:

@@ -30,10 +30,6 @@ LISTENER_ERRORS_SINCE: Final = 6
 OFFLINE_REPLICAS_SINCE: Final = 1
 """First Metadata version that lists all replicas. Version 0 lists only those on live brokers."""
 
-TOPIC_OPERATIONS: Final = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11
-"""All operations on a topic, as bits by ACL operation: READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE,
-DESCRIBE_CONFIGS, ALTER_CONFIGS (KIP-430). Without an authorizer, everyone may perform them."""
-
 FORMS: Final = 8
 """Maximum number of forms in the cache. The clients of a cluster use few versions and listeners."""
 
@@ -46,8 +42,9 @@ class TopicEntryForm(NamedTuple):
 
     version: int
     listener: str
-    operations: bool
-    """Whether the client requests the authorized operations of each topic."""
+    operations: int | None
+    """The authorized operations of each topic, as bits by ACL operation (KIP-430); None if the client does not request
+    them."""
 
 
 class Absent(NamedTuple):
@@ -162,8 +159,8 @@ class _Encoder:
             "is_internal": name in INTERNAL_TOPICS,
             "partitions": partitions,
         }
-        if self._form.operations:
-            entry["topic_authorized_operations"] = TOPIC_OPERATIONS
+        if self._form.operations is not None:
+            entry["topic_authorized_operations"] = self._form.operations
         return self._encode_topics([entry]).data
 
     def _partition(self, number: int, state: PartitionMetadata) -> Message:

@@ -19,6 +19,7 @@ VERSION: Final = "3.9.1"
 SOURCE: Final = Path(__file__).parent / "java" / "Settings.java"
 
 OWN: Final = {
+    "allow.everyone.if.no.acl.found",
     "broker.machine",
     "connection.handshake.timeout.ms",
     "initial.metadata.wait.max.ms",
@@ -38,9 +39,10 @@ OWN: Final = {
     "process.hang.timeout.ms",
     "process.supervision.enable",
     "queued.max.request.slow.ms",
+    "super.users",
     "zookeeper.auth.digest",
 }
-"""Settings that Kafka does not have."""
+"""Settings that Kafka does not have, or that only its authorizer reads."""
 
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate",

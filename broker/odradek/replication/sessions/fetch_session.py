@@ -16,7 +16,7 @@ each changed or awake entry, and a comparison for each resting one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from odradek.base.errors import (
     FetchSessionIdNotFoundError,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpochError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
 )
 from odradek.base.ports import Clock
@@ -39,6 +40,9 @@ EVICTION_MS: Final = 120_000
 
 
 PartitionKey = tuple[str | int, int]
+
+Denied = Callable[[Iterable[str]], frozenset[str]]
+"""Returns those of the topics that the client may not read."""
 
 
 class FetchPartition:
@@ -163,6 +167,7 @@ class FetchSession:
         "_resting",
         "_sleepers",
         "_top",
+        "_unreadable",
         "_woken",
         "created_ms",
         "epoch",
@@ -203,6 +208,7 @@ class FetchSession:
         self._reader: object = None
         self._is_stale = False
         self._top = 0
+        self._unreadable: Container[str] = NAMELESS
         for partition in partitions:
             self._add(partition)
 
@@ -242,8 +248,13 @@ class FetchSession:
         """Whether any entry rests, and so may wake while a request waits."""
         return bool(self._sleepers)
 
-    def begin(self, reader: object, topic_name: Callable[[UUID], str | None]) -> list[FetchPartition]:
-        """Return the entries to read for a request, in order; all of them if `reader` differs from the last request."""
+    def begin(
+        self, reader: object, topic_name: Callable[[UUID], str | None], denied: Denied | None = None
+    ) -> list[FetchPartition]:
+        """Return the entries to read for a request, in order; all of them if `reader` differs from the last request.
+
+        `reader` changes with the rules of access, so entries that rest were allowed by the current ones.
+        """
         if reader != self._reader:
             self._reader = reader
             self.rouse_all()
@@ -253,15 +264,19 @@ class FetchSession:
         self._woken.clear()
         self._is_stale = False
         self.overtakes = self._reading is not None
-        self._reading = [entry for entry in self._in_order() if entry.topic_partition.topic]
+        self._unreadable = NAMELESS if denied is None else _unreadable(self._awake.values(), denied)
+        self._reading = self._readable()
         return self._reading
+
+    def _readable(self) -> list[FetchPartition]:
+        return [entry for entry in self._in_order() if entry.topic_partition.topic not in self._unreadable]
 
     def _in_order(self) -> list[FetchPartition]:
         return sorted(self._awake.values(), key=_rank)
 
-    def nameless(self) -> list[FetchPartition]:
-        """Return the entries with an unknown topic id, which are answered without a read."""
-        return [entry for entry in self._in_order() if not entry.topic_partition.topic]
+    def unread(self) -> list[FetchPartition]:
+        """Return the entries that `begin` left out. They are answered without a read."""
+        return [entry for entry in self._in_order() if entry.topic_partition.topic in self._unreadable]
 
     def is_overtaken(self, entries: object) -> bool:
         """Whether a later request has begun since `begin` returned `entries`."""
@@ -277,7 +292,7 @@ class FetchSession:
         if entries is self._reading and self._reading is not None:
             self._look_at_starts()
             if self._is_stale:
-                self._reading[:] = [entry for entry in self._in_order() if entry.topic_partition.topic]
+                self._reading[:] = self._readable()
 
     def close(self, told: Sequence[tuple[FetchPartition, FetchResult]]) -> None:
         """End the request: entries with records move to the end of the order, unchanged entries rest."""
@@ -332,29 +347,33 @@ def _rank(entry: FetchPartition) -> int:
     return entry.rank
 
 
+_UNKNOWN: Final = FetchResult(UnknownTopicIdError.code)
+_DENIED: Final = FetchResult(TopicAuthorizationFailedError.code)
+
+
 class FetchContext:
     """One Fetch request from start to response. `entries` have to be read in this order.
 
     With an `error_code` there is nothing to read, and `finish(())` returns the response.
     """
 
-    __slots__ = ("_finish", "_nameless", "entries", "error_code", "session")
+    __slots__ = ("_finish", "_unread", "entries", "error_code", "session")
 
     def __init__(
         self,
         entries: list[FetchPartition],
         finish: Callable[[list[tuple[FetchPartition, FetchResult]]], FetchAnswer],
         *,
-        nameless: Sequence[FetchPartition] = (),
+        unread: Sequence[FetchPartition] = (),
         error_code: int = 0,
         session: FetchSession | None = None,
     ) -> None:
-        """`nameless`: entries with an unknown topic id, which are answered without a read.
+        """`unread`: entries with an unknown topic id, and those that the client may not read.
 
         `session`: that of an incremental request; more `entries` may wake while the request waits.
         """
         self.entries: Final = entries
-        self._nameless: Final = nameless
+        self._unread: Final = unread
         self._finish: Final = finish
         self.error_code: Final = error_code
         self.session: Final = session
@@ -362,7 +381,7 @@ class FetchContext:
     def finish(self, results: Sequence[FetchResult]) -> FetchAnswer:
         """Return the response, given one result for each of `entries` in the same order. Call it once."""
         told = list(zip(self.entries, results, strict=True))
-        told += [(entry, FetchResult(UnknownTopicIdError.code)) for entry in self._nameless]
+        told += [(entry, _DENIED if entry.topic_partition.topic else _UNKNOWN) for entry in self._unread]
         return self._finish(told)
 
 
@@ -390,18 +409,29 @@ class FetchSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def open(
-        self, request: FetchRequest, topic_name: Callable[[UUID], str | None], *, uses_topic_ids: bool
+        self,
+        request: FetchRequest,
+        topic_name: Callable[[UUID], str | None],
+        *,
+        uses_topic_ids: bool,
+        denied: Denied | None = None,
+        rules: object = None,
     ) -> FetchContext:
         """Begin a fetch. `topic_name` resolves topic ids; an unknown id may become known later.
 
         `uses_topic_ids`: the request's version is 13 or later. Consumers' sessions are evicted before followers'.
+        `denied`: which topics the client may not read; None if it may read all. `rules`: what that depends on, an
+        object that another one replaces when it changes.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._end(request.session_id)  # a full request ends the session that it names
             if request.session_epoch == FINAL_EPOCH:
-                return _sessionless(request, topic_name)
+                return _sessionless(request, topic_name, denied)
             return _full(
-                request, topic_name, lambda told: self._finish_full(told, request.replica_id >= 0, uses_topic_ids)
+                request,
+                topic_name,
+                denied,
+                lambda told: self._finish_full(told, request.replica_id >= 0, uses_topic_ids),
             )
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -413,15 +443,15 @@ class FetchSessions:
         session.update(request)
         if not session.partitions:
             self._end(session.session_id)
-            return _sessionless(request, topic_name)
+            return _sessionless(request, topic_name, denied)
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         session.epoch = expected = next_epoch(session.epoch)
-        reader = (request.replica_id, request.replica_epoch, request.isolation_level, request.rack_id)
+        reader = (request.replica_id, request.replica_epoch, request.isolation_level, request.rack_id, rules)
         return FetchContext(
-            session.begin(reader, topic_name),
+            session.begin(reader, topic_name, denied),
             lambda told: _finish_incremental(session, expected, told),
-            nameless=session.nameless(),
+            unread=session.unread(),
             session=session,
         )
 
@@ -488,19 +518,35 @@ def _resolve(entries: Iterable[FetchPartition], topic_name: Callable[[UUID], str
                 entry.topic_partition = TopicPartition(name, entry.topic_partition.partition)
 
 
+NAMELESS: Final[frozenset[str]] = frozenset({""})
+"""The topic of entries whose topic id is unknown."""
+
+
+def _unreadable(entries: Iterable[FetchPartition], denied: Denied) -> Container[str]:
+    """Return the topics of entries that are not read."""
+    topics = {entry.topic_partition.topic for entry in entries} - NAMELESS
+    return NAMELESS.union(denied(topics))
+
+
 def _full(
     request: FetchRequest,
     topic_name: Callable[[UUID], str | None],
+    denied: Denied | None,
     finish: Callable[[list[tuple[FetchPartition, FetchResult]]], FetchAnswer],
 ) -> FetchContext:
     entries = [FetchPartition.of(entry) for entry in request.entries]
     _resolve(entries, topic_name)
-    nameless = [entry for entry in entries if not entry.topic_partition.topic]
-    return FetchContext([entry for entry in entries if entry.topic_partition.topic], finish, nameless=nameless)
+    left_out = NAMELESS if denied is None else _unreadable(entries, denied)
+    unread = [entry for entry in entries if entry.topic_partition.topic in left_out]
+    return FetchContext(
+        [entry for entry in entries if entry.topic_partition.topic not in left_out], finish, unread=unread
+    )
 
 
-def _sessionless(request: FetchRequest, topic_name: Callable[[UUID], str | None]) -> FetchContext:
-    return _full(request, topic_name, lambda told: FetchAnswer(0, NO_SESSION, told))
+def _sessionless(
+    request: FetchRequest, topic_name: Callable[[UUID], str | None], denied: Denied | None
+) -> FetchContext:
+    return _full(request, topic_name, denied, lambda told: FetchAnswer(0, NO_SESSION, told))
 
 
 def _failed(code: int) -> FetchContext:

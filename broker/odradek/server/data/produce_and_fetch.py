@@ -1,7 +1,7 @@
-"""Handlers of Produce, Fetch, ListOffsets and OffsetForLeaderEpoch.
+"""Handlers of Produce, Fetch and ListOffsets.
 
 Produce and Fetch have direct handlers: they decode the frame and call the replica manager, whose callback sends the
-response, without a task, a message object or an object per record. The other two read offsets and indexes of leaders.
+response, without a task, a message object or an object per record. ListOffsets reads offsets and indexes of leaders.
 `server/data/conversion` converts responses for consumers before Kafka 2.1 if necessary.
 """
 
@@ -26,6 +26,7 @@ from odradek.base.errors import (
     OffsetNotAvailableError,
     ProtocolError,
     StorageError,
+    TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -60,12 +61,14 @@ from odradek.protocol.hotpath import (
     encode_only_result,
     encode_produce_response,
 )
-from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition, OffsetForLeaderEpochRequest
+from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition
 from odradek.records.formats import MAGIC_AT
 from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
+from odradek.server.authorization.authorizer import Authorizer
+from odradek.server.authorization.topic_rights import NO_TOPICS, NOT_WRITABLE, not_readable, not_writable
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
@@ -116,9 +119,10 @@ class DataHandlers:
         request_stats: RequestStats,
         clock: Clock,
         workers: Workers | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`workers` convert large record sets for old consumers. Without them, the event loop converts all record
-        sets."""
+        sets. Without an `authorizer`, everyone may read and write everything."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
@@ -126,6 +130,7 @@ class DataHandlers:
         self._request_stats = request_stats
         self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
         self._clock = clock
+        self._authorizer = authorizer
         self._conversion = DownConversion(self._topic_config, topic_stats, workers)
         self._record_sets = RecordSets(replicas, self._cannot_be_read)
 
@@ -144,12 +149,7 @@ class DataHandlers:
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
-        return dict(
-            [
-                route(ListOffsetsRequest, self.list_offsets),
-                route(OffsetForLeaderEpochRequest, self.offset_for_leader_epoch),
-            ]
-        )
+        return dict([route(ListOffsetsRequest, self.list_offsets)])
 
     # Produce
 
@@ -167,9 +167,14 @@ class DataHandlers:
             return
         whole: list[tuple[TopicPartition, memoryview]] = []
         refused: list[AppendResult] = []
+        denied = NO_TOPICS
+        if self._authorizer is not None:
+            denied = not_writable(self._authorizer, request.identity, entries)
         for entry in entries:
             records = entry[1]
-            if records is None:
+            if denied and entry[0].topic in denied:
+                refused.append(AppendResult(entry[0], NOT_WRITABLE[0], error_message=NOT_WRITABLE[1]))
+            elif records is None:
                 refused.append(_without_records(entry[0]))
             elif _is_transactional(records):
                 self._answer_produce(request, acks, (), [_without_transactional_id(each) for each, _ in entries])
@@ -234,8 +239,18 @@ class DataHandlers:
             request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
         version = request.api_version
         decoded = decode_fetch(version, request.frame, request.position)
-        context = self._sessions.open(decoded, self._view.image.topic_name, uses_topic_ids=version >= TOPIC_ID_SINCE)
         is_consumer = decoded.replica_id < 0
+        uses_topic_ids = version >= TOPIC_ID_SINCE
+        if self._authorizer is None:
+            context = self._sessions.open(decoded, self._view.image.topic_name, uses_topic_ids=uses_topic_ids)
+        else:
+            context = self._sessions.open(
+                decoded,
+                self._view.image.topic_name,
+                uses_topic_ids=uses_topic_ids,
+                denied=partial(not_readable, self._authorizer, request.identity, is_consumer),
+                rules=self._authorizer.generation,
+            )
         if context.error_code:
             self._answer_fetch(request, context, (), is_consumer=is_consumer)
             return
@@ -457,26 +472,6 @@ class DataHandlers:
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
-    async def offset_for_leader_epoch(self, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Message:
-        """Handle OffsetForLeaderEpoch: return the end offset of a leader epoch, so that followers and consumers can
-        find where their log diverges (KIP-101, KIP-320)."""
-        topics = []
-        for topic in request.topics:
-            partitions = []
-            for item in topic.partitions:
-                row: dict[str, object] = {"partition": item.partition, "error_code": NONE}
-                try:
-                    partition = self._replicas.leader(
-                        TopicPartition(topic.topic, item.partition), item.current_leader_epoch
-                    )
-                    found = partition.log.end_offset_for_epoch(item.leader_epoch)
-                    row |= {"leader_epoch": found.leader_epoch, "end_offset": found.end_offset}
-                except ProtocolError as error:
-                    row["error_code"] = error.code
-                partitions.append(row)
-            topics.append({"topic": topic.topic, "partitions": partitions})
-        return {"throttle_time_ms": 0, "topics": topics}
-
 
 def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
     """Return the base offsets of segments that were last written at or before `timestamp`, newest first.
@@ -521,7 +516,9 @@ def _check_timestamp(timestamp: int, version: int) -> None:
 _NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
 
 
-_NO_SUCH_TOPIC: Final = frozenset({UnknownTopicOrPartitionError.code, UnknownTopicIdError.code})
+_NO_SUCH_TOPIC: Final = frozenset(
+    {UnknownTopicOrPartitionError.code, UnknownTopicIdError.code, TopicAuthorizationFailedError.code}
+)
 """Errors that are not counted per topic, because clients can request any number of topics that do not exist."""
 
 

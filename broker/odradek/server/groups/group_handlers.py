@@ -70,6 +70,8 @@ from odradek.protocol.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from odradek.protocol.messages.produce import InitProducerIdRequest
+from odradek.security.acls.model import ResourceType
+from odradek.server.authorization.authorizer import NOT_REQUESTED, all_operations
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 
@@ -113,12 +115,6 @@ BROKERS_RETENTION: Final = -1
 
 BROKERS_TIME: Final = -1
 """Commit time in OffsetCommit version 1 that means that there is none."""
-
-GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""All operations on a group, as bits by ACL operation: READ, DELETE, DESCRIBE (KIP-430)."""
-
-NO_OPERATIONS: Final = -(1 << 31)
-"""Value of the authorized operations if the client did not request them."""
 
 NO_TRANSACTIONS: Final = (
     "This broker does not support transactions: remove transactional.id from the settings of the producer."
@@ -407,7 +403,7 @@ class CoordinationHandlers:
 
     async def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> Message:
         """Handle DescribeGroups: return the states and members of groups."""
-        operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+        operations = all_operations(ResourceType.GROUP) if request.include_authorized_operations else NOT_REQUESTED
         return {
             "throttle_time_ms": 0,
             "groups": [await self._describe(group_id, operations) for group_id in request.groups],
@@ -417,7 +413,7 @@ class CoordinationHandlers:
         try:
             return _described(await self._groups.describe(group_id), NONE, operations)
         except ProtocolError as error:
-            return _described(DescribedGroup(group_id=group_id, state=""), error.code, NO_OPERATIONS)
+            return _described(DescribedGroup(group_id=group_id, state=""), error.code, NOT_REQUESTED)
 
     async def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> Message:
         """Handle DeleteGroups: delete empty groups and their offsets."""

@@ -84,7 +84,6 @@ def test_every_default_reads_back(setting: Setting) -> None:
     ("key", "value", "hint"),
     [
         ("alter.config.policy.class.name", JAVA_CLASS, "remove it"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "ACLs"),
         ("client.quota.callback.class", JAVA_CLASS, "quota"),
         ("create.topic.policy.class.name", JAVA_CLASS, "policy"),
         ("kafka.metrics.reporters", JAVA_CLASS, "metrics.port"),
@@ -110,7 +109,6 @@ def test_settings_that_must_not_be_ignored_prevent_the_start(key: str, value: st
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("authorizer.class.name", ""),
         ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter"),
         ("metric.reporters", ""),
         ("principal.builder.class", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"),

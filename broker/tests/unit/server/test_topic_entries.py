@@ -12,16 +12,17 @@ from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import AnnouncedBroker, ClusterImage, PartitionMetadata
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import EncodedElements, decode_response, encode_response
+from odradek.security.acls.model import ResourceType
+from odradek.server.authorization.authorizer import all_operations
 from odradek.server.topic_entries import (
     FORMS,
     PARTITIONS_AT_A_TIME,
-    TOPIC_OPERATIONS,
     Absent,
     TopicEntries,
     TopicEntryForm,
 )
 
-FORM = TopicEntryForm(version=12, listener="CLIENTS", operations=False)
+FORM = TopicEntryForm(version=12, listener="CLIENTS", operations=None)
 
 
 def brokers(*ids: int, listeners: Sequence[str] = ("CLIENTS", "OTHERS")) -> list[AnnouncedBroker]:
@@ -109,13 +110,14 @@ async def test_forms_do_not_mix() -> None:
     plain = await entries.every(now, FORM)
     elsewhere = await entries.every(now, FORM._replace(listener="OTHERS"))
     older = await entries.every(now, FORM._replace(version=1))
-    permitted = await entries.every(now, FORM._replace(version=10, operations=True))
+    every_operation = all_operations(ResourceType.TOPIC)
+    permitted = await entries.every(now, FORM._replace(version=10, operations=every_operation))
     assert partitions_of(plain) == {"a": [1]}
     assert partitions_of(elsewhere) == {"a": [-1]}
     assert partitions_of(older, 1) == {"a": [1]}
     message = {"brokers": [], "controller_id": 1, "cluster_id": None, "topics": permitted}
     (topic,) = decode_response(ApiKey.METADATA, 10, encode_response(ApiKey.METADATA, 10, 1, message)[4:]).topics
-    assert topic.topic_authorized_operations == TOPIC_OPERATIONS
+    assert topic.topic_authorized_operations == every_operation
 
 
 async def test_the_most_recently_used_forms_are_cached() -> None:

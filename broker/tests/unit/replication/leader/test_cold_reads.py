@@ -37,6 +37,7 @@ from odradek.records.v2.batch import ControlType
 from odradek.replication.replica_requests import FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
+from odradek.security.principals import ANONYMOUS, Identity
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
 from odradek.server.data.time_search import SEARCH_S
@@ -473,7 +474,12 @@ async def listed(stage: Stage, timestamp: int, *partitions: int) -> list[tuple[i
         ),
     )
     context = RequestContext(
-        api_key=ApiKey.LIST_OFFSETS, api_version=7, client_id=None, client_host="localhost", listener="PLAINTEXT"
+        api_key=ApiKey.LIST_OFFSETS,
+        api_version=7,
+        client_id=None,
+        client_host="localhost",
+        listener="PLAINTEXT",
+        identity=Identity(ANONYMOUS, "localhost", "PLAINTEXT", "PLAINTEXT"),
     )
     answer: Any = await handlers(stage).list_offsets(context, request)
     (topic,) = answer["topics"]

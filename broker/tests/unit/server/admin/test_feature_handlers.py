@@ -14,6 +14,7 @@ from odradek.controller.features import FeatureUpdate
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import decode_response, encode_response
 from odradek.protocol.messages.cluster import ApiVersionsRequest
+from odradek.security.principals import ANONYMOUS, Identity
 from odradek.server.admin.feature_handlers import NOTHING_FINALIZED, Finalized, FinalizedFeatures
 from odradek.server.dispatch import RequestContext
 from odradek.server.metadata_handlers import MetadataHandlers, TopicCreator
@@ -112,7 +113,12 @@ def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> No
             finalized=lambda: finalized,
         )
         context = RequestContext(
-            api_key=ApiKey.API_VERSIONS, api_version=0, client_id=None, client_host="::1", listener="PLAINTEXT"
+            api_key=ApiKey.API_VERSIONS,
+            api_version=0,
+            client_id=None,
+            client_host="::1",
+            listener="PLAINTEXT",
+            identity=Identity(ANONYMOUS, "::1", "PLAINTEXT", "PLAINTEXT"),
         )
         message = await handlers.api_versions(context, ApiVersionsRequest())
         for version in range(API_TABLE[ApiKey.API_VERSIONS].max_version + 1):

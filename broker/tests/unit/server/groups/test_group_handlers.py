@@ -28,7 +28,8 @@ from odradek.base.errors import (
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.protocol.apis import ApiKey
-from odradek.server.groups.group_handlers import GROUP_OPERATIONS, NO_OPERATIONS
+from odradek.security.acls.model import ResourceType
+from odradek.server.authorization.authorizer import NOT_REQUESTED, all_operations
 from odradek_testkit.coordination import EVENTS, FULL_RANGE, METADATA, OFFSETS_PARTITIONS, Server, image, virtual
 from odradek_testkit.groups import SETTINGS
 
@@ -435,11 +436,11 @@ def test_descriptions_in_each_version(version: int) -> None:
         assert (member.member_metadata, member.member_assignment) == (METADATA, b"mine")
         assert (unknown.error_code, unknown.group_id, unknown.group_state) == (NONE, "nobody", "Dead")
         if version >= 3:
-            assert known.authorized_operations == GROUP_OPERATIONS
+            assert known.authorized_operations == all_operations(ResourceType.GROUP)
             without = await server.ask(
                 ApiKey.DESCRIBE_GROUPS, version, message | {"include_authorized_operations": False}
             )
-            assert without.groups[0].authorized_operations == NO_OPERATIONS
+            assert without.groups[0].authorized_operations == NOT_REQUESTED
         if version >= 4:
             assert member.group_instance_id == "static"
 

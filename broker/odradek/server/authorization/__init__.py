@@ -1,0 +1,1 @@
+"""Which client may do what: the authorizer, and the rights that each API requires."""
