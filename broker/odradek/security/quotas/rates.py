@@ -1,0 +1,129 @@
+"""Measures how far a client is above its quota, with the same results as Kafka's metrics (Kafka 3.9).
+
+`Rate` is Kafka's `Rate` over a `WindowedSum`, and `TokenBucket` is the bucket of KIP-599. Times are milliseconds of any
+clock that does not go back, and every call names the time, so nothing here waits or reads a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_THROTTLE_MS: Final = (1 << 31) - 1
+"""The longest throttle time that a response can have, in ms."""
+
+
+@dataclass(slots=True)
+class _Sample:
+    """What was recorded in one window."""
+
+    start_ms: float
+    last_ms: float
+    """When something was last recorded."""
+    total: float = 0.0
+
+
+class Rate:
+    """Amount per second over the last `count` windows of `window_ms` each, with Kafka's rules.
+
+    - A window begins with the first amount after the end of the one before, so windows have no fixed times.
+    - A sample counts as a whole until its last amount is `count` windows old. So there may be one more than `count`.
+    - The amounts are divided by the time since the oldest sample began. If that is less than `count` - 1 full windows,
+      the missing ones count as windows without an amount. So the rate of a new client is not too high.
+    """
+
+    __slots__ = ("_count", "_current", "_samples", "_window_ms")
+
+    def __init__(self, count: int, window_ms: float) -> None:
+        """`count` is at least 1 (`quota.window.num`), `window_ms` is above 0 (`quota.window.size.seconds`)."""
+        self._count: Final = count
+        self._window_ms: Final = window_ms
+        self._samples: Final[list[_Sample]] = []
+        """A ring of up to `count` + 1. An expired sample is empty and starts when the expiry was noticed."""
+        self._current = 0
+
+    def record(self, amount: float, now_ms: float) -> None:
+        """Add an amount. A negative one takes back what was recorded."""
+        samples = self._samples
+        if not samples:
+            samples.append(_Sample(now_ms, now_ms))
+        sample = samples[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            self._current = (self._current + 1) % (self._count + 1)
+            if self._current == len(samples):
+                samples.append(_Sample(now_ms, now_ms))
+            sample = samples[self._current]
+            sample.start_ms, sample.total = now_ms, 0.0
+        sample.total += amount
+        sample.last_ms = now_ms
+
+    def rate(self, now_ms: float) -> float:
+        """Return the amount per second."""
+        elapsed_ms = self.elapsed_ms(now_ms)
+        return sum(sample.total for sample in self._samples) * 1000.0 / elapsed_ms
+
+    def elapsed_ms(self, now_ms: float) -> float:
+        """Return the time that `rate` divides by, at least 1 ms."""
+        expiry_ms = self._count * self._window_ms
+        oldest_ms = now_ms
+        for sample in self._samples:
+            if now_ms - sample.last_ms >= expiry_ms:
+                sample.start_ms = sample.last_ms = now_ms
+                sample.total = 0.0
+            elif sample.start_ms < oldest_ms:
+                oldest_ms = sample.start_ms
+        elapsed_ms = now_ms - oldest_ms
+        missing = self._count - 1 - int(elapsed_ms // self._window_ms)
+        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0)
+
+
+class TokenBucket:
+    """Tokens of one client (KIP-599): they accumulate at a rate up to a burst, and each mutation takes one.
+
+    A bucket is full at first. The rate is an argument of each call, because a quota can change at any time.
+    """
+
+    __slots__ = ("_burst_s", "_tokens", "_updated_ms")
+
+    def __init__(self, count: int, window_ms: float) -> None:
+        """The burst is what accumulates in `count` windows (`controller.quota.window.num` and `.size.seconds`)."""
+        self._burst_s: Final = count * window_ms / 1000.0
+        self._tokens = 0.0
+        self._updated_ms: float | None = None
+
+    def tokens(self, rate: float, now_ms: float) -> float:
+        """Return the number of tokens, negative if more were taken than there were. `rate` is in tokens per second."""
+        burst = rate * self._burst_s
+        if self._updated_ms is None:
+            self._tokens = burst
+        else:
+            self._tokens = min(burst, self._tokens + rate * (now_ms - self._updated_ms) / 1000.0)
+        self._updated_ms = now_ms
+        return self._tokens
+
+    def take(self, amount: float, rate: float, now_ms: float) -> None:
+        """Take tokens, also more than there are. A negative amount returns tokens, up to the burst."""
+        self._tokens = min(rate * self._burst_s, self.tokens(rate, now_ms) - amount)
+
+    def wait_ms(self, rate: float, now_ms: float) -> int:
+        """Return the time until there are no missing tokens, 0 if none is missing now."""
+        tokens = self.tokens(rate, now_ms)
+        if tokens >= 0.0:
+            return 0
+        return _bounded(-tokens / rate * 1000.0 if rate > 0.0 else MAX_THROTTLE_MS, MAX_THROTTLE_MS)
+
+
+def throttle_ms(observed: float, limit: float, elapsed_ms: float, *, at_most_ms: int = MAX_THROTTLE_MS) -> int:
+    """Return how long a client has to wait until its rate is down to its limit, 0 if it is not above it.
+
+    `observed` was measured over `elapsed_ms`; both come from the same `Rate` at the same time. With a limit of 0 or
+    below, the result is `at_most_ms`. In Kafka, such a limit overflows and does not throttle Produce and Fetch.
+    """
+    if observed <= limit:
+        return 0
+    return _bounded((observed - limit) / limit * elapsed_ms if limit > 0.0 else at_most_ms, at_most_ms)
+
+
+def _bounded(wait_ms: float, at_most_ms: int) -> int:
+    """Round as Java's `Math.round` does."""
+    return at_most_ms if wait_ms >= at_most_ms else int(wait_ms + 0.5)
