@@ -51,9 +51,11 @@ from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
 from odradek.server.metadata_handlers import MetadataHandlers
+from odradek.server.security.acl_handlers import AclHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.testing.memory_zk import MemoryZk
+from odradek.zk.acls import AccessRules
 from odradek.zk.layout import ReplicaAssignment
 from odradek_testkit.inline_ports import inline_threads
 
@@ -232,10 +234,11 @@ class MemoryServer:
         workers: Workers | None = None,
         disk_threads: DiskThreadsMaker = inline_threads,
         authorizer: Authorizer | None = None,
+        access_rules: bool = False,
     ) -> None:
         """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records.
 
-        Without an `authorizer`, everyone may do everything."""
+        Without an `authorizer`, everyone may do everything. With `access_rules`, requests can change rules."""
         properties = {
             "broker.id": str(BROKER_ID),
             "log.dirs": str(directory),
@@ -282,6 +285,7 @@ class MemoryServer:
         self.registered.set()
         self._workers = workers
         self._authorizer = authorizer
+        self.access_rules = AccessRules(self.zk, clock) if access_rules else None
         self.dispatcher = self._dispatcher(replace or {})
 
     def _dispatcher(self, replace: Mapping[ApiKey, Handler]) -> Dispatcher:
@@ -323,6 +327,7 @@ class MemoryServer:
             **self.elections.handlers(),
             **ReassignmentHandlers(controller=self.controller).handlers(),
             **FeatureHandlers(controller=self.controller).handlers(),
+            **AclHandlers(self.access_rules).handlers(),
             **self._metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),
@@ -359,6 +364,8 @@ class MemoryServer:
         """Load the logs, and create the znodes that every cluster has."""
         for path in ("/brokers/topics", "/config/topics", "/config/changes", "/admin"):
             await self.zk.ensure_path(path)
+        if self.access_rules is not None:
+            await self.access_rules.start()
         await self.logs.start(CLUSTER_ID, BROKER_ID)
         self.peer = self.connect()
 
@@ -368,6 +375,8 @@ class MemoryServer:
 
     async def close(self) -> None:
         """Stop; idempotent."""
+        if self.access_rules is not None:
+            await self.access_rules.close()
         self.topics.close()
         self.elections.close()
         await self.dispatcher.close()

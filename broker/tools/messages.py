@@ -34,6 +34,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "configs": ("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"),
     "cluster": ("ApiVersions", "Metadata", "DescribeCluster", "UpdateFeatures"),
     "sasl": ("SaslHandshake", "SaslAuthenticate"),
+    "acls": ("DescribeAcls", "CreateAcls", "DeleteAcls"),
     "internal": (
         "LeaderAndIsr",
         "StopReplica",

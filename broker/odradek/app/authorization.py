@@ -15,6 +15,7 @@ from odradek.server.authorization.authorizer import AclAuthorizer, Authorizer
 from odradek.server.authorization.guards import guarded
 from odradek.server.authorization.required import GUARDS
 from odradek.server.dispatch import Handler
+from odradek.server.security.acl_handlers import AclHandlers
 from odradek.zk.acls import AccessRules
 from odradek.zk.port import ZkClient
 
@@ -37,11 +38,12 @@ class Authorization:
         if self.rules is not None:
             await self.rules.close()
 
-    def guard(self, handlers: Mapping[ApiKey, Handler], view: MetadataCache) -> Mapping[ApiKey, Handler]:
-        """Return the handlers behind the checks of what their clients may do."""
+    def secured(self, handlers: Mapping[ApiKey, Handler], view: MetadataCache) -> Mapping[ApiKey, Handler]:
+        """Return these handlers and those of the access rules, behind the checks of what their clients may do."""
+        every = {**handlers, **AclHandlers(self.rules).handlers()}
         if self.authorizer is None:
-            return handlers
-        return guarded(handlers, GUARDS, self.authorizer, lambda topic_id: view.image.topic_name(topic_id))
+            return every
+        return guarded(every, GUARDS, self.authorizer, lambda topic_id: view.image.topic_name(topic_id))
 
 
 def _authorizer(config: BrokerConfig, rules: AccessRules) -> Authorizer:

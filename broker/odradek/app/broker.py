@@ -442,7 +442,7 @@ class Broker:
         inter_broker = InterBrokerListeners(self._config)
         self._settings.subscribe(inter_broker.reconfigure)
         dispatcher = Dispatcher(
-            handlers=self._authorization.guard(handlers, self._view),
+            handlers=self._authorization.secured(handlers, self._view),
             direct={**data.direct(), **sasl_handlers()},
             stats=self._request_stats,
             clock=self._clock,

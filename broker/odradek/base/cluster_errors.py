@@ -23,6 +23,12 @@ class ClusterAuthorizationFailedError(PeerError):
     code = 31
 
 
+class SecurityDisabledError(PeerError):
+    """The broker has no authorizer."""
+
+    code = 54
+
+
 class TopicAlreadyExistsError(PeerError):
     """A topic with this name already exists."""
 

@@ -25,6 +25,7 @@ from odradek.base.errors import (
 from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import ApiMessage, Message
+from odradek.protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from odradek.protocol.messages.cluster import MetadataRequest
 from odradek.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -246,6 +247,14 @@ def _elect_leaders(request: ElectLeadersRequest, error: ProtocolError) -> Messag
     return {"throttle_time_ms": 0, "error_code": error.code, "replica_election_results": results}
 
 
+def _create_acls(request: CreateAclsRequest, error: ProtocolError) -> Message:
+    return {"throttle_time_ms": 0, "results": [_item(error) for _ in request.creations]}
+
+
+def _delete_acls(request: DeleteAclsRequest, error: ProtocolError) -> Message:
+    return {"throttle_time_ms": 0, "filter_results": [_item(error, matching_acls=()) for _ in request.filters]}
+
+
 def _whole_with_message(name: str) -> Callable[[object, ProtocolError], Message]:
     def build(_request: object, error: ProtocolError) -> Message:
         return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: ()}
@@ -283,6 +292,9 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(DescribeGroupsRequest, _describe_groups),
         _of(DeleteGroupsRequest, _delete_groups),
         _of(ElectLeadersRequest, _elect_leaders),
+        _of(CreateAclsRequest, _create_acls),
+        _of(DeleteAclsRequest, _delete_acls),
+        (ApiKey.DESCRIBE_ACLS, _whole_with_message("resources")),
         (ApiKey.ALTER_PARTITION_REASSIGNMENTS, _whole_with_message("responses")),
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, _whole_with_message("topics")),
         (ApiKey.UPDATE_FEATURES, _whole_with_message("results")),

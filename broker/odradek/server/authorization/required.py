@@ -150,6 +150,9 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiRights(
         item_guards.leader_epochs, ((AclOperation.DESCRIBE, _TOPIC),), "or ClusterAction on the cluster"
     ),
+    ApiKey.DESCRIBE_ACLS: _cluster(AclOperation.DESCRIBE),
+    ApiKey.CREATE_ACLS: _cluster(AclOperation.ALTER),
+    ApiKey.DELETE_ACLS: _cluster(AclOperation.ALTER),
     ApiKey.DESCRIBE_CONFIGS: ApiRights(
         item_guards.describe_configs,
         ((AclOperation.DESCRIBE_CONFIGS, _TOPIC),),

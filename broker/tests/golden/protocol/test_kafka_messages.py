@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -218,6 +218,7 @@ CREATABLE = {
     "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
     "configs": [{"name": "retention.ms", "value": "5"}],
 }
+RULE: Final = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
 OLD_MESSAGES: dict[str, dict[str, Any]] = {
     "ListOffsetsRequest": {
         "replica_id": -1,
@@ -286,6 +287,57 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
     "AlterReplicaLogDirsResponse": {
         "throttle_time_ms": 12,
         "results": topic({"partition_index": 3, "error_code": 57}, name="topic_name"),
+    },
+    "DescribeAclsRequest": {
+        "resource_type_filter": 2,
+        "resource_name_filter": "orders",
+        "pattern_type_filter": 3,
+        "principal_filter": None,
+        "host_filter": "10.0.0.1",
+        "operation": 3,
+        "permission_type": 1,
+    },
+    "DescribeAclsResponse": {
+        "throttle_time_ms": 7,
+        "error_code": 54,
+        "error_message": "no",
+        "resources": [{"resource_type": 2, "resource_name": "orders", "pattern_type": 3, "acls": [RULE]}],
+    },
+    "CreateAclsRequest": {
+        "creations": [{"resource_type": 2, "resource_name": "orders", "resource_pattern_type": 3, **RULE}]
+    },
+    "CreateAclsResponse": {"throttle_time_ms": 7, "results": [{"error_code": 42, "error_message": "no"}]},
+    "DeleteAclsRequest": {
+        "filters": [
+            {
+                "resource_type_filter": 2,
+                "resource_name_filter": None,
+                "pattern_type_filter": 3,
+                "principal_filter": "User:alice",
+                "host_filter": None,
+                "operation": 1,
+                "permission_type": 3,
+            }
+        ]
+    },
+    "DeleteAclsResponse": {
+        "throttle_time_ms": 7,
+        "filter_results": [
+            {
+                "error_code": 0,
+                "error_message": None,
+                "matching_acls": [
+                    {
+                        "error_code": 7,
+                        "error_message": "no",
+                        "resource_type": 2,
+                        "resource_name": "orders",
+                        "pattern_type": 3,
+                        **RULE,
+                    }
+                ],
+            }
+        ],
     },
 }
 OLD_VECTORS = vectors("kafka_3_9_1_old_versions.txt")

@@ -54,6 +54,9 @@ KAFKA_3_9 = {
     "AlterPartition": (3, 0),
     "DescribeCluster": (1, 0),
     "DescribeProducers": (0, 0),
+    "DescribeAcls": (3, 2),
+    "CreateAcls": (3, 2),
+    "DeleteAcls": (3, 2),
     "AllocateProducerIds": (0, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""
