@@ -36,6 +36,7 @@ from odradek.security.acls.nodes import (
     rules_path,
 )
 from odradek.security.principals import EVERYONE
+from odradek.zk.follower import Follower
 from odradek.zk.port import (
     BadVersion,
     Create,
@@ -43,20 +44,14 @@ from odradek.zk.port import (
     NodeExists,
     NoNode,
     Operation,
-    SessionEvent,
     SetData,
-    Watch,
     ZkClient,
-    ZkError,
     ZnodeStat,
 )
 from odradek.zk.registration import CHANGE_RETENTION_MS
 from odradek.znode import LayoutError
 
 log = logging.getLogger(__name__)
-
-RETRY_MS: Final = 1_000
-"""Milliseconds before ZooKeeper is read again after a failure."""
 
 ATTEMPTS: Final = 10
 """Number of times that a change is tried while others change the same znode, as in Kafka."""
@@ -78,12 +73,9 @@ class AccessRules:
         """The rules at one time. Each change replaces it."""
         self._seen: dict[str, int] = {}
         """Paths of the notifications that have been handled, and when they were created, in ms since 1970."""
-        self._is_all_wanted = True
-        self._wanted = asyncio.Event()
+        self._follower = Follower(zk, clock, "access rules", self._read_new)
         self._reading = asyncio.Lock()
         """Reads and what they change in `index` are in the same order."""
-        self._watches: list[Watch] = []
-        self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Create the znodes that Kafka's authorizer creates, read all rules, and follow their changes from now on.
@@ -92,19 +84,13 @@ class AccessRules:
         """
         for path in RULE_PATHS:
             await self._zk.ensure_path(path)
-        self._zk.on_session(self._session_event)
-        self._watches = [self._zk.watch_children(path, self._wanted.set) for path in RULE_CHANGES.values()]
+        self._follower.listen(dict.fromkeys(RULE_CHANGES.values(), self._follower.wake))
         await self._read_new()
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="access-rules")
+        self._follower.run()
 
     async def close(self) -> None:
         """Stop following. Idempotent."""
-        for watch in self._watches:
-            watch.cancel()
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._follower.close()
 
     async def change(
         self, resource: ResourcePattern, *, add: Collection[AclRule] = (), remove: Collection[AclRule] = ()
@@ -134,23 +120,6 @@ class AccessRules:
 
     # Following
 
-    def _session_event(self, event: SessionEvent) -> None:
-        if event in (SessionEvent.ESTABLISHED, SessionEvent.RESUMED):
-            self._is_all_wanted = True
-            self._wanted.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            try:
-                await self._read_new()
-            except ZkError as error:
-                log.warning("access rules cannot be read; the last ones hold, and the broker tries again: %s", error)
-                self._is_all_wanted = True
-                self._wanted.set()
-                await self._clock.sleep_ms(RETRY_MS)
-
     async def _read_new(self) -> None:
         """Read the patterns that new notifications name, or everything."""
         parents = list(RULE_CHANGES.values())
@@ -158,8 +127,7 @@ class AccessRules:
         paths = {f"{parent}/{name}" for parent in parents for name in names[parent] or ()}
         found = await self._zk.get_many(sorted(paths - self._seen.keys()))
         async with self._reading:
-            if self._is_all_wanted:
-                self._is_all_wanted = False
+            if self._follower.take_all():
                 await self._read_all()
             else:
                 await self._read(self._named_by(found))
@@ -177,8 +145,7 @@ class AccessRules:
                 patterns[decode_rule_change(path, node[0])] = None
             except LayoutError as error:
                 log.warning("all access rules are read, because a notification cannot be: %s", error)
-                self._is_all_wanted = True
-                self._wanted.set()
+                self._follower.want_all()
         return list(patterns)
 
     async def _read_all(self) -> None:

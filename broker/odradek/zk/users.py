@@ -17,15 +17,13 @@ from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 from odradek.zk import layout
+from odradek.zk.follower import Follower
 from odradek.zk.layout import LayoutError
-from odradek.zk.port import SessionEvent, Watch, ZkClient, ZkError
+from odradek.zk.port import ZkClient
 
 log = logging.getLogger(__name__)
 
 USERS: Final = f"{layout.CONFIG}/users"
-RETRY_MS: Final = 1_000
-"""Milliseconds before ZooKeeper is read again after a failure."""
-
 _Credentials = Mapping[str, ScramCredential]
 """The credentials of one user, by mechanism."""
 
@@ -36,18 +34,14 @@ class UserCredentials:
     def __init__(self, zk: ZkClient, clock: Clock) -> None:
         """Create it. The client may be unconnected."""
         self._zk = zk
-        self._clock = clock
+        self._follower = Follower(zk, clock, "credentials", self._read)
         self._users: dict[str, _Credentials] = {}
         """By the name of the znode."""
         self._by_name: dict[str, _Credentials] = {}
         """The same by the name of the user."""
         self._changed: set[str] = set()
         """Znodes to be read again."""
-        self._is_all_wanted = False
-        self._is_work_wanted = asyncio.Event()
         self._is_loaded = asyncio.Event()
-        self._watch: Watch | None = None
-        self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -59,54 +53,30 @@ class UserCredentials:
 
     def want(self) -> None:
         """Read all credentials in the background, and follow their changes from now on. Idempotent."""
-        if self._task is not None or self._is_closed:
+        if self._follower.is_running or self._is_closed:
             return
-        self._zk.on_session(self._session_event)
-        self._watch = self._zk.watch_children(USERS, self._want_all)
-        self._want_all()
-        self._task = asyncio.get_running_loop().create_task(self._follow(), name="user-credentials")
+        self._follower.listen({USERS: self._follower.want_all})
+        self._follower.want_all()
+        self._follower.run()
 
     async def loaded(self) -> None:
         """Wait until they have been read for the first time. Returns at once without `want`."""
-        if self._task is not None:
+        if self._follower.is_running:
             await self._is_loaded.wait()
 
     def changed(self, entity: str) -> None:
         """Read a user again: `entity` is the path of its znode below `/config/users`."""
         self._changed.add(entity.partition("/")[0])
-        self._is_work_wanted.set()
+        self._follower.wake()
 
     async def close(self) -> None:
         """Stop following. Idempotent."""
         self._is_closed = True
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    def _session_event(self, event: SessionEvent) -> None:
-        if event in (SessionEvent.ESTABLISHED, SessionEvent.RESUMED):
-            self._want_all()
-
-    def _want_all(self) -> None:
-        self._is_all_wanted = True
-        self._is_work_wanted.set()
-
-    async def _follow(self) -> None:
-        while True:
-            await self._is_work_wanted.wait()
-            self._is_work_wanted.clear()
-            try:
-                await self._read()
-            except ZkError as error:
-                log.warning("credentials cannot be read; the broker uses those that it has, and tries again: %s", error)
-                self._want_all()
-                await self._clock.sleep_ms(RETRY_MS)
+        await self._follower.close()
 
     async def _read(self) -> None:
-        is_all, names = self._is_all_wanted, self._changed
-        self._is_all_wanted, self._changed = False, set()
+        is_all, names = self._follower.take_all(), self._changed
+        self._changed = set()
         if is_all:
             found = await self._credentials_of(await self._zk.children_or_none(USERS) or [])
             self._users = found

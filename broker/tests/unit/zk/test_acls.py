@@ -13,7 +13,8 @@ from odradek.security.acls.model import AclOperation, AclPermission, AclRule, Pa
 from odradek.security.acls.nodes import RULE_PATHS, decode_rules, encode_rules, resource_path
 from odradek.security.principals import EVERYONE, Principal
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
-from odradek.zk.acls import ATTEMPTS, RETRY_MS, AccessRules
+from odradek.zk.acls import ATTEMPTS, AccessRules
+from odradek.zk.follower import RETRY_MS
 from odradek.zk.port import BadVersion, ConnectionLost, SessionEvent
 from odradek.zk.registration import CHANGE_RETENTION_MS
 from odradek.znode import LayoutError

@@ -10,9 +10,10 @@ import pytest
 
 from odradek.security.sasl.credentials import SHA_256, SHA_512, ScramMechanism, derive
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk.follower import RETRY_MS
 from odradek.zk.layout import encode_config
 from odradek.zk.port import ConnectionLost
-from odradek.zk.users import RETRY_MS, UserCredentials
+from odradek.zk.users import UserCredentials
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 CREDENTIALS = {each: derive("secret", each) for each in (SHA_256, SHA_512)}
