@@ -44,7 +44,7 @@ client/settings client/models client/metadata client/producer/partitioning clien
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks
 security/tls/pkcs12 security/tls/names security/tls/java_patterns security/sasl/jaas security/sasl/mechanism
-security/principals security/addresses security/acls/* security/quotas/*
+security/principals security/addresses security/acls/* security/quotas/* server/throttling/charges
 """.split()
 """Pure modules: no I/O, no clock, no tasks, no randomness (the starred modules in docs/design/0001)."""
 

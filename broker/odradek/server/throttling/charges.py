@@ -1,0 +1,193 @@
+"""What clients have used of their quotas on this broker, and how long they have to wait when they are above them.
+
+`RateCharges` is one kind of quota that is a rate: bytes or request time. `MutationCharges` has the token buckets of
+controller mutations (KIP-599). Both look up the quota at each charge, so a changed quota has an effect at once. Times
+are arguments: milliseconds of a clock that does not go back.
+
+Invariants:
+- Clients that share a quota share one state, as in Kafka. A client without a quota has no state.
+- A state is removed an hour after its last use. A charge removes the expired ones, so nothing here needs a timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from odradek.security.quotas.quota_model import QuotaKind, QuotaLimit, QuotaTable
+from odradek.security.quotas.rates import MAX_THROTTLE_MS, Rate, TokenBucket, throttle_ms
+
+EXPIRY_MS: Final = 3_600_000
+"""Milliseconds after which an unused state is removed, as in Kafka."""
+
+_Measure = TypeVar("_Measure", Rate, TokenBucket)
+_Sharers = tuple[str, str]
+"""The user and the client id of the clients that share a quota; "" for all."""
+
+
+class _States(Generic[_Measure]):
+    """The measures of one kind of quota, in the order of their last use."""
+
+    def __init__(self, new: Callable[[], _Measure]) -> None:
+        self._new: Final[Callable[[], _Measure]] = new
+        self._states: Final[dict[_Sharers, tuple[_Measure, float]]] = {}
+        """Measure and time of the last use."""
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[tuple[_Sharers, _Measure]]:
+        return iter([(sharers, measure) for sharers, (measure, _) in self._states.items()])
+
+    def use(self, limit: QuotaLimit, now_ms: float) -> _Measure:
+        """Return the measure of a quota, and remove those that have expired."""
+        sharers = limit.user, limit.client_id
+        states = self._states
+        found = states.pop(sharers, None)
+        measure = found[0] if found is not None and now_ms - found[1] < EXPIRY_MS else self._new()
+        states[sharers] = measure, now_ms
+        while True:
+            oldest, (_, used_ms) = next(iter(states.items()))
+            if now_ms - used_ms < EXPIRY_MS:
+                return measure
+            del states[oldest]
+
+    def find(self, limit: QuotaLimit) -> _Measure | None:
+        """Return the measure of a quota, or None. Does not count as a use."""
+        found = self._states.get((limit.user, limit.client_id))
+        return None if found is None else found[0]
+
+
+class ChargedRate(NamedTuple):
+    """A rate for metrics. `user` and `client_id` are empty as in `QuotaLimit`."""
+
+    user: str
+    client_id: str
+    rate: float
+
+
+class RateCharges:
+    """Charges of one kind of quota that is a rate per second."""
+
+    def __init__(
+        self,
+        kind: QuotaKind,
+        table: Callable[[], QuotaTable],
+        *,
+        count: int,
+        window_ms: float,
+        at_most_ms: int = MAX_THROTTLE_MS,
+    ) -> None:
+        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`.
+
+        `at_most_ms` limits the throttle time. In Kafka, it is one window for request time, and there is none for bytes.
+        """
+        self._kind: Final = kind
+        self._table: Final = table
+        self._window_ms: Final = window_ms
+        self._count: Final = count
+        self._at_most_ms: Final = at_most_ms
+        self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms))
+
+    def __repr__(self) -> str:
+        return f"RateCharges({self._kind.value}, {len(self._states)} states)"
+
+    def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+        """Record an amount, and return for how many ms the client has to wait, 0 if it is within its quota."""
+        limit = self._table().client_limit(self._kind, user, client_id)
+        if limit is None:
+            return 0
+        rate = self._states.use(limit, now_ms)
+        rate.record(amount, now_ms)
+        return throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=self._at_most_ms)
+
+    def take_back(self, user: str, client_id: str, amount: float, now_ms: float) -> None:
+        """Take back an amount that was charged at the same time and then not sent, such as a throttled Fetch."""
+        limit = self._table().client_limit(self._kind, user, client_id)
+        rate = None if limit is None else self._states.find(limit)
+        if rate is not None:
+            rate.record(-amount, now_ms)
+
+    def most(self, user: str, client_id: str) -> float | None:
+        """Return the amount above which a single charge always throttles, None without a quota.
+
+        A Fetch response is not larger than that, because the client would otherwise never get one.
+        """
+        limit = self._table().client_limit(self._kind, user, client_id)
+        return None if limit is None else limit.value * (self._count - 1) * self._window_ms / 1000.0
+
+    def rates(self, now_ms: float) -> list[ChargedRate]:
+        """Return the rate of each state, for metrics."""
+        return [ChargedRate(user, client_id, rate.rate(now_ms)) for (user, client_id), rate in self._states]
+
+
+class MutationCharges:
+    """The token buckets of controller mutations (KIP-599)."""
+
+    def __init__(self, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
+        """`table` returns the current quotas; `count` and `window_ms` are those of `TokenBucket`."""
+        self._table: Final = table
+        self._states: Final[_States[TokenBucket]] = _States(lambda: TokenBucket(count, window_ms))
+
+    def __repr__(self) -> str:
+        return f"MutationCharges({len(self._states)} states)"
+
+    def of_request(self, user: str, client_id: str, now_ms: float, *, is_strict: bool) -> MutationQuota | None:
+        """Return what one request of a client may use, or None without a quota.
+
+        `is_strict`: the version of the request knows THROTTLING_QUOTA_EXCEEDED.
+        """
+        limit = self._table().client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
+        if limit is None:
+            return None
+        return MutationQuota(self._states.use(limit, now_ms), limit.value, is_strict=is_strict)
+
+    def tokens(self, now_ms: float) -> list[ChargedRate]:
+        """Return the tokens of each bucket whose quota still exists, for metrics."""
+        table, found = self._table(), []
+        for (user, client_id), bucket in self._states:
+            limit = table.client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
+            if limit is not None:
+                found.append(ChargedRate(user, client_id, bucket.tokens(limit.value, now_ms)))
+        return found
+
+
+class MutationQuota:
+    """The mutations of one request. It is charged for each topic, with the number of partitions.
+
+    A strict one refuses a topic while tokens are missing. A permissive one accepts everything; the client waits after
+    the request. Both let a topic take more tokens than there are, so that a large topic can be created at all.
+    """
+
+    __slots__ = ("_bucket", "_is_strict", "_rate", "_throttled_ms", "_wait_ms")
+
+    def __init__(self, bucket: TokenBucket, rate: float, *, is_strict: bool) -> None:
+        """`rate` is in partitions per second."""
+        self._bucket: Final = bucket
+        self._rate: Final = rate
+        self._is_strict: Final = is_strict
+        self._wait_ms = 0
+        self._throttled_ms = 0.0
+        """When `_wait_ms` was measured."""
+
+    def record(self, partitions: int, now_ms: float) -> bool:
+        """Charge mutations. Returns False if they are refused with THROTTLING_QUOTA_EXCEEDED and not charged."""
+        bucket, rate = self._bucket, self._rate
+        if not self._is_strict:
+            bucket.take(partitions, rate, now_ms)
+            self._note(now_ms)
+            return True
+        if bucket.tokens(rate, now_ms) < 0.0:
+            self._note(now_ms)
+            return False
+        bucket.take(partitions, rate, now_ms)
+        return True
+
+    def throttle_ms(self, now_ms: float) -> int:
+        """Return how long the client has to wait. It is less if the request has waited since."""
+        return max(0, self._wait_ms - int(now_ms - self._throttled_ms)) if self._wait_ms else 0
+
+    def _note(self, now_ms: float) -> None:
+        wait_ms = self._bucket.wait_ms(self._rate, now_ms)
+        if wait_ms:
+            self._wait_ms, self._throttled_ms = wait_ms, now_ms

@@ -1,0 +1,145 @@
+"""Charges of clients: throttle times, who shares a quota, changed quotas, and states that expire."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
+from odradek.security.quotas.rates import MAX_THROTTLE_MS
+from odradek.server.throttling.charges import EXPIRY_MS, ChargedRate, MutationCharges, RateCharges
+
+PRODUCE = QuotaKind.PRODUCER_BYTE_RATE
+MUTATIONS = QuotaKind.CONTROLLER_MUTATION_RATE
+ALICE = QuotaEntity(user="alice")
+
+
+class Quotas:
+    """The quotas of a broker, which change at run time."""
+
+    def __init__(self, entity: QuotaEntity | None = None, value: float = 1000.0) -> None:
+        self.table = QuotaTable()
+        if entity is not None:
+            self.set(entity, value)
+
+    def set(self, entity: QuotaEntity, value: float) -> None:
+        self.table = QuotaTable({entity: {PRODUCE: value, MUTATIONS: value}})
+
+    def rates(self, at_most_ms: int = MAX_THROTTLE_MS) -> RateCharges:
+        return RateCharges(PRODUCE, lambda: self.table, count=11, window_ms=1000, at_most_ms=at_most_ms)
+
+    def buckets(self) -> MutationCharges:
+        return MutationCharges(lambda: self.table, count=11, window_ms=1000)
+
+
+def test_a_client_above_its_quota_waits_until_its_rate_is_within_it() -> None:
+    charges = Quotas(ALICE).rates()
+    assert charges.charge("alice", "app", 10_000, 0) == 0
+    assert charges.charge("alice", "app", 5000, 0) == 5000
+    assert charges.charge("alice", "app", 0, 4000) == 1000 + 4000, "windows before the first one count as 10 s"
+    assert charges.charge("alice", "app", 0, 15_000) == 0
+
+
+def test_a_throttle_time_has_a_maximum() -> None:
+    assert Quotas(ALICE).rates(at_most_ms=1000).charge("alice", "app", 1_000_000, 0) == 1000
+
+
+def test_a_client_without_a_quota_has_no_state() -> None:
+    charges = Quotas(ALICE).rates()
+    assert charges.charge("bob", "app", 1_000_000, 0) == 0
+    assert charges.most("bob", "app") is None
+    charges.take_back("bob", "app", 1.0, 0)
+    assert charges.rates(0) == []
+    assert repr(charges) == "RateCharges(producer_byte_rate, 0 states)"
+
+
+@pytest.mark.parametrize(
+    ("entity", "shares_with", "does_not"),
+    [
+        (ALICE, ("alice", "tool"), ("bob", "app")),
+        (QuotaEntity(user=DEFAULT), ("alice", "tool"), ("bob", "app")),
+        (QuotaEntity(client_id=DEFAULT), ("bob", "app"), ("alice", "tool")),
+        (QuotaEntity(user=DEFAULT, client_id=DEFAULT), ("alice", "app"), ("alice", "tool")),
+    ],
+)
+def test_clients_share_a_quota_as_in_kafka(
+    entity: QuotaEntity, shares_with: tuple[str, str], does_not: tuple[str, str]
+) -> None:
+    charges = Quotas(entity).rates()
+    assert charges.charge("alice", "app", 10_000, 0) == 0
+    assert charges.charge(*does_not, 10_000, 0) == 0
+    assert charges.charge(*shares_with, 1000, 0) == 1000
+
+
+def test_what_was_not_sent_is_taken_back() -> None:
+    charges = Quotas(ALICE).rates()
+    charges.charge("alice", "app", 6000, 0)
+    assert charges.charge("alice", "app", 6000, 0) == 2000
+    charges.take_back("alice", "app", 6000, 0)
+    assert charges.rates(0) == [ChargedRate("alice", "", 600.0)]
+
+
+def test_the_largest_amount_is_that_of_all_full_windows() -> None:
+    charges = Quotas(ALICE).rates()
+    assert charges.most("alice", "app") == 10_000.0
+    assert charges.charge("alice", "app", 10_000, 0) == 0
+    assert Quotas(ALICE).rates().charge("alice", "app", 10_001, 0) > 0
+
+
+def test_a_changed_quota_applies_to_what_was_charged_before() -> None:
+    quotas = Quotas(ALICE)
+    charges = quotas.rates()
+    assert charges.charge("alice", "app", 10_000, 0) == 0
+    quotas.set(ALICE, 500.0)
+    assert charges.charge("alice", "app", 0, 0) == 10_000
+    quotas.table = QuotaTable()
+    assert charges.charge("alice", "app", 10_000, 0) == 0
+
+
+def test_a_state_expires_an_hour_after_its_last_use() -> None:
+    charges = Quotas(QuotaEntity(user=DEFAULT)).rates()
+    charges.charge("alice", "app", 1, 0)
+    charges.charge("bob", "app", 1, 10)
+    charges.charge("alice", "app", 1, 20)
+    charges.charge("carol", "app", 1, EXPIRY_MS + 9)
+    assert [user for user, _, _ in charges.rates(EXPIRY_MS + 9)] == ["bob", "alice", "carol"]
+    charges.charge("carol", "app", 1, EXPIRY_MS + 10)
+    assert [user for user, _, _ in charges.rates(EXPIRY_MS + 10)] == ["alice", "carol"]
+    charges.charge("carol", "app", 1, 3 * EXPIRY_MS)
+    assert charges.rates(3 * EXPIRY_MS) == [ChargedRate("carol", "", 0.1)], "its own state has expired as well"
+
+
+def test_a_strict_quota_refuses_mutations_while_tokens_are_missing() -> None:
+    charges = Quotas(ALICE, 2.0).buckets()
+    quota = charges.of_request("alice", "app", 0, is_strict=True)
+    assert quota is not None
+    assert quota.record(30, 0), "a burst of 22, and the last topic may take more"
+    assert quota.throttle_ms(0) == 0, "nothing was refused"
+    assert not quota.record(1, 0)
+    assert quota.throttle_ms(0) == 4000
+    assert quota.throttle_ms(1500) == 2500
+    assert quota.throttle_ms(9000) == 0
+    assert charges.tokens(0) == [ChargedRate("alice", "", -8.0)], "a refused topic takes no tokens"
+    later = charges.of_request("alice", "tool", 4000, is_strict=True)
+    assert later is not None
+    assert later.record(1, 4000)
+
+
+def test_a_permissive_quota_accepts_everything_and_the_client_waits() -> None:
+    charges = Quotas(ALICE, 2.0).buckets()
+    quota = charges.of_request("alice", "app", 0, is_strict=False)
+    assert quota is not None
+    assert quota.record(22, 0)
+    assert quota.throttle_ms(0) == 0
+    assert quota.record(8, 0)
+    assert quota.throttle_ms(0) == 4000
+    assert charges.tokens(1000) == [ChargedRate("alice", "", -6.0)]
+
+
+def test_mutations_without_a_quota_are_not_counted() -> None:
+    quotas = Quotas(ALICE, 2.0)
+    charges = quotas.buckets()
+    assert charges.of_request("bob", "app", 0, is_strict=True) is None
+    assert charges.of_request("alice", "app", 0, is_strict=True) is not None
+    quotas.table = QuotaTable()
+    assert charges.tokens(0) == []
+    assert repr(charges) == "MutationCharges(1 states)"
