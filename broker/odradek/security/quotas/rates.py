@@ -64,9 +64,12 @@ class Rate:
 
     def elapsed_ms(self, now_ms: float) -> float:
         """Return the time that `rate` divides by, at least 1 ms."""
-        expiry_ms = self._count * self._window_ms
+        samples, expiry_ms = self._samples, self._count * self._window_ms
+        if not samples:
+            # As in Kafka, the first window begins with the first use, even if that is a read.
+            samples.append(_Sample(now_ms, now_ms))
         oldest_ms = now_ms
-        for sample in self._samples:
+        for sample in samples:
             if now_ms - sample.last_ms >= expiry_ms:
                 sample.start_ms = sample.last_ms = now_ms
                 sample.total = 0.0
