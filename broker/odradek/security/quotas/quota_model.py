@@ -57,6 +57,7 @@ _WHOLE: Final = {
     QuotaKind.CONNECTION_CREATION_RATE: (0, (1 << 31) - 1),
 }
 """The kinds whose values are whole numbers, and Kafka's bounds of them."""
+_TOLERANCE: Final = 1e-6
 _WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -143,11 +144,15 @@ def parse_quota(kind: QuotaKind, text: str) -> float:
 
 
 def format_quota(kind: QuotaKind, value: float) -> str:
-    """Return a value as Kafka writes it into a znode. Raises `ConfigError` if the kind does not have such values."""
+    """Return a value as Kafka writes it into a znode. Raises `ConfigError` if the kind does not have such values.
+
+    As in Kafka, a value that is within a millionth of a whole number counts as that number.
+    """
     if kind in _WHOLE:
-        if not value.is_integer():
+        whole = round(value) if math.isfinite(value) else None
+        if whole is None or abs(whole - value) > _TOLERANCE:
             raise ConfigError(f"{kind} must be a whole number, found {value}")
-        text = str(int(value))
+        text = str(whole)
     else:
         text = repr(float(value))
     parse_quota(kind, text)

@@ -113,6 +113,7 @@ def test_invalid_values_are_refused(kind: QuotaKind, text: str) -> None:
     ("kind", "value", "text"),
     [
         (PRODUCE, 1024.0, "1024"),
+        (PRODUCE, 1023.9999995, "1024"),
         (CONNECTIONS, 5.0, "5"),
         (QuotaKind.REQUEST_PERCENTAGE, 200.0, "200.0"),
         (QuotaKind.CONTROLLER_MUTATION_RATE, 0.5, "0.5"),
@@ -122,7 +123,7 @@ def test_values_are_written_as_kafka_does(kind: QuotaKind, value: float, text: s
     assert format_quota(kind, value) == text
 
 
-@pytest.mark.parametrize("value", [1.5, float("inf"), float("nan"), 2.0**63])
+@pytest.mark.parametrize("value", [1.5, 1.00001, float("inf"), float("nan"), 2.0**63])
 def test_a_byte_rate_that_is_not_a_whole_number_of_64_bits_is_refused(value: float) -> None:
     with pytest.raises(ConfigError, match="must be a whole number"):
         format_quota(PRODUCE, value)
