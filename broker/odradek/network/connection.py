@@ -31,6 +31,7 @@ from odradek.base.ports import Buffer, Clock, FileRegion, Part, Timer
 from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
 from odradek.network.connection_options import ConnectionOptions, NetworkCounters
+from odradek.network.muting import Muting
 from odradek.network.outflow import Outflow, OutflowEvents, loaded
 from odradek.network.read_ahead import ReadAhead
 from odradek.network.tls_outflow import outflow_to
@@ -200,15 +201,13 @@ class Connection(asyncio.BufferedProtocol):
         self._samples: list[RequestSample] = []
         self._sending_ms = 0.0
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
+        self.muting: Final = Muting(clock, self._schedule)
         self._exclusive = False
-        self._write_paused = False
-        self._read_paused = False
+        self._write_paused = self._read_paused = False
         self._handing_over = False
         self._wake_up: asyncio.Handle | None = None
         self._closing = False
         self._accepted = False
-        self.was_open = False
-        """Whether it was opened and not refused; `on_lost` is called once for it."""
         self.was_open = False
         """Whether the connection was opened and not refused. `on_lost` follows once."""
         self.created_ms: Final = clock.monotonic_ms()
@@ -262,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         self._transport = None
         self._samples.clear()
+        self.muting.cancel()
         if self.timer is not None:
             self.timer.cancel()
         if self._wake_up is not None:
@@ -298,6 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         options = self._options
         return (
             self._exclusive
+            or self.muting.is_on
             or self._write_paused
             or self._outflow is not None
             or len(self._pending) >= options.max_in_flight

@@ -347,3 +347,50 @@ async def test_a_declared_size_allocates_no_memory(kit: Any) -> None:
 
     assert peer.connection._buffer.capacity <= 16 << 10
     assert not peer.transport.aborted
+
+
+async def test_a_muted_client_gets_its_answer_and_then_waits(kit: Any) -> None:
+    """KIP-219: the answer with the throttle time is sent first."""
+    peer = kit.Peer()
+    peer.send(kit.heartbeat(1) + kit.heartbeat(2))
+    peer.requests[0].respond([b"1"])
+    peer.connection.muting.begin(500)
+    await turn()
+    assert peer.transport.written == b"1"
+    assert peer.ids == [1]
+    assert not peer.transport.reading
+    (unmuted,) = peer.clock.timers
+    unmuted()
+    await turn()
+    assert peer.ids == [1, 2]
+    assert peer.transport.reading
+
+
+async def test_muting_within_the_handler_holds_back_the_next_request(kit: Any) -> None:
+    def answer(request: Request) -> None:
+        request.respond([bytes([request.correlation_id])])
+        request.connection.muting.begin(500)
+
+    peer = kit.Peer(answer)
+    peer.send(kit.produce(1) + kit.produce(2))
+    assert peer.transport.written == b"\x01"
+    peer.send(kit.produce(3))
+    await turn()
+    assert peer.ids == [1]
+
+
+async def test_requests_from_before_a_muting_are_answered(kit: Any) -> None:
+    peer = kit.Peer()
+    peer.send(kit.produce(1) + kit.produce(2))
+    peer.requests[0].respond([b"1"])
+    peer.connection.muting.begin(500)
+    peer.requests[1].respond([b"2"])
+    assert peer.transport.written == b"12"
+
+
+async def test_a_muting_ends_with_the_connection(kit: Any) -> None:
+    peer = kit.Peer()
+    peer.send(kit.produce(1))
+    peer.connection.muting.begin(500)
+    peer.connection.connection_lost(None)
+    assert not peer.connection.muting.is_on
