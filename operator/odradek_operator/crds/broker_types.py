@@ -63,9 +63,23 @@ OPERATED_KEYS: Final = frozenset(
     }
 )
 """Broker properties that follow from the rest of the resource and differ between brokers."""
-SENSITIVE_KEYS: Final = frozenset(key for key, setting in BROKER_SETTINGS.items() if setting.sensitive)
+_KNOWN_SETTINGS: Final = {**IDLE_BROKER_SETTINGS, **BROKER_SETTINGS}
+SENSITIVE_KEYS: Final = frozenset(key for key, setting in _KNOWN_SETTINGS.items() if setting.sensitive)
 """Broker properties that belong into a Secret: the properties of the resource are written to a ConfigMap."""
-_KNOWN_SETTINGS: Final = (*BROKER_SETTINGS, *IDLE_BROKER_SETTINGS)
+_SENSITIVE_OF_LISTENERS: Final = sorted(key for key in SENSITIVE_KEYS if _KNOWN_SETTINGS[key].of_listener)
+
+
+def is_sensitive(key: str) -> bool:
+    """Whether a broker property belongs into a Secret, also with the prefix of a listener and a mechanism."""
+    setting = broker_setting(key)
+    return setting is not None and setting.sensitive
+
+
+def _without_secrets_of_listeners() -> str:
+    """Return the CEL expression that a mapping has no secret of one listener, such as
+    listener.name.clients.ssl.keystore.password."""
+    ends = " || ".join(f"key.endsWith('.{key}')" for key in _SENSITIVE_OF_LISTENERS)
+    return f"self.all(key, !key.startsWith('listener.name.') || !({ends}))"
 
 
 def unknown_setting(key: str) -> str:
@@ -74,7 +88,7 @@ def unknown_setting(key: str) -> str:
 
 
 def _config_problem(key: str, value: str, reading: Reading) -> str | None:
-    """Return what is wrong. `SENSITIVE_KEYS` are refused by the schema only: `notices_of` reports stored ones."""
+    """Return what is wrong. Secrets are refused by the schema only: `notices_of` reports stored ones."""
     if key in OPERATED_KEYS:
         return "is set by the operator for each broker: remove it."
     setting = broker_setting(key)
@@ -96,9 +110,9 @@ _CONFIG_RULES: Final = (
         f"{', '.join(sorted(OPERATED_KEYS))}.",
     ),
     Rule(
-        without_keys(SENSITIVE_KEYS),
+        f"{without_keys(SENSITIVE_KEYS)} && {_without_secrets_of_listeners()}",
         "A property here is a password, and many can read this resource: put it into a Secret and name the Secret in "
-        f"configFrom. Passwords are: {', '.join(sorted(SENSITIVE_KEYS))}.",
+        f"configFrom. Passwords are: {', '.join(sorted(SENSITIVE_KEYS))}; also with listener.name.NAME. before them.",
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odradek.base.config import Effect, broker_effect
-from odradek_operator.crds.broker_types import SENSITIVE_KEYS, unknown_setting
+from odradek_operator.crds.broker_types import is_sensitive, unknown_setting
 from odradek_operator.crds.cluster_types import Cluster
 from odradek_operator.objects.names import REPLICATION_PORT
 
@@ -33,7 +33,7 @@ def _exposures(cluster: Cluster) -> Iterator[str]:
                 f"Cluster {cluster.name}: everybody who reaches listener {listener.name} ({listener.type.value}) can "
                 "read, write and delete everything. Remove the listener, or set insecure: true to accept that."
             )
-    for key in sorted(SENSITIVE_KEYS & cluster.brokers.config.keys()):
+    for key in sorted(filter(is_sensitive, cluster.brokers.config)):
         yield (
             f"Cluster {cluster.name}: {key} is a password in spec.brokers.config, which is written to a ConfigMap. "
             "Move it to a Secret and name the Secret in spec.brokers.configFrom."

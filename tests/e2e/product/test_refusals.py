@@ -81,6 +81,16 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
         "A property here is a password",
         "put it into a Secret and name the Secret in configFrom",
     ),
+    "a password of a listener in the open": (
+        lambda spec: spec["brokers"]["config"].update({"listener.name.plain.ssl.key.password": "x"}),
+        "A property here is a password",
+        "also with listener.name.NAME. before them",
+    ),
+    "a password of a mechanism in the open": (
+        lambda spec: spec["brokers"]["config"].update({"listener.name.plain.plain.sasl.jaas.config": "x"}),
+        "A property here is a password",
+        "also with listener.name.NAME. before them",
+    ),
     "a password of ZooKeeper in the open": (
         lambda spec: spec["zookeeper"].update(config={"ssl.keyStore.password": "x"}),
         "A property here is a password",

@@ -35,10 +35,19 @@ def test_a_stored_listener_from_before_the_rule_keeps_working_and_is_reported() 
     assert not notices_of(stored_cluster(f"listeners: [{EXPOSED}, insecure: true}}]"))
 
 
-def test_a_stored_password_is_reported_without_its_value() -> None:
-    (notice,) = notices_of(stored_cluster("brokers: {config: {zookeeper.ssl.keystore.password: hunter2}}"))
-    assert "zookeeper.ssl.keystore.password is a password" in notice
-    assert "hunter2" not in notice
+@pytest.mark.parametrize(
+    "key",
+    [
+        "zookeeper.ssl.keystore.password",
+        "listener.name.plain.ssl.key.password",
+        "listener.name.plain.scram-sha-512.sasl.jaas.config",
+        "delegation.token.secret.key",
+    ],
+)
+def test_a_stored_password_is_reported_without_its_value(key: str) -> None:
+    notices = notices_of(stored_cluster(f"brokers: {{config: {{{key}: hunter2}}}}"))
+    assert [notice for notice in notices if f"{key} is a password" in notice]
+    assert "hunter2" not in str(notices)
 
 
 def test_an_open_replication_port_is_reported_until_its_peers_are_named() -> None:
