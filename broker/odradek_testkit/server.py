@@ -34,6 +34,7 @@ from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
+from odradek.security.quotas.quota_model import QuotaTable
 from odradek.server.admin.elections import ElectionHandlers
 from odradek.server.admin.feature_handlers import FeatureHandlers
 from odradek.server.admin.log_dir_handlers import LogDirHandlers
@@ -47,6 +48,7 @@ from odradek.server.configs.config_handlers import ConfigHandlers
 from odradek.server.configs.config_store import ConfigStore
 from odradek.server.control import ControlHandlers
 from odradek.server.data.describe_producers import ProducerHandlers
+from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
@@ -54,6 +56,7 @@ from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.acl_handlers import AclHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
+from odradek.server.throttling.client_throttle import ClientThrottle
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.acls import AccessRules
 from odradek.zk.layout import ReplicaAssignment
@@ -270,12 +273,16 @@ class MemoryServer:
             ),
         )
         self.logs.on_directory_failure = self.replicas.directory_failed
+        self.quotas = QuotaTable()
+        """The quotas of clients. The user is ANONYMOUS, and the client id is "tester"."""
+        self.throttle = ClientThrottle(lambda: self.quotas, clock)
         self.topics = TopicHandlers(
             settings=self.settings,
             view=self.view,
             zk=self.zk,
             is_controller=lambda: self.controller.is_active,
             clock=clock,
+            throttle=self.throttle,
         )
         self.elections = ElectionHandlers(controller=self.controller, view=self.view, clock=clock)
         self.changed: list[TopicPartition] = []
@@ -319,6 +326,7 @@ class MemoryServer:
             clock=self.clock,
             workers=self._workers,
             authorizer=self._authorizer,
+            throttle=self.throttle,
         )
         configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
         direct = {**data.direct(), **sasl_handlers()}
@@ -335,7 +343,7 @@ class MemoryServer:
             **self.topics.handlers(),
             **configs.handlers(),
             **control.handlers(),
-            **data.handlers(),
+            **OffsetHandlers(replicas=self.replicas, clock=self.clock).handlers(),
             **replace,
         }
         if self._authorizer is not None:
@@ -348,6 +356,7 @@ class MemoryServer:
             stats=self.request_stats,
             clock=self.clock,
             inter_broker=InterBrokerListeners(self.config),
+            throttle=self.throttle,
         )
 
     def _controllers(self) -> ControllerCheck | None:

@@ -20,9 +20,9 @@ from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.listeners import Listeners
 from odradek.app.logins import Logins
 from odradek.app.observation import Observed, observation, observe
+from odradek.app.quota_enforcement import QuotaEnforcement
 from odradek.app.system import SessionClient, System
-from odradek.base.config import BrokerConfig, TopicConfig
-from odradek.base.errors import OdradekError
+from odradek.base.config import BrokerConfig
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
 from odradek.cluster import MetadataCache
@@ -57,6 +57,7 @@ from odradek.server.configs.config_handlers import ConfigHandlers
 from odradek.server.configs.config_store import ConfigStore, persist
 from odradek.server.control import ControlHandlers
 from odradek.server.data.describe_producers import ProducerHandlers
+from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler
@@ -113,6 +114,7 @@ class Broker:
         self._logins = Logins(properties, system, config)
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         self._authorization = Authorization(config, self._zk, system.clock)
+        self._quotas = QuotaEnforcement(config, self._zk, system.clock)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
@@ -171,7 +173,7 @@ class Broker:
         self._take_settings(self._settings.config)
         self._settings.subscribe(self._take_settings)
         self._configs = ConfigStore(self._zk, self._config)
-        self._configs.on_new_defaults = self._apply_topic_defaults
+        self._configs.apply_to(lambda: self._logs.logs())
         await self._start_logs(cluster_id)
         self._start_cleaner()
         self._build_replication()
@@ -182,6 +184,8 @@ class Broker:
         await self._features.start()
         self._closers.push_async_callback(self._authorization.close)
         await self._authorization.start()
+        self._closers.push_async_callback(self._quotas.close)
+        await self._quotas.start()
         dispatcher = self._build_server(cluster_id)
         self._logins.connect(self._zk, self._metadata.versions)
         self._closers.push_async_callback(self._logins.close)
@@ -250,7 +254,6 @@ class Broker:
         self._settings.subscribe(self._configs.reconfigure)
         await self._settings.load()
         await self._configs.load_all()
-        self._configs.on_change = self._apply_topic_config
 
     def _start_cleaner(self) -> None:
         config = self._config
@@ -375,6 +378,7 @@ class Broker:
             zk=self._zk,
             is_controller=lambda: self._controller.is_active,
             clock=clock,
+            throttle=self._quotas.throttle,
         )
         self._closers.callback(self._topics.close)
         control = ControlHandlers(
@@ -388,19 +392,7 @@ class Broker:
             registered=self._registered,
             controllers=ControllerCheck(self._zk, clock, broker_id=config.broker_id),
         )
-        converters = self._system.workers(CONVERTERS)
-        self._closers.push_async_callback(converters.close)
-        data = DataHandlers(
-            replicas=self._replicas,
-            sessions=FetchSessions(clock, config.max_incremental_fetch_session_cache_slots, self._replicas.resting),
-            view=view,
-            topic_stats=self._topic_stats,
-            request_stats=self._request_stats,
-            clock=clock,
-            workers=converters,
-            authorizer=self._authorization.authorizer,
-        )
-        self._closers.push_async_callback(data.close)
+        data = self._build_data()
         self._metadata = MetadataHandlers(
             config=config,
             cluster_id=cluster_id,
@@ -411,6 +403,7 @@ class Broker:
         )
         log_dirs = LogDirHandlers(logs=self._logs, replicas=self._replicas)
         records = RecordHandlers(replicas=self._replicas, view=view)
+        offsets = OffsetHandlers(replicas=self._replicas, clock=clock)
         producers = ProducerHandlers(replicas=self._replicas)
         configs = ConfigHandlers(settings=self._settings, view=view, store=self._configs)
         coordination = CoordinationHandlers(
@@ -433,10 +426,28 @@ class Broker:
             **producers.handlers(),
             **configs.handlers(),
             **control.handlers(),
-            **data.handlers(),
+            **offsets.handlers(),
             **coordination.handlers(),
         }
         return self._build_dispatcher(handlers, data)
+
+    def _build_data(self) -> DataHandlers:
+        converters = self._system.workers(CONVERTERS)
+        self._closers.push_async_callback(converters.close)
+        slots = self._config.max_incremental_fetch_session_cache_slots
+        data = DataHandlers(
+            replicas=self._replicas,
+            sessions=FetchSessions(self._clock, slots, self._replicas.resting),
+            view=self._view,
+            topic_stats=self._topic_stats,
+            request_stats=self._request_stats,
+            clock=self._clock,
+            workers=converters,
+            authorizer=self._authorization.authorizer,
+            throttle=self._quotas.throttle,
+        )
+        self._closers.push_async_callback(data.close)
+        return data
 
     def _build_dispatcher(self, handlers: Mapping[ApiKey, Handler], data: DataHandlers) -> Dispatcher:
         inter_broker = InterBrokerListeners(self._config)
@@ -447,6 +458,7 @@ class Broker:
             stats=self._request_stats,
             clock=self._clock,
             inter_broker=inter_broker,
+            throttle=self._quotas.throttle,
         )
         self._closers.push_async_callback(dispatcher.close)
         return dispatcher
@@ -475,6 +487,7 @@ class Broker:
                 waiting_requests=lambda: dispatcher.waiting,
                 session_counts=lambda: (self._sessions_expired, self._disconnects, self._connects),
                 zookeeper_latency=self._zookeeper_latency,
+                throttle=self._quotas.throttle,
             ),
         )
 
@@ -514,6 +527,7 @@ class Broker:
         )
 
     def _config_changed(self, entity_path: str) -> None:
+        self._quotas.entity_changed(entity_path)
         kind, _, name = entity_path.partition("/")
         if kind == "topics" and name:
             self._tasks.spawn(persist(partial(self._configs.reload, name), self._clock), name=f"reload-config-{name}")
@@ -528,17 +542,6 @@ class Broker:
 
     def _take_settings(self, config: BrokerConfig) -> None:
         self._config = config
-
-    def _apply_topic_defaults(self) -> None:
-        for log in self._logs.logs():
-            config = self._configs.topic_config(log.topic_partition.topic)
-            if log.config != config:
-                log.update_config(config)
-
-    def _apply_topic_config(self, topic: str, config: TopicConfig) -> None:
-        for log in self._logs.logs():
-            if log.topic_partition.topic == topic:
-                log.update_config(config)
 
     def _image_changed(self, changed: Iterable[TopicPartition]) -> None:
         image = self._view.image
@@ -569,29 +572,8 @@ class Broker:
         if self.state is BrokerState.RUNNING and self._config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             self._replicas.roles.is_leaving = True
-            await self._hand_over()
+            await self._link.hand_over(self._config, self._clock)
         self.state = BrokerState.SHUTTING_DOWN
         await self._tasks.close()
         await self._closers.aclose()
         self.state = BrokerState.NOT_RUNNING
-
-    async def _hand_over(self) -> None:
-        """Request a controlled shutdown from the controller, up to `controlled.shutdown.max.retries` times."""
-        config = self._config
-        if not self._view.image.brokers.keys() - {config.broker_id}:
-            logger.info("controlled shutdown: no other broker is alive, so no leadership is moved")
-            return
-        for attempt in range(1, config.controlled_shutdown_max_retries + 1):
-            try:
-                remaining = await self._link.controlled_shutdown()
-                if not remaining:
-                    logger.info("controlled shutdown: every partition that this broker led has another leader")
-                    return
-                logger.info(
-                    "controlled shutdown: %d partitions have no other replica that can lead them yet", len(remaining)
-                )
-            except OdradekError as error:
-                logger.warning("controlled shutdown: attempt %d failed: %s", attempt, error)
-            if attempt < config.controlled_shutdown_max_retries:
-                await self._clock.sleep_ms(config.controlled_shutdown_retry_backoff_ms)
-        logger.warning("controlled shutdown: the broker stops although it still leads partitions")

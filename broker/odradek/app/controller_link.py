@@ -15,12 +15,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
     NotControllerError,
+    OdradekError,
     ProtocolError,
     UnknownServerError,
     error_for,
 )
+from odradek.base.ports import Clock
 from odradek.base.types import ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.network.channel import Channel
@@ -87,6 +90,29 @@ class ControllerLink:
         if response.error_code:
             raise error_for(response.error_code, "the controller refused the controlled shutdown")
         return [TopicPartition(item.topic_name, item.partition_index) for item in response.remaining_partitions]
+
+    async def hand_over(self, config: BrokerConfig, clock: Clock) -> None:
+        """Request a controlled shutdown up to `controlled.shutdown.max.retries` times, until this broker leads nothing.
+
+        The result is logged: the broker stops in any case.
+        """
+        if not self._view.image.brokers.keys() - {self._broker_id}:
+            logger.info("controlled shutdown: no other broker is alive, so no leadership is moved")
+            return
+        for attempt in range(1, config.controlled_shutdown_max_retries + 1):
+            try:
+                remaining = await self.controlled_shutdown()
+                if not remaining:
+                    logger.info("controlled shutdown: every partition that this broker led has another leader")
+                    return
+                logger.info(
+                    "controlled shutdown: %d partitions have no other replica that can lead them yet", len(remaining)
+                )
+            except OdradekError as error:
+                logger.warning("controlled shutdown: attempt %d failed: %s", attempt, error)
+            if attempt < config.controlled_shutdown_max_retries:
+                await clock.sleep_ms(config.controlled_shutdown_retry_backoff_ms)
+        logger.warning("controlled shutdown: the broker stops although it still leads partitions")
 
     async def close(self) -> None:
         """Cancel all proposals and close the connection. Idempotent."""

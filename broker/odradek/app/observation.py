@@ -26,6 +26,8 @@ from odradek.network.connection_options import NetworkCounters
 from odradek.network.listener import Listener
 from odradek.network.request_memory import RequestMemory
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.throttling.charges import ChargedRate
+from odradek.server.throttling.client_throttle import ClientThrottle
 from odradek.timer.purgatory import Purgatory
 
 
@@ -48,6 +50,7 @@ class Observed:
     session_counts: Callable[[], tuple[int, int, int]]
     """Numbers of expired ZooKeeper sessions, lost connections and established connections."""
     zookeeper_latency: Quantiles
+    throttle: ClientThrottle
 
 
 def observation(
@@ -86,6 +89,7 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     _cleaner(collector, observed.cleaner)
     _controller(collector, observed.controller)
     _request_memory(collector, observed.request_memory)
+    _quotas(collector, observed.throttle)
     collector.provide_value("kafka_server_kafkaserver_brokerstate", observed.broker_state)
     collector.provide_value(
         "kafka_server_sessionexpirelistener_zookeeperexpires_total", lambda: observed.session_counts()[0]
@@ -144,6 +148,27 @@ def _request_memory(collector: BrokerCollector, memory: RequestMemory | None) ->
     collector.provide_value(
         "kafka_server_socket_server_metrics_memorypooldepletedtimetotal", lambda: memory.depleted_ms if memory else 0.0
     )
+
+
+def _quotas(collector: BrokerCollector, throttle: ClientThrottle) -> None:
+    def readings(value: Callable[[ChargedRate], float], *resources: str) -> Callable[[], Iterable[Reading]]:
+        def read() -> Iterable[Reading]:
+            uses = throttle.uses()
+            for resource in resources:
+                for use in uses[resource]:
+                    yield {"resource": resource, "user": use.user, "clientId": use.client_id}, value(use)
+
+        return read
+
+    def rate(use: ChargedRate) -> float:
+        return use.rate
+
+    prefix = "kafka_server_quota_"
+    collector.provide(prefix + "byte_rate", readings(rate, "Produce", "Fetch"))
+    collector.provide(prefix + "request_time", readings(rate, "Request"))
+    collector.provide(prefix + "tokens", readings(rate, "ControllerMutation"))
+    every = ("Produce", "Fetch", "Request", "ControllerMutation")
+    collector.provide(prefix + "throttle_time", readings(lambda use: use.throttle_ms, *every))
 
 
 def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:

@@ -510,6 +510,12 @@ class BrokerFields:
             "org.apache.kafka.common.replica.LeaderSelector",
         ),
     )
+    quota_window_num: int = integer(11, "Number of windows for measuring clients with quotas.", low=1)
+    quota_window_size_seconds: int = integer(1, "Length of each window.", low=1)
+    controller_quota_window_num: int = integer(
+        11, "Number of windows in which the burst of a controller_mutation_rate quota accumulates.", low=1
+    )
+    controller_quota_window_size_seconds: int = integer(1, "Length of each window.", low=1)
     replication_quota_window_num: int = integer(11, "Number of windows for measuring throttled replication.", low=1)
     replication_quota_window_size_seconds: int = integer(1, "Length of each window.", low=1)
     replica_high_watermark_checkpoint_interval_ms: int = long(

@@ -62,6 +62,13 @@ class AuthenticationError(PeerError):
     code = 58
 
 
+class ThrottlingQuotaExceededError(StateError):
+    """The client has created or deleted too many partitions in a short time (KIP-599)."""
+
+    code = 89
+    retriable = True
+
+
 class MalformedFrameError(PeerError):
     """A frame has invalid lengths or is truncated. The connection that sent it is closed."""
 

@@ -37,8 +37,6 @@ controller.quorum.fetch.timeout.ms INT read-only 2000
 controller.quorum.request.timeout.ms INT read-only 2000
 controller.quorum.retry.backoff.ms INT read-only 20
 controller.quorum.voters LIST read-only ""
-controller.quota.window.num INT read-only 11
-controller.quota.window.size.seconds INT read-only 1
 controller.socket.timeout.ms INT read-only 30000
 create.topic.policy.class.name CLASS read-only
 delegation.token.expiry.check.interval.ms LONG read-only 3600000
@@ -106,8 +104,6 @@ password.encoder.secret PASSWORD read-only
 principal.builder.class CLASS per-broker org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
 process.roles LIST read-only ""
 queued.max.requests INT read-only 500
-quota.window.num INT read-only 11
-quota.window.size.seconds INT read-only 1
 remote.fetch.max.wait.ms INT cluster-wide 500
 remote.log.index.file.cache.total.size.bytes LONG cluster-wide 1073741824
 remote.log.manager.copier.thread.pool.size INT read-only -1

@@ -35,6 +35,9 @@ LATEST_TIMESTAMP: Final = -1
 MAX_TIMESTAMP: Final = -3
 """Special timestamps of ListOffsets (KIP-79, KIP-734)."""
 
+READ_COMMITTED: Final = 1
+"""Isolation level of clients that see only records of committed transactions (KIP-98)."""
+
 ZERO_UUID: Final = UUID(int=0)
 
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"

@@ -89,6 +89,16 @@ SERIES: Final[Mapping[str, Series]] = {
     ),
     **_series(
         SeriesType.GAUGE,
+        "kafka_server_quota_",
+        {
+            "byte_rate": "Bytes per second of the clients that share a quota, in Produce requests or Fetch responses.",
+            "request_time": "Percentage of the time of one thread of the clients that share a quota.",
+            "tokens": "Partitions that the clients that share a quota may still create or delete now.",
+            "throttle_time": "Average throttle time of the clients that share a quota, in milliseconds.",
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
         "kafka_cluster_partition_",
         {
             "replicascount": "Number of replicas; 0 if this broker is a follower.",

@@ -5,6 +5,9 @@ request and send the response without a task. Requests of all other APIs are dec
 a frame is only valid during the call. A coroutine handles them and returns a `Message`, which is encoded here. If a
 handler raises an error of `base/errors`, `server/failures` builds the response. Any other exception is a bug: it is
 logged, answered with UNKNOWN_SERVER_ERROR, and does not affect other requests.
+
+Clients with quotas are throttled here, and in the direct handlers: the response has the throttle time, and the
+connection is muted after it. A handler that sets `throttle_time_ms` in its message has its client muted for that time.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
@@ -25,6 +29,7 @@ from odradek.protocol.codec import ApiMessage, Message
 from odradek.security.principals import Identity
 from odradek.server.failures import failure, wire_error
 from odradek.server.senders import InterBrokerListeners
+from odradek.server.throttling.client_throttle import ClientThrottle
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +75,12 @@ class Dispatcher:
         stats: RequestStats,
         clock: Clock,
         inter_broker: InterBrokerListeners | None = None,
+        throttle: ClientThrottle | None = None,
     ) -> None:
         """Raises `ValueError` unless the handlers cover exactly the API table.
 
         `inter_broker` decides on which listeners internal APIs are served. With None, they are served on all listeners.
+        Without `throttle`, clients have no quotas.
         """
         served = set(handlers) | set(direct)
         if served != set(API_TABLE):
@@ -83,6 +90,7 @@ class Dispatcher:
         self._stats = stats
         self._clock = clock
         self._inter_broker = inter_broker
+        self._throttle = throttle
         self._tasks: set[asyncio.Task[None]] = set()
         self.waiting = 0
         """Number of requests whose handlers have not started yet."""
@@ -92,6 +100,13 @@ class Dispatcher:
 
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
+        throttle = self._throttle
+        if throttle is not None and throttle.measures_time and not API_TABLE[request.api_key].internal:
+            throttle.run(request, partial(self._route, request))
+        else:
+            self._route(request)
+
+    def _route(self, request: Request) -> None:
         direct = self._direct.get(request.api_key)
         if direct is not None:
             direct(request)
@@ -112,9 +127,10 @@ class Dispatcher:
             identity=request.identity,
         )
         self.waiting += 1
-        task = asyncio.get_running_loop().create_task(
-            self._serve(request, context, decoded), name=f"request-{api.name}"
-        )
+        work = self._serve(request, context, decoded)
+        if self._throttle is not None and self._throttle.measures_time and not api.internal:
+            work = self._throttle.timed(request, work)
+        task = asyncio.get_running_loop().create_task(work, name=f"request-{api.name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -127,7 +143,7 @@ class Dispatcher:
         if error is None:
             return False
         self._stats.answered(name, request.api_version)
-        answer = self._failed(request, None, error)
+        answer, _ = self._failed(request, None, error)
         if answer is None:
             request.fail("the request cannot be answered")
         else:
@@ -141,29 +157,31 @@ class Dispatcher:
         times.countdown -= 1
         if not times.countdown:
             request.sample = times.sample(request.received_ms, self._clock.monotonic_ms())
+        answer, throttle_ms = None, 0
         try:
-            answer = await self._answer(request, context, decoded)
+            answer, throttle_ms = await self._answer(request, context, decoded)
         except asyncio.CancelledError:
             request.fail("the broker is stopping")
             raise
         except Exception:
             # No response can be built. Without this call, the connection would wait for one forever.
             logger.exception("%s: the response cannot be built", request)
-            answer = None
         if answer is None:
             request.fail("the request cannot be answered")
             return
         self._stats.answered(name, context.api_version)
         request.respond([answer])
+        if throttle_ms and self._throttle is not None:
+            self._throttle.mute(request, throttle_ms)
 
-    async def _answer(self, request: Request, context: RequestContext, decoded: object) -> bytes | None:
-        """Return the frame of the response, also if the request failed; None if the protocol has no response for the
-        failure."""
+    async def _answer(self, request: Request, context: RequestContext, decoded: object) -> tuple[bytes | None, int]:
+        """Return the frame of the response, also if the request failed, and its throttle time in ms. The frame is None
+        if the protocol has no response for the failure."""
         try:
             work = self._handlers[context.api_key](context, decoded)
             message = await (work if request.sample is None else _FirstStep(work, request.sample, self._clock))
             self._count_errors(context.api_key, message)
-            return codec.encode_response(context.api_key, context.api_version, request.correlation_id, message)
+            return self._encoded(request, message)
         except OdradekError as caught:
             error = wire_error(caught)
             if error is not caught:
@@ -181,14 +199,19 @@ class Dispatcher:
         if message.get("error_code"):
             self._stats.failed_whole(name)
 
-    def _failed(self, request: Request, decoded: object, error: ProtocolError) -> bytes | None:
+    def _encoded(self, request: Request, message: Message) -> tuple[bytes, int]:
+        throttle_ms = 0
+        if self._throttle is not None and not API_TABLE[request.api_key].internal:
+            message, throttle_ms = self._throttle.of_answer(request, message)
+        frame = codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
+        return frame, throttle_ms
+
+    def _failed(self, request: Request, decoded: object, error: ProtocolError) -> tuple[bytes | None, int]:
         name = API_TABLE[request.api_key].name
         self._stats.failed(name, error.code)
         self._stats.failed_whole(name)
         message = failure(request.api_key, request.api_version, decoded, error)
-        if message is None:
-            return None
-        return codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
+        return (None, 0) if message is None else self._encoded(request, message)
 
     def _answer_unknown_api_versions(self, request: Request) -> None:
         # `network` refuses unsupported versions, except of this API.

@@ -61,8 +61,8 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 class TopicCreator(Protocol):
     """Creates topics that clients request."""
 
-    async def auto_create(self, names: Iterable[str]) -> None:
-        """Start to create topics with the broker's defaults. Returns the topics that can be created."""
+    async def auto_create(self, names: Iterable[str], context: RequestContext) -> None:
+        """Start to create topics with the broker's defaults for a client, which is charged for the partitions."""
         ...
 
 
@@ -169,7 +169,7 @@ class MetadataHandlers:
         topics = await self._topics(image, context, request, found, access)
         if missing:
             # As in Kafka, the client gets a retriable error until the topic has leaders.
-            await self._creator.auto_create(missing)
+            await self._creator.auto_create(missing, context)
         return {
             "throttle_time_ms": 0,
             "brokers": broker_entries(image, context.listener, "node_id"),

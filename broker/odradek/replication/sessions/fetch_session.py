@@ -384,6 +384,15 @@ class FetchContext:
         told += [(entry, _DENIED if entry.topic_partition.topic else _UNKNOWN) for entry in self._unread]
         return self._finish(told)
 
+    def throttled(self) -> FetchAnswer:
+        """Return the response without any partition, for a client that is above its quota (KIP-219).
+
+        Call it instead of `finish`. The session still has what the client wants; a full request creates none.
+        """
+        if self.session is None:
+            return FetchAnswer(self.error_code, NO_SESSION, [])
+        return self._finish([])
+
 
 class FetchSessions:
     """The fetch sessions of this broker. `evictions` counts the evicted ones."""

@@ -172,7 +172,7 @@ class QuotaLimit(NamedTuple):
 class QuotaTable:
     """The quotas of all entities at one time."""
 
-    __slots__ = ("_by_kind", "_quotas")
+    __slots__ = ("_by_kind", "_quotas", "limits_clients")
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKind, float]] | None = None) -> None:
         """Take the quotas of each entity. Kinds that the entity cannot have are ignored."""
@@ -185,6 +185,8 @@ class QuotaTable:
             key = entity._replace(ip=_comparable(entity.ip))
             for kind, value in values.items():
                 self._by_kind.setdefault(kind, {})[key] = value
+        self.limits_clients: Final = not _CLIENT_KINDS.isdisjoint(self._by_kind)
+        """Whether there is a quota of any kind except connection rates. If not, no request has to be charged."""
 
     def __repr__(self) -> str:
         return f"QuotaTable({len(self._quotas)} entities)"

@@ -54,11 +54,13 @@ from odradek.protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from odradek.protocol.release_versions import has_topic_ids
+from odradek.security.quotas.quota_model import QuotaTable
 from odradek.server.admin.image_waits import ImageWait
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.configs.config_entries import Entry, topic_entries
 from odradek.server.dispatch import Handler, RequestContext, route
 from odradek.server.failures import wire_error
+from odradek.server.throttling.client_throttle import ClientThrottle, RequestMutations
 from odradek.timer.purgatory import Purgatory
 from odradek.zk import registration
 from odradek.zk.port import ZkClient
@@ -74,6 +76,11 @@ request could exhaust the broker's time and memory; ZooKeeper rejects znodes abo
 
 DELETION_DISABLED_SINCE: Final = 3
 """First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED; older ones get INVALID_REQUEST."""
+
+CREATION_STRICT_SINCE: Final = 6
+DELETION_STRICT_SINCE: Final = 5
+GROWTH_STRICT_SINCE: Final = 3
+"""First versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know THROTTLING_QUOTA_EXCEEDED."""
 
 Assignment = Mapping[int, Sequence[int]]
 Machines = Mapping[int, str]
@@ -91,13 +98,16 @@ class TopicHandlers:
         zk: ZkClient,
         is_controller: Callable[[], bool],
         clock: Clock,
+        throttle: ClientThrottle | None = None,
     ) -> None:
-        """`is_controller` returns whether this broker is the active controller."""
+        """`is_controller` returns whether this broker is the active controller. Without `throttle`, clients have no
+        quotas."""
         self._settings = settings
         self._view = view
         self._zk = zk
         self._is_controller = is_controller
         self._clock = clock
+        self._throttle = throttle or ClientThrottle(QuotaTable, clock)
         self._waits: Purgatory[ImageWait] = Purgatory(clock, "topic")
         self._creating: set[str] = set()
 
@@ -125,6 +135,10 @@ class TopicHandlers:
         """End all waits. Idempotent."""
         self._waits.close()
 
+    def _mutations(self, context: RequestContext, strict_since: int) -> RequestMutations:
+        is_strict = context.api_version >= strict_since
+        return self._throttle.mutations(context.identity.principal.name, context.client_id, is_strict=is_strict)
+
     async def _wait(self, topic: str, condition: Callable[[ClusterImage], bool], timeout_ms: float) -> bool:
         wait = ImageWait(self._view, condition, timeout_ms)
         self._waits.try_complete_else_watch(wait, [topic])
@@ -144,19 +158,21 @@ class TopicHandlers:
         self._require_controller()
         names = [topic.name for topic in request.topics]
         machines = await registration.machines(self._zk)
+        mutations = self._mutations(context, CREATION_STRICT_SINCE)
         results = await asyncio.gather(
             *(
-                self._create_one(topic, request, machines, duplicate=names.count(topic.name) > 1)
+                self._create_one(topic, request, machines, mutations, duplicate=names.count(topic.name) > 1)
                 for topic in request.topics
             )
         )
-        return {"throttle_time_ms": 0, "topics": results}
+        return {"throttle_time_ms": mutations.throttle_ms(), "topics": results}
 
     async def _create_one(
         self,
         topic: CreateTopicsRequestCreatableTopic,
         request: CreateTopicsRequest,
         machines: Machines,
+        mutations: RequestMutations,
         *,
         duplicate: bool,
     ) -> dict[str, object]:
@@ -166,6 +182,7 @@ class TopicHandlers:
             overrides, in_force, assignment = self._checked(topic, machines)
             topic_id = ZERO_UUID
             if not request.validate_only:
+                mutations.charge(len(assignment))
                 topic_id = await self._create(topic.name, assignment, overrides, request.timeout_ms)
             return _created(topic.name, topic_id, assignment, topic_entries(self._settings, overrides, in_force))
         except OdradekError as error:
@@ -258,24 +275,25 @@ class TopicHandlers:
             return ZERO_UUID
         return UUID(bytes=self._clock.token_bytes(16), version=4)
 
-    async def auto_create(self, names: Iterable[str]) -> None:
-        """Start to create topics with the broker's defaults. Failures are logged."""
+    async def auto_create(self, names: Iterable[str], context: RequestContext) -> None:
+        """Start to create topics with the broker's defaults for a client, which is charged. Failures are logged."""
+        mutations = self._throttle.mutations(context.identity.principal.name, context.client_id, is_strict=False)
         for name in names:
             if name in self._creating:
                 continue
             self._creating.add(name)
             try:
-                await self.ensure_topic(name)
+                mutations.charge(await self.ensure_topic(name))
             except OdradekError as error:
                 logger.warning("topic %s, which a client requested, cannot be created: %s", name, error)
             finally:
                 self._creating.discard(name)
 
-    async def ensure_topic(self, name: str) -> None:
-        """Create a topic if it does not exist. An internal topic gets the settings for it. Raises the error if it
-        cannot be created."""
+    async def ensure_topic(self, name: str) -> int:
+        """Create a topic if it does not exist, and return the number of new partitions. An internal topic gets the
+        settings for it. Raises the error if it cannot be created."""
         if name in self._view.image.topics:
-            return
+            return 0
         check_topic_name(name)
         if name == TRANSACTION_STATE_TOPIC:
             raise InvalidTopicError(f"{name} cannot be created: this broker does not support transactions.")
@@ -299,6 +317,8 @@ class TopicHandlers:
             )
         except TopicAlreadyExistsError:
             logger.debug("another broker has created topic %s", name)
+            return 0
+        return partitions
 
     # Deletion
 
@@ -313,11 +333,15 @@ class TopicHandlers:
             reason = "delete.topic.enable is false on this cluster."
             known = context.api_version >= DELETION_DISABLED_SINCE
             raise TopicDeletionDisabledError(reason) if known else InvalidRequestError(reason)
-        timeout_ms = request.timeout_ms
-        results = await asyncio.gather(*(self._delete_one(name, topic_id, timeout_ms) for name, topic_id in wanted))
-        return {"throttle_time_ms": 0, "responses": results}
+        timeout_ms, mutations = request.timeout_ms, self._mutations(context, DELETION_STRICT_SINCE)
+        results = await asyncio.gather(
+            *(self._delete_one(name, topic_id, timeout_ms, mutations) for name, topic_id in wanted)
+        )
+        return {"throttle_time_ms": mutations.throttle_ms(), "responses": results}
 
-    async def _delete_one(self, name: str | None, topic_id: UUID, timeout_ms: float) -> dict[str, object]:
+    async def _delete_one(
+        self, name: str | None, topic_id: UUID, timeout_ms: float, mutations: RequestMutations
+    ) -> dict[str, object]:
         error_code, message = NONE, None
         try:
             image = self._view.image
@@ -328,6 +352,7 @@ class TopicHandlers:
             elif name not in image.topics:
                 raise UnknownTopicOrPartitionError(f"Topic {name} does not exist.")
             topic_id = image.topic_id(name)
+            mutations.charge(len(image.topics[name].partitions))
             await topic_admin.delete_topic(self._zk, name)
             gone = name
             if not await self._wait(gone, lambda image: gone not in image.topics, timeout_ms):
@@ -345,19 +370,21 @@ class TopicHandlers:
         self._require_controller()
         names = [topic.name for topic in request.topics]
         machines = await registration.machines(self._zk)
+        mutations = self._mutations(context, GROWTH_STRICT_SINCE)
         results = await asyncio.gather(
             *(
-                self._grow_one(topic, request, machines, duplicate=names.count(topic.name) > 1)
+                self._grow_one(topic, request, machines, mutations, duplicate=names.count(topic.name) > 1)
                 for topic in request.topics
             )
         )
-        return {"throttle_time_ms": 0, "results": results}
+        return {"throttle_time_ms": mutations.throttle_ms(), "results": results}
 
     async def _grow_one(
         self,
         topic: CreatePartitionsRequestTopic,
         request: CreatePartitionsRequest,
         machines: Machines,
+        mutations: RequestMutations,
         *,
         duplicate: bool,
     ) -> dict[str, object]:
@@ -365,13 +392,17 @@ class TopicHandlers:
         try:
             if duplicate:
                 raise InvalidRequestError(f"Topic {topic.name} is named more than once in the request.")
-            await self._grow(topic, request.timeout_ms, machines, validate_only=request.validate_only)
+            await self._grow(topic, request, machines, mutations)
         except OdradekError as error:
             error_code, message = _code_and_message(error)
         return {"name": topic.name, "error_code": error_code, "error_message": message}
 
     async def _grow(
-        self, topic: CreatePartitionsRequestTopic, timeout_ms: float, machines: Machines, *, validate_only: bool
+        self,
+        topic: CreatePartitionsRequestTopic,
+        request: CreatePartitionsRequest,
+        machines: Machines,
+        mutations: RequestMutations,
     ) -> None:
         known = self._view.image.topics.get(topic.name)
         if known is None:
@@ -383,8 +414,9 @@ class TopicHandlers:
             )
         existing = {number: state.replicas for number, state in known.partitions.items()}
         added = self._added(topic, existing, machines)
-        if validate_only:
+        if request.validate_only:
             return
+        mutations.charge(len(added))
         await topic_admin.create_partitions(self._zk, topic.name, added)
 
         def has_grown(image: ClusterImage) -> bool:
@@ -393,7 +425,7 @@ class TopicHandlers:
                 number in grown.partitions and grown.partitions[number].leader >= 0 for number in added
             )
 
-        if not await self._wait(topic.name, has_grown, timeout_ms):
+        if not await self._wait(topic.name, has_grown, request.timeout_ms):
             raise RequestTimedOutError(
                 f"Partitions of {topic.name} were created, but not all have leaders within the timeout."
             )

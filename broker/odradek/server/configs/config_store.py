@@ -16,6 +16,7 @@ from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import ConfigError, InvalidTopicError, RequestTimedOutError
 from odradek.base.ports import Clock
 from odradek.base.topic_rules import check_topic_name
+from odradek.log.partition_log import PartitionLog
 from odradek.zk import layout
 from odradek.zk.port import BadVersion, ConnectionLost, NodeExists, SessionExpired, ZkClient
 from odradek.zk.registration import announce_config_change
@@ -68,6 +69,22 @@ class ConfigStore:
         """Called with the topic and its settings after each change."""
         self.on_new_defaults: Callable[[], None] = lambda: None
         """Called after a change of the broker's settings, which may change the settings of every topic."""
+
+    def apply_to(self, logs: Callable[[], Iterable[PartitionLog]]) -> None:
+        """From now on, give the logs of topics their changed settings."""
+
+        def topic_changed(topic: str, config: TopicConfig) -> None:
+            for log in logs():
+                if log.topic_partition.topic == topic:
+                    log.update_config(config)
+
+        def defaults_changed() -> None:
+            for log in logs():
+                config = self.topic_config(log.topic_partition.topic)
+                if log.config != config:
+                    log.update_config(config)
+
+        self.on_change, self.on_new_defaults = topic_changed, defaults_changed
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """Return the overrides of the topic as text."""

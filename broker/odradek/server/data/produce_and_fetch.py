@@ -1,56 +1,41 @@
-"""Handlers of Produce, Fetch and ListOffsets.
+"""Handlers of Produce and Fetch.
 
 Produce and Fetch have direct handlers: they decode the frame and call the replica manager, whose callback sends the
-response, without a task, a message object or an object per record. ListOffsets reads offsets and indexes of leaders.
+response, without a task, a message object or an object per record.
 `server/data/conversion` converts responses for consumers before Kafka 2.1 if necessary.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import (
-    NONE,
     InvalidRecordError,
     InvalidRequestError,
     KafkaStorageError,
-    LeaderNotAvailableError,
     MessageTooLargeError,
-    OdradekError,
-    OffsetNotAvailableError,
-    ProtocolError,
     StorageError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
-    UnsupportedVersionError,
 )
 from odradek.base.ports import Buffer, Clock, FileRegion, Part, Workers
 from odradek.base.types import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    NO_BROKER,
-    NO_EPOCH,
     NO_OFFSET,
-    NO_TIMESTAMP,
+    READ_COMMITTED,
     TopicPartition,
 )
 from odradek.cluster import MetadataCache
-from odradek.log.partition_log import PartitionLog
-from odradek.log.values import LogSlice, TimestampOffset
+from odradek.log.values import LogSlice
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Request
 from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message
 from odradek.protocol.hotpath import (
     FetchedPartition,
     ProducedPartition,
@@ -61,7 +46,6 @@ from odradek.protocol.hotpath import (
     encode_only_result,
     encode_produce_response,
 )
-from odradek.protocol.messages.fetch import ListOffsetsRequest, ListOffsetsRequestPartition
 from odradek.records.formats import MAGIC_AT
 from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.replication.replica_manager import ReplicaManager
@@ -72,11 +56,9 @@ from odradek.server.authorization.topic_rights import NO_TOPICS, NOT_WRITABLE, n
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
-from odradek.server.data.time_search import depends_on_time, search_by_time
-from odradek.server.dispatch import DirectHandler, Handler, RequestContext, route
-from odradek.server.failures import wire_error
+from odradek.server.dispatch import DirectHandler
+from odradek.server.throttling.client_throttle import ClientThrottle
 
-READ_COMMITTED: Final = 1
 FORMAT_2_ONLY_SINCE: Final = 3
 """First Produce version that only allows batches. Earlier versions may have message sets (KIP-98)."""
 LOG_START_SINCE: Final = 5
@@ -87,10 +69,6 @@ SOFT_MAX_BYTES_SINCE: Final = 3
 """First Fetch version that returns a first batch above the limit as a whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
 TOPIC_ID_SINCE: Final = 13
-SINGLE_OFFSET_SINCE: Final = 1
-"""First ListOffsets version with one offset and its timestamp. Version 0 returns base offsets of segments (KIP-79)."""
-OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-"""First ListOffsets version whose clients know the error (KIP-207). Others get LEADER_NOT_AVAILABLE."""
 NO_ACKS: Final = 0
 FROM_FILES_BYTES: Final = 2 << 20
 """Responses with at least this many bytes of records are sent from the files. For smaller ones, copying is cheaper."""
@@ -98,10 +76,6 @@ FROM_FILE_BYTES: Final = 128 << 10
 """In such responses, partitions with at least this many bytes are sent from the files, the others are copied."""
 _ATTRIBUTES_LOW_BYTE: Final = 22
 """Position of the attribute flags in a batch of format 2."""
-EARLIEST_LOCAL_TIMESTAMP: Final = -4
-LATEST_TIERED_TIMESTAMP: Final = -5
-"""Timestamps of tiered storage (KIP-405). Without it, the local log starts at the log start, and no record is
-tiered."""
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +94,11 @@ class DataHandlers:
         clock: Clock,
         workers: Workers | None = None,
         authorizer: Authorizer | None = None,
+        throttle: ClientThrottle | None = None,
     ) -> None:
         """`workers` convert large record sets for old consumers. Without them, the event loop converts all record
-        sets. Without an `authorizer`, everyone may read and write everything."""
+        sets. Without an `authorizer`, everyone may read and write everything; without `throttle`, clients have no
+        quotas."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
@@ -131,6 +107,7 @@ class DataHandlers:
         self._produce_times, self._fetch_times = request_stats.times_of("Produce"), request_stats.times_of("Fetch")
         self._clock = clock
         self._authorizer = authorizer
+        self._throttle = throttle
         self._conversion = DownConversion(self._topic_config, topic_stats, workers)
         self._record_sets = RecordSets(replicas, self._cannot_be_read)
 
@@ -146,10 +123,6 @@ class DataHandlers:
     def direct(self) -> Mapping[ApiKey, DirectHandler]:
         """The direct handlers."""
         return {ApiKey.PRODUCE: self.produce, ApiKey.FETCH: self.fetch}
-
-    def handlers(self) -> Mapping[ApiKey, Handler]:
-        """The handlers by API."""
-        return dict([route(ListOffsetsRequest, self.list_offsets)])
 
     # Produce
 
@@ -203,14 +176,17 @@ class DataHandlers:
         failed = self._count_produced(results)
         version = request.api_version
         self._request_stats.answered("Produce", version)
+        throttle_ms = 0 if self._throttle is None else self._throttle.of_produce(request)
         if acks != NO_ACKS:
-            request.respond((_encode_produced(version, request.correlation_id, results),))
+            request.respond((_encode_produced(version, request.correlation_id, results, throttle_ms),))
         elif failed is None:
             request.respond_nothing()
         else:
             # Without acknowledgements, closing the connection is the only way to make the producer refresh its
             # metadata.
             request.fail(f"the append to {failed.topic_partition} with acks=0 failed with error {failed.error_code}")
+        if throttle_ms and self._throttle is not None:
+            self._throttle.mute(request, throttle_ms)
 
     def _count_produced(self, results: Iterable[AppendResult]) -> AppendResult | None:
         """Count the appends. Return the first failure, if there is one."""
@@ -254,10 +230,16 @@ class DataHandlers:
         if context.error_code:
             self._answer_fetch(request, context, (), is_consumer=is_consumer)
             return
+        max_bytes = decoded.max_bytes
+        if self._throttle is not None:
+            if is_consumer:
+                max_bytes = self._throttle.largest_fetch(request, max_bytes)
+            else:
+                self._throttle.exempt(request)
         params = FetchParams(
             decoded.max_wait_ms,
-            min(decoded.min_bytes, decoded.max_bytes),  # min_bytes above max_bytes could never be satisfied
-            decoded.max_bytes,
+            min(decoded.min_bytes, max_bytes),  # min_bytes above max_bytes could never be satisfied
+            max_bytes,
             decoded.replica_id,
             decoded.isolation_level == READ_COMMITTED,
             version < FOLLOWER_READS_SINCE,
@@ -275,11 +257,17 @@ class DataHandlers:
     def _answer_fetch(
         self, request: Request, context: FetchContext, results: Sequence[FetchResult], *, is_consumer: bool
     ) -> None:
+        size_bytes = sum(each.records.length for each in results if each.records is not None)
+        if is_consumer and self._throttle is not None:
+            throttle_ms = self._throttle.of_fetch(request, size_bytes)
+            if throttle_ms:
+                self._respond_fetch(request, context.throttled(), (), throttle_ms=throttle_ms)
+                self._throttle.mute(request, throttle_ms)
+                return
         answer = context.finish(results)
         if request.api_version < FETCH_ZSTD_SINCE:
             self._record_sets.load(answer.partitions, partial(self._answer_old_fetch, request, answer, is_consumer))
             return
-        size_bytes = sum(each.records.length for _, each in answer.partitions if each.records is not None)
         copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
         rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
         self._respond_fetch(request, answer, rows)
@@ -292,7 +280,9 @@ class DataHandlers:
         offsets = [entry.fetch_offset for entry, _, _ in loaded]
         self._conversion.fit(request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting))
 
-    def _respond_fetch(self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition]) -> None:
+    def _respond_fetch(
+        self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition], *, throttle_ms: int = 0
+    ) -> None:
         version = request.api_version
         self._request_stats.answered("Fetch", version)
         if answer.error_code:
@@ -300,7 +290,12 @@ class DataHandlers:
             self._request_stats.failed_whole("Fetch")
         request.respond(
             encode_fetch_response(
-                version, request.correlation_id, rows, error_code=answer.error_code, session_id=answer.session_id
+                version,
+                request.correlation_id,
+                rows,
+                throttle_time_ms=throttle_ms,
+                error_code=answer.error_code,
+                session_id=answer.session_id,
             )
         )
 
@@ -370,151 +365,6 @@ class DataHandlers:
         logger.error("%s cannot be read: %s", topic_partition, error)
         self._replicas.take_offline(topic_partition)
 
-    # Offsets
-
-    async def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> Message:
-        """Handle ListOffsets: return the offset for a timestamp (KIP-79), of the readable end, of the log start, or of
-        the maximum timestamp."""
-        if context.api_version < SINGLE_OFFSET_SINCE:
-            return self._old_offsets(request)
-        items = [(topic.name, item) for topic in request.topics for item in topic.partitions]
-        counts = Counter((name, item.partition_index) for name, item in items)
-        # Searches run at the same time: one whose disk does not answer does not delay those on other disks.
-        searches = await asyncio.gather(
-            *(
-                search_by_time(self._replicas, TopicPartition(name, item.partition_index), item)
-                for name, item in items
-                if depends_on_time(item)
-            )
-        )
-        searched = iter(searches)
-        rows: dict[TopicPartition, Message] = {}
-        for name, item in items:
-            topic_partition = TopicPartition(name, item.partition_index)
-            search = next(searched) if depends_on_time(item) else None
-            try:
-                if counts[topic_partition] > 1:
-                    raise InvalidRequestError(f"{topic_partition} is in the request more than once")
-                _check_timestamp(item.timestamp, context.api_version)
-                found = self._listed(topic_partition, item, request, search)
-                row = {"timestamp": found[0], "offset": found[1], "leader_epoch": found[2], "error_code": NONE}
-            except ProtocolError as error:
-                row = {"timestamp": NO_TIMESTAMP, "offset": NO_OFFSET, "error_code": error.code}
-                if error.code == OffsetNotAvailableError.code and context.api_version < OFFSET_NOT_AVAILABLE_SINCE:
-                    row["error_code"] = LeaderNotAvailableError.code
-            rows[topic_partition] = {"partition_index": item.partition_index, **row}
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [rows[TopicPartition(topic.name, item.partition_index)] for item in topic.partitions],
-            }
-            for topic in request.topics
-        ]
-        return {"throttle_time_ms": 0, "topics": topics}
-
-    def _listed(
-        self,
-        topic_partition: TopicPartition,
-        item: ListOffsetsRequestPartition,
-        request: ListOffsetsRequest,
-        search: TimestampOffset | ProtocolError | None,
-    ) -> tuple[int, int, int]:
-        """Return timestamp, offset and leader epoch; -1 for each that does not exist.
-
-        `search`: what `search_by_time` returned.
-        """
-        partition = self._replicas.leader(topic_partition, item.current_leader_epoch)
-        log, timestamp = partition.log, item.timestamp
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return NO_TIMESTAMP, log.log_start_offset, log.epoch_of(log.log_start_offset)
-        if timestamp == LATEST_TIERED_TIMESTAMP:
-            return _NOTHING
-        end, is_behind = log.log_end_offset, False
-        if request.replica_id == NO_BROKER:
-            committed = request.isolation_level == READ_COMMITTED
-            end = partition.last_stable_offset if committed else log.high_watermark
-            # A new leader does not know yet up to which offset records were committed before.
-            is_behind = log.high_watermark < (partition.leader_epoch_start_offset or 0)
-        if timestamp == LATEST_TIMESTAMP and not is_behind:
-            return NO_TIMESTAMP, end, partition.leader_epoch
-        if timestamp != LATEST_TIMESTAMP:
-            if isinstance(search, ProtocolError):
-                raise search
-            if search is not None and search.offset < end:
-                return search.timestamp, search.offset, search.leader_epoch
-        if is_behind:
-            raise OffsetNotAvailableError(f"the high watermark of {topic_partition} is not known yet")
-        return _NOTHING
-
-    def _old_offsets(self, request: ListOffsetsRequest) -> Message:
-        """Version 0: return the base offsets of segments that were last written at or before a time, and the log
-        end."""
-        topics = []
-        for topic in request.topics:
-            partitions: list[Message] = []
-            for item in topic.partitions:
-                topic_partition = TopicPartition(topic.name, item.partition_index)
-                offsets, error_code = [], NONE
-                try:
-                    partition = self._replicas.leader(topic_partition)
-                    offsets = offsets_before(partition.log, item.timestamp, self._clock.wall_ms())
-                    if request.replica_id == NO_BROKER:
-                        offsets = _committed(offsets, partition.log.high_watermark)
-                except OdradekError as error:
-                    error_code = wire_error(error).code
-                partitions.append(
-                    {
-                        "partition_index": item.partition_index,
-                        "error_code": error_code,
-                        "old_style_offsets": offsets[: max(0, item.max_num_offsets)],
-                    }
-                )
-            topics.append({"name": topic.name, "partitions": partitions})
-        return {"topics": topics}
-
-
-def offsets_before(log: PartitionLog, timestamp: int, now_ms: int) -> list[int]:
-    """Return the base offsets of segments that were last written at or before `timestamp`, newest first.
-
-    The time of a segment is when it was rolled, that of the active segment when it was created, and that of the log end
-    now. LATEST_TIMESTAMP returns all offsets, EARLIEST_TIMESTAMP only the first. Raises `StorageError`.
-    """
-    segments = log.segments
-    begins = [max(segment.base_offset, log.log_start_offset) for segment in segments]
-    if log.active_segment.size:
-        begins.append(log.log_end_offset)
-    if timestamp == EARLIEST_TIMESTAMP:
-        count = 1
-    elif timestamp == LATEST_TIMESTAMP or now_ms <= timestamp:
-        count = len(begins)
-    else:
-        count = next((at for at in range(len(segments), 0, -1) if segments[at - 1].changed_ms <= timestamp), 0)
-    return sorted(begins[:count], reverse=True)
-
-
-def _committed(offsets: list[int], high_watermark: int) -> list[int]:
-    """Replace offsets above the high watermark by the high watermark, because consumers may not see them."""
-    below = [offset for offset in offsets if offset <= high_watermark]
-    return offsets if len(below) == len(offsets) else [high_watermark, *below]
-
-
-_SPECIAL_TIMESTAMPS_SINCE: Final = {
-    LATEST_TIMESTAMP: 1,
-    EARLIEST_TIMESTAMP: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL_TIMESTAMP: 8,
-    LATEST_TIERED_TIMESTAMP: 9,
-}
-"""First ListOffsets version that supports each special timestamp."""
-
-
-def _check_timestamp(timestamp: int, version: int) -> None:
-    if timestamp < 0 and version < _SPECIAL_TIMESTAMPS_SINCE.get(timestamp, version + 1):
-        raise UnsupportedVersionError(f"the timestamp {timestamp} has no meaning in version {version} of ListOffsets")
-
-
-_NOTHING: Final = (NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
-
 
 _NO_SUCH_TOPIC: Final = frozenset(
     {UnknownTopicOrPartitionError.code, UnknownTopicIdError.code, TopicAuthorizationFailedError.code}
@@ -532,14 +382,15 @@ def _is_transactional(records: memoryview) -> bool:
     )
 
 
-def _encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult]) -> bytes:
-    if len(results) == 1 and version >= LOG_START_SINCE:
+def _encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult], throttle_ms: int) -> bytes:
+    if len(results) == 1 and version >= LOG_START_SINCE and not throttle_ms:
         # One append without an error, the frequent case: without an object for its row of the response.
         only = results[0]
         if not only.error_code:
             fields = (only.topic_partition, 0, only.first_offset, only.log_append_time_ms, only.log_start_offset)
             return encode_only_result(version, correlation_id, fields)
-    return encode_produce_response(version, correlation_id, [_produced(result) for result in results])
+    rows = [_produced(result) for result in results]
+    return encode_produce_response(version, correlation_id, rows, throttle_time_ms=throttle_ms)
 
 
 def _produced(result: AppendResult) -> ProducedPartition:

@@ -77,7 +77,7 @@ from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 
 logger = logging.getLogger(__name__)
 
-EnsureTopic = Callable[[str], Awaitable[None]]
+EnsureTopic = Callable[[str], Awaitable[object]]
 """Creates an internal topic if it does not exist. May be called concurrently. Raises an error if it cannot."""
 
 GROUP_KEY_TYPE: Final = 0

@@ -25,45 +25,90 @@ _Sharers = tuple[str, str]
 """The user and the client id of the clients that share a quota; "" for all."""
 
 
+class _State(Generic[_Measure]):
+    """What the clients that share a quota have used."""
+
+    __slots__ = ("measure", "throttle_times", "used_ms")
+
+    def __init__(self, measure: _Measure) -> None:
+        self.measure: Final[_Measure] = measure
+        self.used_ms = 0.0
+        """Time of the last use."""
+        self.throttle_times: ThrottleTimes | None = None
+        """None until a client was throttled."""
+
+
+class ThrottleTimes:
+    """The throttle times of the clients that share a quota, as in Kafka's metric `throttle-time`."""
+
+    __slots__ = ("_count", "_sum")
+
+    def __init__(self, count: int, window_ms: float) -> None:
+        """`count` and `window_ms` are those of `Rate`."""
+        self._sum: Final = Rate(count, window_ms)
+        self._count: Final = Rate(count, window_ms)
+
+    def record(self, throttle_ms: float, now_ms: float) -> None:
+        """Add a throttle time."""
+        self._sum.record(throttle_ms, now_ms)
+        self._count.record(1.0, now_ms)
+
+    def average_ms(self, now_ms: float) -> float:
+        """Return the average of the last windows, 0 if there was none."""
+        count = self._count.rate(now_ms)
+        return self._sum.rate(now_ms) / count if count > 0.0 else 0.0
+
+
 class _States(Generic[_Measure]):
     """The measures of one kind of quota, in the order of their last use."""
 
-    def __init__(self, new: Callable[[], _Measure]) -> None:
+    def __init__(self, new: Callable[[], _Measure], count: int, window_ms: float) -> None:
         self._new: Final[Callable[[], _Measure]] = new
-        self._states: Final[dict[_Sharers, tuple[_Measure, float]]] = {}
-        """Measure and time of the last use."""
+        self._count: Final = count
+        self._window_ms: Final = window_ms
+        self._states: Final[dict[_Sharers, _State[_Measure]]] = {}
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[tuple[_Sharers, _Measure]]:
-        return iter([(sharers, measure) for sharers, (measure, _) in self._states.items()])
+    def __iter__(self) -> Iterator[tuple[_Sharers, _State[_Measure]]]:
+        return iter(list(self._states.items()))
 
-    def use(self, limit: QuotaLimit, now_ms: float) -> _Measure:
-        """Return the measure of a quota, and remove those that have expired."""
+    def use(self, limit: QuotaLimit, now_ms: float) -> _State[_Measure]:
+        """Return the state of a quota, and remove those that have expired."""
         sharers = limit.user, limit.client_id
         states = self._states
-        found = states.pop(sharers, None)
-        measure = found[0] if found is not None and now_ms - found[1] < EXPIRY_MS else self._new()
-        states[sharers] = measure, now_ms
+        state = states.pop(sharers, None)
+        if state is None or now_ms - state.used_ms >= EXPIRY_MS:
+            state = _State(self._new())
+        state.used_ms = now_ms
+        states[sharers] = state
         while True:
-            oldest, (_, used_ms) = next(iter(states.items()))
-            if now_ms - used_ms < EXPIRY_MS:
-                return measure
+            oldest, other = next(iter(states.items()))
+            if now_ms - other.used_ms < EXPIRY_MS:
+                return state
             del states[oldest]
 
-    def find(self, limit: QuotaLimit) -> _Measure | None:
-        """Return the measure of a quota, or None. Does not count as a use."""
-        found = self._states.get((limit.user, limit.client_id))
-        return None if found is None else found[0]
+    def find(self, limit: QuotaLimit) -> _State[_Measure] | None:
+        """Return the state of a quota, or None. Does not count as a use."""
+        return self._states.get((limit.user, limit.client_id))
+
+    def throttled(self, state: _State[_Measure], throttle_ms: float, now_ms: float) -> None:
+        """Note the throttle time of a request."""
+        if state.throttle_times is None:
+            state.throttle_times = ThrottleTimes(self._count, self._window_ms)
+        state.throttle_times.record(throttle_ms, now_ms)
 
 
 class ChargedRate(NamedTuple):
-    """A rate for metrics. `user` and `client_id` are empty as in `QuotaLimit`."""
+    """The use of a quota, for metrics. `user` and `client_id` are empty as in `QuotaLimit`."""
 
     user: str
     client_id: str
     rate: float
+    """The rate, or the number of tokens."""
+    throttle_ms: float = 0.0
+    """Average throttle time of the requests that were throttled."""
 
 
 class RateCharges:
@@ -81,13 +126,15 @@ class RateCharges:
         """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`.
 
         `at_most_ms` limits the throttle time. In Kafka, it is one window for request time, and there is none for bytes.
+        With a quota of 0, the throttle time is not longer than all windows, so that the client notices within this time
+        if it gets a higher quota.
         """
         self._kind: Final = kind
         self._table: Final = table
         self._window_ms: Final = window_ms
         self._count: Final = count
         self._at_most_ms: Final = at_most_ms
-        self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms))
+        self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms), count, window_ms)
 
     def __repr__(self) -> str:
         return f"RateCharges({self._kind.value}, {len(self._states)} states)"
@@ -97,16 +144,23 @@ class RateCharges:
         limit = self._table().client_limit(self._kind, user, client_id)
         if limit is None:
             return 0
-        rate = self._states.use(limit, now_ms)
+        state = self._states.use(limit, now_ms)
+        rate = state.measure
         rate.record(amount, now_ms)
-        return throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=self._at_most_ms)
+        at_most_ms = self._at_most_ms
+        if limit.value <= 0.0:
+            at_most_ms = min(at_most_ms, int(self._count * self._window_ms))
+        wait_ms = throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=at_most_ms)
+        if wait_ms:
+            self._states.throttled(state, wait_ms, now_ms)
+        return wait_ms
 
     def take_back(self, user: str, client_id: str, amount: float, now_ms: float) -> None:
         """Take back an amount that was charged at the same time and then not sent, such as a throttled Fetch."""
         limit = self._table().client_limit(self._kind, user, client_id)
-        rate = None if limit is None else self._states.find(limit)
-        if rate is not None:
-            rate.record(-amount, now_ms)
+        state = None if limit is None else self._states.find(limit)
+        if state is not None:
+            state.measure.record(-amount, now_ms)
 
     def most(self, user: str, client_id: str) -> float | None:
         """Return the amount above which a single charge always throttles, None without a quota.
@@ -117,8 +171,11 @@ class RateCharges:
         return None if limit is None else limit.value * (self._count - 1) * self._window_ms / 1000.0
 
     def rates(self, now_ms: float) -> list[ChargedRate]:
-        """Return the rate of each state, for metrics."""
-        return [ChargedRate(user, client_id, rate.rate(now_ms)) for (user, client_id), rate in self._states]
+        """Return the rate and the throttle times of each state, for metrics."""
+        return [
+            ChargedRate(user, client_id, state.measure.rate(now_ms), _average_ms(state, now_ms))
+            for (user, client_id), state in self._states
+        ]
 
 
 class MutationCharges:
@@ -127,7 +184,7 @@ class MutationCharges:
     def __init__(self, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
         """`table` returns the current quotas; `count` and `window_ms` are those of `TokenBucket`."""
         self._table: Final = table
-        self._states: Final[_States[TokenBucket]] = _States(lambda: TokenBucket(count, window_ms))
+        self._states: Final[_States[TokenBucket]] = _States(lambda: TokenBucket(count, window_ms), count, window_ms)
 
     def __repr__(self) -> str:
         return f"MutationCharges({len(self._states)} states)"
@@ -140,16 +197,28 @@ class MutationCharges:
         limit = self._table().client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
         if limit is None:
             return None
-        return MutationQuota(self._states.use(limit, now_ms), limit.value, is_strict=is_strict)
+        return MutationQuota(self._states.use(limit, now_ms).measure, limit.value, is_strict=is_strict)
+
+    def throttled(self, user: str, client_id: str, throttle_ms: float, now_ms: float) -> None:
+        """Note for how long a client was throttled, for metrics."""
+        limit = self._table().client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
+        state = None if limit is None else self._states.find(limit)
+        if state is not None:
+            self._states.throttled(state, throttle_ms, now_ms)
 
     def tokens(self, now_ms: float) -> list[ChargedRate]:
         """Return the tokens of each bucket whose quota still exists, for metrics."""
         table, found = self._table(), []
-        for (user, client_id), bucket in self._states:
+        for (user, client_id), state in self._states:
             limit = table.client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
             if limit is not None:
-                found.append(ChargedRate(user, client_id, bucket.tokens(limit.value, now_ms)))
+                tokens = state.measure.tokens(limit.value, now_ms)
+                found.append(ChargedRate(user, client_id, tokens, _average_ms(state, now_ms)))
         return found
+
+
+def _average_ms(state: _State[_Measure], now_ms: float) -> float:
+    return 0.0 if state.throttle_times is None else state.throttle_times.average_ms(now_ms)
 
 
 class MutationQuota:

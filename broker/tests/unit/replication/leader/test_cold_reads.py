@@ -38,6 +38,7 @@ from odradek.replication.replica_requests import FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek.security.principals import ANONYMOUS, Identity
+from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
 from odradek.server.data.time_search import SEARCH_S
@@ -481,7 +482,8 @@ async def listed(stage: Stage, timestamp: int, *partitions: int) -> list[tuple[i
         listener="PLAINTEXT",
         identity=Identity(ANONYMOUS, "localhost", "PLAINTEXT", "PLAINTEXT"),
     )
-    answer: Any = await handlers(stage).list_offsets(context, request)
+    offsets = OffsetHandlers(replicas=stage.broker.replicas, clock=stage.clock)
+    answer: Any = await offsets.list_offsets(context, request)
     (topic,) = answer["topics"]
     return [(row["error_code"], row["offset"]) for row in topic["partitions"]]
 

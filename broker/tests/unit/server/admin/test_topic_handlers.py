@@ -29,6 +29,8 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
+from odradek.security.principals import ANONYMOUS, Identity
+from odradek.server.dispatch import RequestContext
 from odradek.zk import layout, registration
 from odradek.zk.layout import TopicAssignment
 from odradek.zk.port import ConnectionLost, ZkClient
@@ -408,7 +410,15 @@ def test_replicas_of_new_topics_and_partitions_are_on_different_machines(play: P
         await server.announce(brokers=tuple(machines))
         await create(server, new("t", 12, 2), timeout=1)
         await server.topics.ensure_topic(GROUP_METADATA_TOPIC)
-        await server.topics.auto_create(["automatic"])
+        context = RequestContext(
+            api_key=ApiKey.METADATA,
+            api_version=12,
+            client_id=None,
+            client_host="localhost",
+            listener="PLAINTEXT",
+            identity=Identity(ANONYMOUS, "localhost", "PLAINTEXT", "PLAINTEXT"),
+        )
+        await server.topics.auto_create(["automatic"], context)
         for name, factor in (("t", 2), (GROUP_METADATA_TOPIC, 3), ("automatic", 2)):
             for each in (await stored(server, name)).partitions.values():
                 assert len(each.replicas) == factor

@@ -43,6 +43,19 @@ def test_a_throttle_time_has_a_maximum() -> None:
     assert Quotas(ALICE).rates(at_most_ms=1000).charge("alice", "app", 1_000_000, 0) == 1000
 
 
+def test_a_quota_of_zero_throttles_no_longer_than_all_windows() -> None:
+    assert Quotas(ALICE, 0.0).rates().charge("alice", "app", 1, 0) == 11_000
+    assert Quotas(ALICE, 0.0).rates(at_most_ms=1000).charge("alice", "app", 1, 0) == 1000
+
+
+def test_the_average_throttle_time_is_that_of_the_last_windows() -> None:
+    charges = Quotas(ALICE).rates()
+    for amount in (12_000, 2_000):
+        charges.charge("alice", "app", amount, 0)
+    assert charges.rates(0)[0].throttle_ms == 3000
+    assert charges.rates(12_000)[0].throttle_ms == 0
+
+
 def test_a_client_without_a_quota_has_no_state() -> None:
     charges = Quotas(ALICE).rates()
     assert charges.charge("bob", "app", 1_000_000, 0) == 0
@@ -75,7 +88,7 @@ def test_what_was_not_sent_is_taken_back() -> None:
     charges.charge("alice", "app", 6000, 0)
     assert charges.charge("alice", "app", 6000, 0) == 2000
     charges.take_back("alice", "app", 6000, 0)
-    assert charges.rates(0) == [ChargedRate("alice", "", 600.0)]
+    assert charges.rates(0) == [ChargedRate("alice", "", 600.0, 2000.0)]
 
 
 def test_the_largest_amount_is_that_of_all_full_windows() -> None:
@@ -101,9 +114,9 @@ def test_a_state_expires_an_hour_after_its_last_use() -> None:
     charges.charge("bob", "app", 1, 10)
     charges.charge("alice", "app", 1, 20)
     charges.charge("carol", "app", 1, EXPIRY_MS + 9)
-    assert [user for user, _, _ in charges.rates(EXPIRY_MS + 9)] == ["bob", "alice", "carol"]
+    assert [each.user for each in charges.rates(EXPIRY_MS + 9)] == ["bob", "alice", "carol"]
     charges.charge("carol", "app", 1, EXPIRY_MS + 10)
-    assert [user for user, _, _ in charges.rates(EXPIRY_MS + 10)] == ["alice", "carol"]
+    assert [user for user, *_ in charges.rates(EXPIRY_MS + 10)] == ["alice", "carol"]
     charges.charge("carol", "app", 1, 3 * EXPIRY_MS)
     assert charges.rates(3 * EXPIRY_MS) == [ChargedRate("carol", "", 0.1)], "its own state has expired as well"
 
