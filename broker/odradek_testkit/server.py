@@ -34,7 +34,6 @@ from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
-from odradek.security.quotas.quota_model import QuotaTable
 from odradek.server.admin.elections import ElectionHandlers
 from odradek.server.admin.feature_handlers import FeatureHandlers
 from odradek.server.admin.log_dir_handlers import LogDirHandlers
@@ -54,12 +53,14 @@ from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
 from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.acl_handlers import AclHandlers
+from odradek.server.security.quota_handlers import QuotaHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.throttling.client_throttle import ClientThrottle
 from odradek.testing.memory_zk import MemoryZk
 from odradek.zk.acls import AccessRules
 from odradek.zk.layout import ReplicaAssignment
+from odradek.zk.quotas import ClientQuotas
 from odradek_testkit.inline_ports import inline_threads
 
 BROKER_ID: Final = 1
@@ -273,9 +274,9 @@ class MemoryServer:
             ),
         )
         self.logs.on_directory_failure = self.replicas.directory_failed
-        self.quotas = QuotaTable()
+        self.quotas = ClientQuotas(self.zk, clock)
         """The quotas of clients. The user is ANONYMOUS, and the client id is "tester"."""
-        self.throttle = ClientThrottle(lambda: self.quotas, clock)
+        self.throttle = ClientThrottle(lambda: self.quotas.table, clock)
         self.topics = TopicHandlers(
             settings=self.settings,
             view=self.view,
@@ -336,6 +337,7 @@ class MemoryServer:
             **ReassignmentHandlers(controller=self.controller).handlers(),
             **FeatureHandlers(controller=self.controller).handlers(),
             **AclHandlers(self.access_rules).handlers(),
+            **QuotaHandlers(self.quotas).handlers(),
             **self._metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),

@@ -35,6 +35,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("ApiVersions", "Metadata", "DescribeCluster", "UpdateFeatures"),
     "sasl": ("SaslHandshake", "SaslAuthenticate"),
     "acls": ("DescribeAcls", "CreateAcls", "DeleteAcls"),
+    "quotas": ("DescribeClientQuotas", "AlterClientQuotas"),
     "internal": (
         "LeaderAndIsr",
         "StopReplica",

@@ -428,6 +428,7 @@ class Broker:
             **control.handlers(),
             **offsets.handlers(),
             **coordination.handlers(),
+            **self._quotas.handlers(),
         }
         return self._build_dispatcher(handlers, data)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
+from odradek.protocol.apis import ApiKey
 from odradek.security.quotas.quota_model import CLIENTS, IPS, USERS
+from odradek.server.dispatch import Handler
+from odradek.server.security.quota_handlers import QuotaHandlers
 from odradek.server.throttling.client_throttle import ClientThrottle, QuotaWindows
 from odradek.zk.port import ZkClient
 from odradek.zk.quotas import ClientQuotas
@@ -33,6 +37,10 @@ class QuotaEnforcement:
     async def close(self) -> None:
         """Stop following the quotas. Idempotent."""
         await self.quotas.close()
+
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """The handlers that show and change quotas."""
+        return QuotaHandlers(self.quotas).handlers()
 
     def entity_changed(self, path: str) -> None:
         """An entity below `/config` was changed. Those that have no quotas are ignored."""

@@ -125,6 +125,8 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 0, 0),
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
     Api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1),
     Api(ApiKey.ALTER_PARTITION, "AlterPartition", 0, 3, 0, internal=True),
     Api(ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 1, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 1, 0),

@@ -37,6 +37,7 @@ from odradek.protocol.messages.groups import DeleteGroupsRequest, DescribeGroups
 from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from odradek.protocol.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from odradek.protocol.messages.produce import DescribeProducersRequest
+from odradek.protocol.messages.quotas import AlterClientQuotasRequest
 from odradek.protocol.messages.replicas import ElectLeadersRequest
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
@@ -255,9 +256,19 @@ def _delete_acls(request: DeleteAclsRequest, error: ProtocolError) -> Message:
     return {"throttle_time_ms": 0, "filter_results": [_item(error, matching_acls=()) for _ in request.filters]}
 
 
-def _whole_with_message(name: str) -> Callable[[object, ProtocolError], Message]:
+def _alter_client_quotas(request: AlterClientQuotasRequest, error: ProtocolError) -> Message:
+    entries = [
+        _item(
+            error, entity=[{"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity]
+        )
+        for entry in request.entries
+    ]
+    return {"throttle_time_ms": 0, "entries": entries}
+
+
+def _whole_with_message(name: str, nothing: object = ()) -> Callable[[object, ProtocolError], Message]:
     def build(_request: object, error: ProtocolError) -> Message:
-        return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: ()}
+        return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: nothing}
 
     return build
 
@@ -294,6 +305,8 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(ElectLeadersRequest, _elect_leaders),
         _of(CreateAclsRequest, _create_acls),
         _of(DeleteAclsRequest, _delete_acls),
+        _of(AlterClientQuotasRequest, _alter_client_quotas),
+        (ApiKey.DESCRIBE_CLIENT_QUOTAS, _whole_with_message("entries", None)),
         (ApiKey.DESCRIBE_ACLS, _whole_with_message("resources")),
         (ApiKey.ALTER_PARTITION_REASSIGNMENTS, _whole_with_message("responses")),
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, _whole_with_message("topics")),

@@ -48,6 +48,8 @@ MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
         "DescribeAcls": "acls",
         "CreateAcls": "acls",
         "DeleteAcls": "acls",
+        "DescribeClientQuotas": "quotas",
+        "AlterClientQuotas": "quotas",
         "LeaderAndIsr": "internal",
         "StopReplica": "internal",
         "UpdateMetadata": "internal",

@@ -179,6 +179,8 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.OFFSET_DELETE: ApiRights(
         item_guards.offset_delete, ((AclOperation.DELETE, _GROUP), (AclOperation.READ, _TOPIC))
     ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _cluster(AclOperation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: _cluster(AclOperation.ALTER_CONFIGS),
     ApiKey.ALTER_PARTITION: _ONLY_BROKERS,
     ApiKey.UPDATE_FEATURES: _cluster(AclOperation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: ApiRights(unguarded, note="the authorized operations: Describe on the cluster"),

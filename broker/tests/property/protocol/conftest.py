@@ -46,6 +46,8 @@ def _scalar(field: FieldSchema, rng: random.Random) -> object:
         return rng.random() < 0.5
     if kind in ("string", "bytes", "records"):
         return rng.choice(TEXTS if kind == "string" else BLOBS)
+    if kind == "float64":
+        return rng.choice([0.0, -1.5, 1e300, rng.random()])
     if kind == "uuid":
         return rng.choice([ZERO_UUID, UUID(int=rng.getrandbits(128))])
     raise AssertionError(f"no value for {kind}")

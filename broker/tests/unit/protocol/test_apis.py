@@ -57,6 +57,8 @@ KAFKA_3_9 = {
     "DescribeAcls": (3, 2),
     "CreateAcls": (3, 2),
     "DeleteAcls": (3, 2),
+    "DescribeClientQuotas": (1, 1),
+    "AlterClientQuotas": (1, 1),
     "AllocateProducerIds": (0, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""

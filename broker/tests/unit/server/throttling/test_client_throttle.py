@@ -26,7 +26,7 @@ CLUSTER: Final[Message] = {"include_cluster_authorized_operations": False, "endp
 def limit(server: MemoryServer, kind: QuotaKind, value: float, client_id: str | None = None) -> None:
     """Give a quota to all clients, or to those with a client id."""
     entity = QuotaEntity(user=DEFAULT) if client_id is None else QuotaEntity(client_id=client_id)
-    server.quotas = QuotaTable({entity: {kind: value}})
+    server.quotas.table = QuotaTable({entity: {kind: value}})
 
 
 def batch(size: int) -> bytes:
