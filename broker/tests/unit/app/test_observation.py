@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
@@ -19,6 +19,7 @@ from odradek.network.connection_options import NetworkCounters
 from odradek.network.listener import Listener
 from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
+from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.inline_ports import InlineWorkers
 from odradek_testkit.loop import VirtualClock, run_virtual
@@ -44,6 +45,8 @@ def test_every_series_has_its_source(tmp_path: Path) -> None:
         collector = BrokerCollector()
         try:
             observe(collector, observed(server))
+            quotas = {QuotaKind.PRODUCER_BYTE_RATE: 1.0, QuotaKind.REQUEST_PERCENTAGE: 50.0}
+            server.quotas.table = QuotaTable({QuotaEntity(user=DEFAULT): quotas})
             await server.announce("t", {0: [1], 1: [2, 1]}, brokers=(1, 2))
             await produce(server)
             server.replicas.partition(TopicPartition("t", 0)).adding_replicas = (3,)
@@ -88,6 +91,7 @@ def observed(server: MemoryServer) -> Observed:
         waiting_requests=lambda: 12,
         session_counts=lambda: (9, 10, 11),
         zookeeper_latency=Quantiles(),
+        throttle=server.throttle,
     )
 
 
@@ -105,6 +109,7 @@ async def produce(server: MemoryServer) -> None:
     await server.ask(ApiKey.PRODUCE, 9, message)
 
 
+QUOTA: Final = (("clientId", ""), ("resource", "Produce"), ("user", "ANONYMOUS"))
 FIRST, SECOND = (("partition", "0"), ("topic", "t")), (("partition", "1"), ("topic", "t"))
 EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_replicamanager_leadercount", ()): 1,
@@ -127,6 +132,9 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_sessionexpirelistener_zookeeperdisconnects_total", ()): 10,
     ("kafka_server_sessionexpirelistener_zookeepersyncconnects_total", ()): 11,
     ("kafka_network_requestchannel_requestqueuesize", ()): 12,
+    ("kafka_server_quota_byte_rate", QUOTA): 11.3,
+    ("kafka_server_quota_throttle_time", QUOTA): 103_000,
+    ("kafka_server_quota_request_time", (("clientId", ""), ("resource", "Request"), ("user", "ANONYMOUS"))): 0,
     ("kafka_network_socketserver_memorypoolavailable", ()): -30,
     ("kafka_network_socketserver_memorypoolused", ()): 130,
     ("kafka_server_socket_server_metrics_memorypooldepletedtimetotal", ()): 0,
