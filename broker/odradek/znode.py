@@ -1,6 +1,6 @@
 """Names of znodes and typed access to the JSON in them. Errors name the znode and the key.
 
-The modules that know a layout use it: `zk/layout`, `zk/ownership` and `security/acls/nodes`. Missing or mistyped values
+The modules that know a layout use it, such as `zk/layout` and `security/acls/nodes`. Missing or mistyped values
 raise `LayoutError`; unknown keys are ignored, because newer versions add keys.
 """
 
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 from typing import Final, cast
+from urllib.parse import quote
 
 from odradek.base.errors import OdradekError
 
@@ -24,6 +25,11 @@ def is_node_name(text: str) -> bool:
 
 _FORBIDDEN_IN_NAMES: Final = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 """ZooKeeper compares UTF-16 units, so it also refuses what Java writes as surrogates: all characters above U+FFFF."""
+
+
+def url_encoded(name: str) -> str:
+    """Return a name as Kafka's `Sanitizer` writes names of users and clients. `unquote_plus` is the inverse."""
+    return quote(name, safe="", errors="replace").replace("~", "%7E")
 
 
 class LayoutError(OdradekError):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from odradek.security.tokens import TOKENS
 from odradek.zk import layout
 
 READ: Final = 1
 ALL: Final = 31
 """ZooKeeper's bits for read, write, create, delete and administer."""
 
-DELEGATION_TOKENS: Final = "/delegation_token/tokens"
-
-SENSITIVE: Final = (*layout.SENSITIVE_CONFIGS, DELEGATION_TOKENS)
+SENSITIVE: Final = (*layout.SENSITIVE_CONFIGS, TOKENS)
 """Prefixes of the paths of znodes that may contain secrets, so that only brokers may read them. Kafka also compares
 prefixes."""
 

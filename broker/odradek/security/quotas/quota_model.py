@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote_plus
+from urllib.parse import unquote_plus
 
 from odradek.base.errors import ConfigError
 from odradek.security.addresses import normal_address
-from odradek.znode import LayoutError, is_node_name
+from odradek.znode import LayoutError, is_node_name, url_encoded
 
 
 class QuotaKind(StrEnum):
@@ -79,7 +79,7 @@ def sanitized(name: QuotaName) -> str:
     """Return a name as it is in znodes: URL-encoded as by Kafka's `Sanitizer`."""
     if isinstance(name, QuotaDefault):
         return name.value
-    return quote(name, safe="", errors="replace").replace("~", "%7E")
+    return url_encoded(name)
 
 
 def desanitized(text: str) -> QuotaName:
