@@ -55,6 +55,48 @@ class SaslAuthenticationFailedError(PeerError):
     code = 58
 
 
+class DelegationTokenAuthDisabledError(PeerError):
+    """The brokers have no secret for delegation tokens (KIP-48)."""
+
+    code = 61
+
+
+class DelegationTokenNotFoundError(PeerError):
+    """There is no delegation token with this HMAC."""
+
+    code = 62
+
+
+class DelegationTokenOwnerMismatchError(PeerError):
+    """The client is neither the owner nor a renewer of the delegation token."""
+
+    code = 63
+
+
+class DelegationTokenRequestNotAllowedError(PeerError):
+    """Delegation tokens cannot be managed on connections without authentication or with a delegation token."""
+
+    code = 64
+
+
+class DelegationTokenAuthorizationFailedError(PeerError):
+    """The client has no right to this delegation token."""
+
+    code = 65
+
+
+class DelegationTokenExpiredError(PeerError):
+    """The delegation token has expired."""
+
+    code = 66
+
+
+class InvalidPrincipalTypeError(PeerError):
+    """The type of the principal is not supported: only User is."""
+
+    code = 67
+
+
 class AuthenticationError(PeerError):
     """A client and a broker do not accept each other, by SASL or TLS. Raised by clients, never sent. A retry is of no
     use until credentials, certificates or settings are changed."""

@@ -36,7 +36,7 @@ from odradek.security.acls.nodes import (
     rules_path,
 )
 from odradek.security.principals import EVERYONE
-from odradek.zk.follower import Follower
+from odradek.zk.follower import Follower, Notifications
 from odradek.zk.port import (
     BadVersion,
     Create,
@@ -46,9 +46,7 @@ from odradek.zk.port import (
     Operation,
     SetData,
     ZkClient,
-    ZnodeStat,
 )
-from odradek.zk.registration import CHANGE_RETENTION_MS
 from odradek.znode import LayoutError
 
 log = logging.getLogger(__name__)
@@ -68,11 +66,9 @@ class AccessRules:
     def __init__(self, zk: ZkClient, clock: Clock) -> None:
         """Create it. The client may be unconnected."""
         self._zk = zk
-        self._clock = clock
         self.index = AclIndex()
         """The rules at one time. Each change replaces it."""
-        self._seen: dict[str, int] = {}
-        """Paths of the notifications that have been handled, and when they were created, in ms since 1970."""
+        self._notifications = Notifications(zk, clock, list(RULE_CHANGES.values()))
         self._follower = Follower(zk, clock, "access rules", self._read_new)
         self._reading = asyncio.Lock()
         """Reads and what they change in `index` are in the same order."""
@@ -122,27 +118,22 @@ class AccessRules:
 
     async def _read_new(self) -> None:
         """Read the patterns that new notifications name, or everything."""
-        parents = list(RULE_CHANGES.values())
-        names = await self._zk.children_many(parents)
-        paths = {f"{parent}/{name}" for parent in parents for name in names[parent] or ()}
-        found = await self._zk.get_many(sorted(paths - self._seen.keys()))
+        found = await self._notifications.new()
         async with self._reading:
             if self._follower.take_all():
                 await self._read_all()
             else:
                 await self._read(self._named_by(found))
-        self._seen = {path: created for path, created in self._seen.items() if path in paths}
-        self._seen |= {path: node[1].ctime_ms for path, node in found.items() if node is not None}
-        await self._purge()
+        await self._notifications.handled()
 
-    def _named_by(self, found: Mapping[str, tuple[bytes, ZnodeStat] | None]) -> list[ResourcePattern]:
+    def _named_by(self, found: Mapping[str, bytes | None]) -> list[ResourcePattern]:
         """Return the patterns in notifications. If one is missing or invalid, everything is read next."""
         patterns: dict[ResourcePattern, None] = {}
-        for path, node in found.items():
+        for path, data in found.items():
             try:
-                if node is None:
+                if data is None:
                     raise LayoutError(path, "another broker has deleted it")
-                patterns[decode_rule_change(path, node[0])] = None
+                patterns[decode_rule_change(path, data)] = None
             except LayoutError as error:
                 log.warning("all access rules are read, because a notification cannot be: %s", error)
                 self._follower.want_all()
@@ -168,15 +159,6 @@ class AccessRules:
         for path, node in (await self._zk.get_many(list(paths))).items():
             index = index.with_rules(paths[path], frozenset() if node is None else _decoded(path, node[0]))
         self.index = index
-
-    async def _purge(self) -> None:
-        """Delete notifications that are older than `CHANGE_RETENTION_MS`. Other brokers do the same."""
-        horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
-        for path in [path for path, created in self._seen.items() if created < horizon]:
-            try:
-                await self._zk.delete(path)
-            except NoNode:
-                continue
 
 
 def _decoded(path: str, data: bytes) -> _Rules:

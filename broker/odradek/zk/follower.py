@@ -1,7 +1,7 @@
 """Keeps what a broker has read from ZooKeeper up to date: one task that reads again whenever something was reported.
 
-`zk/users`, `zk/acls` and `zk/quotas` have a follower each. They say what to read; the follower says when, and whether
-everything has to be read.
+`zk/users`, `zk/acls`, `zk/quotas` and `zk/delegation_tokens` have a follower each. They say what to read; the follower
+says when, and whether everything has to be read. Kafka announces changes of rules and tokens with `Notifications`.
 
 Invariants: there is one read at a time; after a new connection and after a failed read everything is read; while
 ZooKeeper does not answer, nothing is changed.
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from odradek.base.ports import Clock
-from odradek.zk.port import SessionEvent, Watch, ZkClient, ZkError
+from odradek.zk.port import NoNode, SessionEvent, Watch, ZkClient, ZkError
+from odradek.zk.registration import CHANGE_RETENTION_MS
 
 log = logging.getLogger(__name__)
 
@@ -92,3 +93,39 @@ class Follower:
                 )
                 self.want_all()
                 await self._clock.sleep_ms(RETRY_MS)
+
+
+class Notifications:
+    """The sequential znodes that announce changes, below one or more parents. The caller's task is the only user."""
+
+    def __init__(self, zk: ZkClient, clock: Clock, parents: Sequence[str]) -> None:
+        """Create it. The client may be unconnected."""
+        self._zk: Final = zk
+        self._clock: Final = clock
+        self._parents: Final = parents
+        self._seen: dict[str, int] = {}
+        """Paths of the notifications that have been handled, and when they were created, in ms since 1970."""
+        self._new: dict[str, int] = {}
+        """The same of those that `new` returned last."""
+        self._present: set[str] = set()
+
+    async def new(self) -> dict[str, bytes | None]:
+        """Return the content of each notification that has not been handled, by path; None if it has been deleted.
+
+        Raises `ZkError`.
+        """
+        names = await self._zk.children_many(self._parents)
+        self._present = {f"{parent}/{name}" for parent in self._parents for name in names[parent] or ()}
+        found = await self._zk.get_many(sorted(self._present - self._seen.keys()))
+        self._new = {path: node[1].ctime_ms for path, node in found.items() if node is not None}
+        return {path: None if node is None else node[0] for path, node in found.items()}
+
+    async def handled(self) -> None:
+        """What `new` returned has been handled. Delete old notifications, as all brokers do. Raises `ZkError`."""
+        self._seen = {path: created for path, created in self._seen.items() if path in self._present} | self._new
+        horizon = self._clock.wall_ms() - CHANGE_RETENTION_MS
+        for path in [path for path, created in self._seen.items() if created < horizon]:
+            try:
+                await self._zk.delete(path)
+            except NoNode:
+                continue
