@@ -198,6 +198,7 @@ class Broker:
             announce=self._registrar.update,
             properties=self._properties,
             secure=self._logins.secure,
+            hold_ms=self._quotas.throttle.of_connection,
         )
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()

@@ -46,14 +46,17 @@ class Listeners:
         announce: Callable[[BrokerRegistration], Awaitable[None]],
         properties: Mapping[str, str] | None = None,
         secure: Callable[[Endpoint], ListenerSecurity] | None = None,
+        hold_ms: Callable[[str], float] = lambda _host: 0.0,
     ) -> None:
         """Create the listeners without binding an address. `read` reads files for responses.
 
         `announce` writes the registration to ZooKeeper when the endpoints change. `properties` have the limits of
-        single listeners. `secure` makes the security of a listener, by default none. Raises `ConfigError`.
+        single listeners. `secure` makes the security of a listener, by default none. `hold_ms` is that of `Listener`,
+        for clients. Raises `ConfigError`.
         """
         self._config = config
         self._properties: Final = properties or {}
+        self._hold_ms: Final = hold_ms
         self._secure: Final = secure or (lambda _endpoint: ListenerSecurity())
         self._handler: Final = handler
         self._clock: Final = clock
@@ -76,6 +79,7 @@ class Listeners:
 
     def _create(self, endpoint: Endpoint) -> Listener:
         config = self._config
+        is_for_brokers = _is_for_brokers(config, endpoint.listener)
         options = ListenerOptions(
             backlog=config.socket_listen_backlog_size,
             **self._limits(config, endpoint.listener),
@@ -86,7 +90,7 @@ class Listeners:
                 max_frame_bytes=config.socket_request_max_bytes,
                 max_in_flight=config.max_in_flight_requests_per_connection,
                 files=FileAccess(read=self._read, read_ahead_bytes=config.log_read_ahead_bytes),
-                memory=None if _is_for_brokers(config, endpoint.listener) else self.request_memory,
+                memory=None if is_for_brokers else self.request_memory,
             ),
         )
         security = self._secure(endpoint)
@@ -98,6 +102,7 @@ class Listeners:
             self._clock,
             options=options,
             security=security,
+            hold_ms=(lambda _host: 0.0) if is_for_brokers else self._hold_ms,
             bind=self._bind,
         )
 

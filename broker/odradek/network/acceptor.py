@@ -7,6 +7,7 @@ other one. Invariants:
 
 - A connection that is not open `timeout_ms` after its socket was accepted is closed.
 - A handshake that fails is counted, logged at a limited rate and releases its place.
+- A connection above the rate of its host is held for a time, and then closed without a handshake.
 - After `close` there is no handshake, and the listening socket is closed.
 """
 
@@ -52,6 +53,8 @@ class AcceptorPort:
 
     admit: Callable[[str], bool]
     """Takes a place for a connection of this host; False if a limit is reached."""
+    hold_ms: Callable[[str], float]
+    """Time after which the connection of this host is closed, because it has opened too many; 0 if it may be opened."""
     release: Callable[[str], None]
     """Gives the place of a connection back that was not opened."""
     make: Callable[[], Connection]
@@ -68,6 +71,7 @@ class _Opening:
 
     accepted: socket.socket
     host: str
+    hold_ms: float
     connection: Connection | None = None
 
 
@@ -155,7 +159,7 @@ class Acceptor:
             accepted.close()
             return
         accepted.setblocking(False)
-        opening = _Opening(accepted, host)
+        opening = _Opening(accepted, host, self._port.hold_ms(host))
         task = asyncio.get_running_loop().create_task(self._open(opening), name=f"open-{self._name}")
         self._tasks.add(task)
         # Not in the task: one that is cancelled before its first step runs nothing.
@@ -169,6 +173,9 @@ class Acceptor:
             self._port.release(opening.host)
 
     async def _open(self, opening: _Opening) -> None:
+        if opening.hold_ms:
+            await self._clock.sleep_ms(opening.hold_ms)
+            return
         begun_ms = self._clock.monotonic_ms()
         try:
             context = None if self._contexts is None else await self._context(self._contexts)

@@ -15,6 +15,8 @@ class NetworkCounters:
     connections: int = 0
     connections_accepted: int = 0
     connections_refused: int = 0
+    connections_held: int = 0
+    """Connections that were closed because their address had opened too many in a short time (KIP-612)."""
     connections_expired: int = 0
     requests: int = 0
     requests_refused: int = 0

@@ -16,13 +16,14 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, Timer
 from odradek.base.tasks import TaskOwner
 from odradek.network.acceptor import Acceptor, AcceptorPort, ContextSource
-from odradek.network.connection import Connection, Handler, accept_anonymous
+from odradek.network.connection import Connection, Handler, Request, accept_anonymous
 from odradek.network.connection_options import ConnectionOptions, NetworkCounters
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,10 @@ async def bind_socket(host: str, port: int) -> socket.socket:
     return socket.create_server((str(address[0]), port), family=family)
 
 
+def _leave_unanswered(request: Request) -> None:
+    """Handle a request of a connection that is only held: it pauses reading until the connection is closed."""
+
+
 async def _run(work: Callable[[], Awaitable[None]]) -> None:
     await work()
 
@@ -91,10 +96,12 @@ class Listener:
         *,
         options: ListenerOptions | None = None,
         security: ListenerSecurity | None = None,
+        hold_ms: Callable[[str], float] = lambda _host: 0.0,
         bind: Callable[[str, int], Awaitable[socket.socket]] = bind_socket,
     ) -> None:
         """`address`: host and port. An empty host means every interface, port 0 any free port. Binds nothing yet.
 
+        `hold_ms`: for how long a new connection of a host is held before it is closed; 0 if it may be opened.
         `bind` creates the socket; a simulated network has its own function.
         """
         self.name: Final = name
@@ -104,6 +111,7 @@ class Listener:
         self._handler: Final = handler
         self._clock: Final = clock
         self._options = options or ListenerOptions()
+        self._hold_ms: Final = hold_ms
         self._security: Final = security or ListenerSecurity()
         # Ordered by age, and closed in this order; the order of a set would depend on memory addresses.
         self._connections: Final[dict[Connection, None]] = {}
@@ -118,7 +126,7 @@ class Listener:
         self._sweep_timer: Timer | None = None
         self._empty = asyncio.Event()
         self._empty.set()
-        self._refused_seen = 0
+        self._refused_seen = self._held_seen = 0
         self._closed = False
 
     @property
@@ -163,13 +171,14 @@ class Listener:
         options, security = self._options, self._security
         if security.contexts is None and options.max_creation_rate >= _UNLIMITED:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: self._make_connection(self._opened), sock=bound, backlog=options.backlog
+                lambda: self._make_connection(self._opened, self._begin), sock=bound, backlog=options.backlog
             )
             return
         port = AcceptorPort(
             admit=self._admit,
+            hold_ms=self._count_held,
             release=self._release,
-            make=lambda: self._make_connection(self._register),
+            make=lambda: self._make_connection(self._register, self._security.begin),
             failed=self._count_failed_handshake,
             rate=lambda: self._options.max_creation_rate,
         )
@@ -227,7 +236,9 @@ class Listener:
             return f"Listener {self.name} cannot use {where}: another process listens there."
         return f"Listener {self.name} cannot use {where}: {error.strerror or error}."
 
-    def _make_connection(self, on_open: Callable[[Connection], bool]) -> Connection:
+    def _make_connection(
+        self, on_open: Callable[[Connection], bool], begin: Callable[[Connection], None]
+    ) -> Connection:
         return Connection(
             self._handler,
             self._clock,
@@ -236,7 +247,7 @@ class Listener:
             counters=self.counters,
             on_open=on_open,
             on_lost=self._lost,
-            begin=self._security.begin,
+            begin=begin,
         )
 
     def _admit(self, host: str) -> bool:
@@ -261,6 +272,23 @@ class Listener:
 
     def _opened(self, connection: Connection) -> bool:
         return self._admit(connection.peer_host) and self._register(connection)
+
+    def _begin(self, connection: Connection) -> None:
+        """Begin a connection that the event loop has accepted, or hold it."""
+        held_ms = self._count_held(connection.peer_host)
+        if held_ms:
+            connection.handler = _leave_unanswered
+            connection.timer = self._clock.call_later(
+                held_ms, partial(connection.abort, "its address has opened too many")
+            )
+        else:
+            self._security.begin(connection)
+
+    def _count_held(self, host: str) -> float:
+        held_ms = self._hold_ms(host)
+        if held_ms:
+            self.counters.connections_held += 1
+        return held_ms
 
     def _register(self, connection: Connection) -> bool:
         """Add a connection that has a place, unless the listener was closed meanwhile."""
@@ -302,5 +330,13 @@ class Listener:
         if refused:
             logger.warning("listener %s: %d connections refused, a connection limit is reached", self.name, refused)
             self._refused_seen += refused
+        held = self.counters.connections_held - self._held_seen
+        if held:
+            logger.warning(
+                "listener %s: %d connections exceed the quota connection_creation_rate of their address",
+                self.name,
+                held,
+            )
+            self._held_seen += held
         if not self._closed:
             self._sweep_timer = self._clock.call_later(_SWEEP_MS, self._sweep)

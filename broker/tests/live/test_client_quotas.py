@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any, Final
 from uuid import uuid4
@@ -11,6 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode_request
 from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
@@ -28,6 +31,7 @@ class Limited:
 
     def __init__(self, broker: OdradekBroker, zookeeper: str) -> None:
         self.zookeeper = zookeeper
+        self.broker = broker
         self.address = f"127.0.0.1:{broker.port}"
         self.throttled: dict[str, list[float]] = {}
         """Throttle times in seconds by client id."""
@@ -56,6 +60,12 @@ class Limited:
         for _ in range(RECORDS):
             producer.produce(topic, bytes(RECORD_BYTES))
         assert producer.flush(SECONDS) == 0
+
+    def filled(self) -> str:
+        """Create a topic with records."""
+        topic = self.create()
+        self.write("writer", topic)
+        return topic
 
     def read(self, client_id: str, topic: str) -> int:
         """Read all records of a topic. Return their number."""
@@ -101,8 +111,7 @@ def test_a_producer_with_a_quota_is_throttled_and_others_are_not(limited: Limite
 
 
 def test_a_consumer_with_a_quota_is_throttled_and_gets_every_record(limited: Limited) -> None:
-    topic = limited.create()
-    limited.write("writer", topic)
+    topic = limited.filled()
     limited.limit(QuotaKind.CONSUMER_BYTE_RATE, 400_000)
     limited.throttled.clear()
 
@@ -127,3 +136,18 @@ def test_a_removed_quota_has_no_effect(limited: Limited) -> None:
     wait_until(is_throttled, what="the quota of request time")
     set_quotas(limited.zookeeper, QuotaEntity(client_id="limited"), {})
     wait_until(lambda: not is_throttled(), what="the removal of the quota")
+
+
+def test_an_address_that_opens_too_many_connections_is_slowed_down(limited: Limited) -> None:
+    set_quotas(limited.zookeeper, QuotaEntity(ip="127.0.0.1"), {QuotaKind.CONNECTION_CREATION_RATE: 2})
+
+    def is_held() -> bool:
+        """Open a connection. Return whether the broker closes it without an answer."""
+        with socket.create_connection(("127.0.0.1", limited.broker.port), timeout=SECONDS) as client:
+            client.sendall(encode_request(ApiKey.API_VERSIONS, 0, 1, "me", {}))
+            return client.recv(4) == b""
+
+    wait_until(is_held, what="the rate of the address")
+    set_quotas(limited.zookeeper, QuotaEntity(ip="127.0.0.1"), {})
+    wait_until(lambda: not is_held(), what="the removal of the rate")
+    assert limited.read("free", limited.filled()) == RECORDS

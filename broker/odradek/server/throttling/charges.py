@@ -1,12 +1,14 @@
 """What clients have used of their quotas on this broker, and how long they have to wait when they are above them.
 
 `RateCharges` is one kind of quota that is a rate: bytes or request time. `MutationCharges` has the token buckets of
-controller mutations (KIP-599). Both look up the quota at each charge, so a changed quota has an effect at once. Times
-are arguments: milliseconds of a clock that does not go back.
+controller mutations (KIP-599), and `ConnectionCharges` the connections of IP addresses (KIP-612). All look up the quota
+at each charge, so a changed quota has an effect at once. Times are arguments: milliseconds of a clock that does not go
+back.
 
 Invariants:
 - Clients that share a quota share one state, as in Kafka. A client without a quota has no state.
-- A state is removed an hour after its last use. A charge removes the expired ones, so nothing here needs a timer.
+- A state is removed an hour after its last use, that of an address after all windows. A charge removes the expired
+  ones, so nothing here needs a timer.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class ThrottleTimes:
 class _States(Generic[_Measure]):
     """The measures of one kind of quota, in the order of their last use."""
 
-    def __init__(self, new: Callable[[], _Measure], count: int, window_ms: float) -> None:
+    def __init__(self, new: Callable[[], _Measure], count: int, window_ms: float, expiry_ms: float = EXPIRY_MS) -> None:
+        self._expiry_ms: Final = expiry_ms
         self._new: Final[Callable[[], _Measure]] = new
         self._count: Final = count
         self._window_ms: Final = window_ms
@@ -79,13 +82,13 @@ class _States(Generic[_Measure]):
         sharers = limit.user, limit.client_id
         states = self._states
         state = states.pop(sharers, None)
-        if state is None or now_ms - state.used_ms >= EXPIRY_MS:
+        if state is None or now_ms - state.used_ms >= self._expiry_ms:
             state = _State(self._new())
         state.used_ms = now_ms
         states[sharers] = state
         while True:
             oldest, other = next(iter(states.items()))
-            if now_ms - other.used_ms < EXPIRY_MS:
+            if now_ms - other.used_ms < self._expiry_ms:
                 return state
             del states[oldest]
 
@@ -176,6 +179,35 @@ class RateCharges:
             ChargedRate(user, client_id, state.measure.rate(now_ms), _average_ms(state, now_ms))
             for (user, client_id), state in self._states
         ]
+
+
+class ConnectionCharges:
+    """New connections of each IP address (KIP-612). A connection above the rate is not charged."""
+
+    def __init__(self, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
+        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`."""
+        self._table: Final = table
+        self._window_ms: Final = window_ms
+        # A client can have very many addresses, and after all windows a state is like a new one.
+        expiry_ms = (count + 1) * window_ms
+        self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms), count, window_ms, expiry_ms)
+
+    def __repr__(self) -> str:
+        return f"ConnectionCharges({len(self._states)} states)"
+
+    def charge(self, address: str, now_ms: float) -> int:
+        """Return 0 if an address may open a connection now, otherwise the ms after which to close it: one window at
+        most. `address` has the form of `normal_address`."""
+        limit = self._table().address_limit(address)
+        if limit is None:
+            return 0
+        state = self._states.use(QuotaLimit(address, "", limit), now_ms)
+        rate = state.measure
+        rate.record(1.0, now_ms)
+        wait_ms = throttle_ms(rate.rate(now_ms), limit, rate.elapsed_ms(now_ms), at_most_ms=int(self._window_ms))
+        if wait_ms:
+            rate.record(-1.0, now_ms)
+        return wait_ms
 
 
 class MutationCharges:

@@ -21,7 +21,13 @@ from odradek.network.connection import Request
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.security.quotas.quota_model import QuotaKind, QuotaTable
-from odradek.server.throttling.charges import ChargedRate, MutationCharges, MutationQuota, RateCharges
+from odradek.server.throttling.charges import (
+    ChargedRate,
+    ConnectionCharges,
+    MutationCharges,
+    MutationQuota,
+    RateCharges,
+)
 
 PERCENT_PER_MS: Final = 0.1
 """Percent of one second, as quotas of request time are given."""
@@ -59,6 +65,7 @@ class ClientThrottle:
             at_most_ms=int(used.window_ms),
         )
         self._mutations: Final = MutationCharges(table, count=used.mutations_count, window_ms=used.mutations_window_ms)
+        self._connections: Final = ConnectionCharges(table, count=used.count, window_ms=used.window_ms)
         self._running: Request | None = None
         """The request whose handler runs now, if its time is measured."""
         self._since_ms = 0.0
@@ -150,6 +157,15 @@ class ClientThrottle:
         charges, owner = self._mutations, (user, client_id or "")
         quota = charges.of_request(*owner, self._clock.monotonic_ms(), is_strict=is_strict)
         return RequestMutations(quota, self._clock, partial(charges.throttled, *owner))
+
+    # Connections
+
+    def of_connection(self, address: str) -> int:
+        """Charge an address for a new connection. Returns 0 if it may be opened, otherwise the ms after which to close
+        it: a client that is refused at once would try again at once."""
+        if not self._table().is_limited(QuotaKind.CONNECTION_CREATION_RATE):
+            return 0
+        return self._connections.charge(address, self._clock.monotonic_ms())
 
     # Muting and metrics
 

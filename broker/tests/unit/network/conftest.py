@@ -72,6 +72,11 @@ class ManualClock:
         self.timers.append(callback)
         return self
 
+    async def sleep_ms(self, delay_ms: float) -> None:
+        slept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.timers.append(lambda: slept.done() or slept.set_result(None))
+        await slept
+
     def cancel(self) -> None:
         """The test runs timers, so there is nothing to cancel."""
 

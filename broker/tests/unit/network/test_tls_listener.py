@@ -285,6 +285,51 @@ async def test_new_connections_above_the_rate_wait(kit: Any, has_tls: bool) -> N
     assert callable(sweep)
 
 
+@pytest.mark.parametrize("has_tls", [True, False])
+@pytest.mark.parametrize("has_rate", [True, False])
+async def test_connections_of_an_address_above_its_rate_are_held_and_closed(
+    kit: Any, caplog: pytest.LogCaptureFixture, has_tls: bool, has_rate: bool
+) -> None:
+    clock, holds, begun = kit.ManualClock(), [0.0, 700.0], list[Connection]()
+
+    def begin(connection: Connection) -> None:
+        begun.append(connection)
+        accept_anonymous(connection)
+
+    security = ListenerSecurity(contexts=Contexts() if has_tls else None, begin=begin)
+    options = ListenerOptions(max_creation_rate=1000 if has_rate else 2**31 - 1, max_connections_per_ip=2)
+    asked: list[str] = []
+
+    def hold_ms(host: str) -> float:
+        asked.append(host)
+        return holds[len(asked) - 1]
+
+    listener = Listener("L", ("127.0.0.1", 0), echo, clock, options=options, security=security, hold_ms=hold_ms)
+    await listener.start()
+    (sweep,) = clock.timers
+    tls, name = (client_tls(), "localhost") if has_tls else (None, None)
+    _, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=tls, server_hostname=name)
+    await until(lambda: len(begun) == 1)
+    clock.timers.clear()
+    held = raw_client(listener)
+    await until(lambda: listener.counters.connections_held == 1 and bool(clock.timers))
+    await asyncio.get_running_loop().sock_sendall(held, kit.heartbeat(1))
+    refused = raw_client(listener)
+    await until(lambda: listener.counters.connections_refused == 1)
+    assert await is_ended(refused), "a held connection counts for the limits"
+    assert asked == ["127.0.0.1", "127.0.0.1"]
+    clock.timers[0]()
+    assert await is_ended(held)
+    assert len(begun) == 1
+    with caplog.at_level(logging.WARNING):
+        sweep()
+    assert "1 connections exceed the quota connection_creation_rate of their address" in caplog.text
+    writer.transport.abort()
+    held.close()
+    refused.close()
+    await listener.close(grace_ms=0)
+
+
 async def test_closing_ends_handshakes(kit: Any) -> None:
     contexts = Contexts()
     async with listening(kit, contexts=contexts) as listener:

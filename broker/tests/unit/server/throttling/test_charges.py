@@ -6,7 +6,7 @@ import pytest
 
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
 from odradek.security.quotas.rates import MAX_THROTTLE_MS
-from odradek.server.throttling.charges import EXPIRY_MS, ChargedRate, MutationCharges, RateCharges
+from odradek.server.throttling.charges import EXPIRY_MS, ChargedRate, ConnectionCharges, MutationCharges, RateCharges
 
 PRODUCE = QuotaKind.PRODUCER_BYTE_RATE
 MUTATIONS = QuotaKind.CONTROLLER_MUTATION_RATE
@@ -156,3 +156,22 @@ def test_mutations_without_a_quota_are_not_counted() -> None:
     quotas.table = QuotaTable()
     assert charges.tokens(0) == []
     assert repr(charges) == "MutationCharges(1 states)"
+
+
+def test_connections_above_the_rate_of_an_address_are_held_and_not_charged() -> None:
+    table = QuotaTable({QuotaEntity(ip="10.0.0.1"): {QuotaKind.CONNECTION_CREATION_RATE: 1.0}})
+    charges = ConnectionCharges(lambda: table, count=11, window_ms=1000)
+    assert [charges.charge("10.0.0.1", 0) for _ in range(10)] == [0] * 10
+    assert [charges.charge("10.0.0.1", 0) for _ in range(3)] == [1000] * 3
+    assert charges.charge("10.0.0.2", 0) == 0
+    assert charges.charge("10.0.0.1", 12_000) == 0
+
+
+def test_the_states_of_many_addresses_are_removed_after_all_windows() -> None:
+    table = QuotaTable({QuotaEntity(ip=DEFAULT): {QuotaKind.CONNECTION_CREATION_RATE: 5.0}})
+    charges = ConnectionCharges(lambda: table, count=11, window_ms=1000)
+    for number in range(1000):
+        charges.charge(f"10.0.{number // 256}.{number % 256}", 0)
+    assert repr(charges) == "ConnectionCharges(1000 states)"
+    charges.charge("10.1.0.0", 12_000)
+    assert repr(charges) == "ConnectionCharges(1 states)"
