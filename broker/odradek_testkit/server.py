@@ -34,6 +34,7 @@ from odradek.replication.follower.fetch_loop import LeaderChannel
 from odradek.replication.replica_manager import ReplicaManager, ReplicaPorts
 from odradek.replication.replica_requests import CommittedIsr
 from odradek.replication.sessions.fetch_session import FetchSessions
+from odradek.security.tokens import TokenLimits
 from odradek.server.admin.elections import ElectionHandlers
 from odradek.server.admin.feature_handlers import FeatureHandlers
 from odradek.server.admin.log_dir_handlers import LogDirHandlers
@@ -55,6 +56,7 @@ from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.acl_handlers import AclHandlers
 from odradek.server.security.quota_handlers import QuotaHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
+from odradek.server.security.token_handlers import TokenHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.throttling.client_throttle import ClientThrottle
 from odradek.testing.memory_zk import MemoryZk
@@ -338,6 +340,7 @@ class MemoryServer:
             **FeatureHandlers(controller=self.controller).handlers(),
             **AclHandlers(self.access_rules).handlers(),
             **QuotaHandlers(self.quotas).handlers(),
+            **TokenHandlers(None, TokenLimits(1, 1), self.clock).handlers(),
             **self._metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),

@@ -35,6 +35,12 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("ApiVersions", "Metadata", "DescribeCluster", "UpdateFeatures"),
     "sasl": ("SaslHandshake", "SaslAuthenticate"),
     "acls": ("DescribeAcls", "CreateAcls", "DeleteAcls"),
+    "delegation_tokens": (
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+        "DescribeDelegationToken",
+    ),
     "quotas": ("DescribeClientQuotas", "AlterClientQuotas"),
     "internal": (
         "LeaderAndIsr",
@@ -47,7 +53,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The APIs of each module. A name without a request and a response is a message that belongs to no API."""
 
-SECRETS: Final = frozenset({"auth_bytes"})
+SECRETS: Final = frozenset({"auth_bytes", "hmac"})
 """Fields with a password, key or token."""
 
 _COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')

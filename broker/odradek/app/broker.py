@@ -17,6 +17,7 @@ from typing import Final
 from odradek.app.authorization import Authorization
 from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
+from odradek.app.delegation import Delegation
 from odradek.app.listeners import Listeners
 from odradek.app.logins import Logins
 from odradek.app.observation import Observed, observation, observe
@@ -115,6 +116,7 @@ class Broker:
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         self._authorization = Authorization(config, self._zk, system.clock)
         self._quotas = QuotaEnforcement(config, self._zk, system.clock)
+        self._delegation = Delegation(config, self._zk, system)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0
@@ -186,8 +188,10 @@ class Broker:
         await self._authorization.start()
         self._closers.push_async_callback(self._quotas.close)
         await self._quotas.start()
+        self._closers.push_async_callback(self._delegation.close)
+        await self._delegation.start()
         dispatcher = self._build_server(cluster_id)
-        self._logins.connect(self._zk, self._metadata.versions)
+        self._logins.connect(self._zk, self._metadata.versions, self._delegation.credential)
         self._closers.push_async_callback(self._logins.close)
         self._listeners = Listeners(
             self._config,
@@ -215,6 +219,8 @@ class Broker:
         self._settings.dry_run = self._listeners.dry_run
         await self._register(first=None if self._logs.stopped_in_order else self._until_out_of_sync)
         await self._controller.start()
+        expiry = self._delegation.remove_expired(lambda: self._controller.is_active)
+        self._tasks.spawn(expiry, name="remove-expired-tokens")
 
     def _healthy(self) -> Probe:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")
@@ -430,6 +436,7 @@ class Broker:
             **offsets.handlers(),
             **coordination.handlers(),
             **self._quotas.handlers(),
+            **self._delegation.handlers(),
         }
         return self._build_dispatcher(handlers, data)
 

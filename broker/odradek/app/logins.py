@@ -13,6 +13,7 @@ from odradek.network.listener import ListenerSecurity
 from odradek.server.security.inter_broker_login import security_between_brokers
 from odradek.server.security.listener_security import LoginPorts, SecurityMaker
 from odradek.server.security.login import DescribeVersions
+from odradek.server.security.mechanisms import FindToken
 from odradek.zk.port import ZkClient
 from odradek.zk.users import UserCredentials
 
@@ -35,10 +36,10 @@ class Logins:
         self._users: UserCredentials | None = None
         self._maker = check
 
-    def connect(self, zk: ZkClient, describe_versions: DescribeVersions) -> None:
+    def connect(self, zk: ZkClient, describe_versions: DescribeVersions, find_token: FindToken) -> None:
         """Give logins what they need. Call it once, before `secure`."""
         self._users = users = UserCredentials(zk, self._clock)
-        ports = LoginPorts(users.credential, describe_versions)
+        ports = LoginPorts(users.credential, find_token, describe_versions)
         self._maker = SecurityMaker(self._properties, self._clock, self._threads, ports)
 
     def secure(self, endpoint: Endpoint) -> ListenerSecurity:

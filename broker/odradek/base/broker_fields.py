@@ -181,6 +181,21 @@ class BrokerFields:
         False, "Whether everyone may use a resource that has no access rule. Needs authorizer.class.name."
     )
 
+    # Delegation tokens
+    delegation_token_secret_key: str | None = secret(
+        "Secret of all delegation tokens, the same on all brokers. Without it, there are no tokens."
+    )
+    delegation_token_master_key: str | None = secret("Old name of delegation.token.secret.key.")
+    delegation_token_max_lifetime_ms: int = long(
+        604_800_000, "Maximum lifetime of a delegation token; it cannot be renewed beyond it.", low=1
+    )
+    delegation_token_expiry_time_ms: int = long(
+        86_400_000, "Time after which a delegation token expires unless it is renewed.", low=1
+    )
+    delegation_token_expiry_check_interval_ms: int = long(
+        3_600_000, "Interval at which the controller removes expired delegation tokens.", low=1
+    )
+
     # Security of listeners
     ssl_keystore_location: str | None = text(
         None, "File with the listener's private key and certificates.", dynamic=Update.PER_BROKER, of_listener=True

@@ -39,11 +39,6 @@ controller.quorum.retry.backoff.ms INT read-only 20
 controller.quorum.voters LIST read-only ""
 controller.socket.timeout.ms INT read-only 30000
 create.topic.policy.class.name CLASS read-only
-delegation.token.expiry.check.interval.ms LONG read-only 3600000
-delegation.token.expiry.time.ms LONG read-only 86400000
-delegation.token.master.key PASSWORD read-only
-delegation.token.max.lifetime.ms LONG read-only 604800000
-delegation.token.secret.key PASSWORD read-only
 early.start.listeners STRING read-only
 eligible.leader.replicas.enable BOOLEAN read-only false
 group.consumer.assignors LIST read-only org.apache.kafka.coordinator.group.assignor.UniformAssignor,\

@@ -266,6 +266,18 @@ def _alter_client_quotas(request: AlterClientQuotasRequest, error: ProtocolError
     return {"throttle_time_ms": 0, "entries": entries}
 
 
+def _create_token(_request: object, error: ProtocolError) -> Message:
+    nobody = dict.fromkeys(("principal_type", "principal_name"), "")
+    requester = {f"token_requester_{name}": "" for name in nobody}
+    times = dict.fromkeys(("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"), -1)
+    token = {**nobody, **requester, **times, "token_id": "", "hmac": b""}
+    return {"throttle_time_ms": 0, "error_code": error.code, **token}
+
+
+def _expiry_of_token(_request: object, error: ProtocolError) -> Message:
+    return {"throttle_time_ms": 0, "error_code": error.code, "expiry_timestamp_ms": -1}
+
+
 def _whole_with_message(name: str, nothing: object = ()) -> Callable[[object, ProtocolError], Message]:
     def build(_request: object, error: ProtocolError) -> Message:
         return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: nothing}
@@ -307,6 +319,9 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(DeleteAclsRequest, _delete_acls),
         _of(AlterClientQuotasRequest, _alter_client_quotas),
         (ApiKey.DESCRIBE_CLIENT_QUOTAS, _whole_with_message("entries", None)),
+        (ApiKey.CREATE_DELEGATION_TOKEN, _create_token),
+        (ApiKey.RENEW_DELEGATION_TOKEN, _expiry_of_token),
+        (ApiKey.EXPIRE_DELEGATION_TOKEN, _expiry_of_token),
         (ApiKey.DESCRIBE_ACLS, _whole_with_message("resources")),
         (ApiKey.ALTER_PARTITION_REASSIGNMENTS, _whole_with_message("responses")),
         (ApiKey.LIST_PARTITION_REASSIGNMENTS, _whole_with_message("topics")),

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from odradek.base.errors import (
     ClusterAuthorizationFailedError,
+    DelegationTokenAuthorizationFailedError,
     GroupAuthorizationFailedError,
     ProtocolError,
     TopicAuthorizationFailedError,
@@ -34,6 +35,8 @@ FAILURES: Final[Mapping[ResourceType, type[ProtocolError]]] = {
     ResourceType.GROUP: GroupAuthorizationFailedError,
     ResourceType.CLUSTER: ClusterAuthorizationFailedError,
     ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError,
+    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailedError,
+    ResourceType.USER: DelegationTokenAuthorizationFailedError,
 }
 
 

@@ -21,7 +21,7 @@ from odradek.protocol.messages.groups import DeleteGroupsRequest
 from odradek.protocol.messages.produce import DescribeProducersRequest, DescribeProducersRequestTopicRequest
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from odradek.security.acls.model import AclOperation, ResourceType
-from odradek.server.authorization import item_guards
+from odradek.server.authorization import item_guards, token_guards
 from odradek.server.authorization.guards import Guard, Items, on_cluster, on_each, on_one, operation_name, unguarded
 
 
@@ -46,6 +46,8 @@ _NAMES: Final = {
     ResourceType.GROUP: "the group",
     ResourceType.CLUSTER: "the cluster",
     ResourceType.TRANSACTIONAL_ID: "the transactional id",
+    ResourceType.DELEGATION_TOKEN: "the token",
+    ResourceType.USER: "the owner",
 }
 
 
@@ -97,6 +99,7 @@ _DELETED_GROUPS: Final[Items[DeleteGroupsRequest, str]] = Items(
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _ONLY_BROKERS: Final = _cluster(AclOperation.CLUSTER_ACTION)
 _NOTHING: Final = ApiRights(unguarded)
+_OF_RENEWERS: Final = ApiRights(unguarded, note="only the owner and the renewers of the token")
 
 REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.PRODUCE: ApiRights(unguarded, ((AclOperation.WRITE, _TOPIC),)),
@@ -167,6 +170,17 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.DESCRIBE_LOG_DIRS: _cluster(AclOperation.DESCRIBE),
     ApiKey.SASL_AUTHENTICATE: _NOTHING,
     ApiKey.CREATE_PARTITIONS: _each(AclOperation.ALTER, _TOPIC, _EXTENDED),
+    ApiKey.CREATE_DELEGATION_TOKEN: ApiRights(
+        token_guards.create_token,
+        ((AclOperation.CREATE_TOKENS, ResourceType.USER),),
+        "for the client itself: none",
+    ),
+    ApiKey.RENEW_DELEGATION_TOKEN: _OF_RENEWERS,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _OF_RENEWERS,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: ApiRights(
+        token_guards.describe_tokens,
+        note="shows the client's own tokens; others with Describe on the token or DescribeTokens on the owner",
+    ),
     ApiKey.DELETE_GROUPS: _each(AclOperation.DELETE, _GROUP, _DELETED_GROUPS),
     ApiKey.ELECT_LEADERS: _cluster(AclOperation.ALTER),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiRights(

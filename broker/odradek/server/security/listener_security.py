@@ -18,13 +18,14 @@ from odradek.network.connection import Connection
 from odradek.network.limited_log import LimitedLog
 from odradek.network.listener import ListenerSecurity
 from odradek.security.principals import ANONYMOUS, USER, Identity, Principal
+from odradek.security.sasl.credentials import ScramMechanism
 from odradek.security.tls.contexts import ReloadingContext, server_context
 from odradek.security.tls.der import DerError
 from odradek.security.tls.names import MAPPING_RULES, PrincipalRules, certificate_name
 from odradek.security.tls.tls_settings import TlsSettings
 from odradek.server.security.listener_properties import ListenerProperties
 from odradek.server.security.login import DescribeVersions, Login, LoginSettings
-from odradek.server.security.mechanisms import FindCredential, mechanisms_of
+from odradek.server.security.mechanisms import FindCredential, FindToken, mechanisms_of
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,12 @@ class LoginPorts:
     """What logins need of other parts of the broker."""
 
     find_credential: FindCredential
+    find_token: FindToken
     describe_versions: DescribeVersions
+
+
+def _nothing(_mechanism: ScramMechanism, _name: str) -> None:
+    """There are no users and no tokens."""
 
 
 class SecurityMaker:
@@ -48,7 +54,7 @@ class SecurityMaker:
         self._properties: Final = properties
         self._clock: Final = clock
         self._run_blocking: Final = run_blocking
-        self._ports: Final = ports or LoginPorts(lambda _mechanism, _user: None, lambda _version, _request: {})
+        self._ports: Final = ports or LoginPorts(_nothing, _nothing, lambda _version, _request: {})
 
     def __call__(self, endpoint: Endpoint) -> ListenerSecurity:
         """Return the security of a listener. Reads its files. Raises `ConfigError`."""
@@ -67,7 +73,7 @@ class SecurityMaker:
 
     def _with_sasl(self, endpoint: Endpoint, properties: ListenerProperties) -> ListenerSecurity:
         protocol = endpoint.security_protocol
-        mechanisms = mechanisms_of(endpoint.listener, properties, self._ports.find_credential)
+        mechanisms = mechanisms_of(endpoint.listener, properties, self._ports.find_credential, self._ports.find_token)
         settings = LoginSettings(
             protocol=protocol,
             mechanisms=mechanisms.by_name,

@@ -1,7 +1,7 @@
 """Creates the SASL mechanisms of a listener from its settings.
 
-PLAIN takes its users from the listener's JAAS entry, SCRAM from ZooKeeper (`zk/users`), and OAUTHBEARER verifies tokens
-with a key set that is loaded again in the background.
+PLAIN takes its users from the listener's JAAS entry, SCRAM users and delegation tokens from ZooKeeper (`zk/users`,
+`zk/delegation_tokens`), and OAUTHBEARER verifies tokens with a key set that is loaded again in the background.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, RunBlocking
 from odradek.security.sasl import plain, scram
 from odradek.security.sasl.bearer_tokens import BearerSettings, TokenVerifier, verification_keys
-from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
+from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism, TokenCredential
 from odradek.security.sasl.http_client import HttpClient
 from odradek.security.sasl.jaas import JaasEntry, parse_jaas
 from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, ServerExchange
@@ -31,6 +31,9 @@ MAX_REAUTH: Final = "connections.max.reauth.ms"
 FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 """Gives the credential of a user for a mechanism, from memory."""
 
+FindToken = Callable[[ScramMechanism, str], TokenCredential | None]
+"""Gives the credential of a delegation token that has not expired, by its id, for a mechanism, from memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
@@ -41,7 +44,9 @@ class Mechanisms:
     """Runs as long as the listener; None if there is nothing to do."""
 
 
-def mechanisms_of(listener: str, properties: ListenerProperties, find_credential: FindCredential) -> Mechanisms:
+def mechanisms_of(
+    listener: str, properties: ListenerProperties, find_credential: FindCredential, find_token: FindToken
+) -> Mechanisms:
     """Return the mechanisms of a listener. Raises `ConfigError`."""
     names = properties.value(ENABLED)
     assert isinstance(names, tuple), "a list"
@@ -54,7 +59,7 @@ def mechanisms_of(listener: str, properties: ListenerProperties, find_credential
     made, background = {}, None
     for name in names:
         if name in SCRAM_MECHANISMS:
-            new_exchange = _scram(SCRAM_MECHANISMS[name], properties, find_credential, decoys)
+            new_exchange = _scram(SCRAM_MECHANISMS[name], properties, find_credential, find_token, decoys)
         elif name == PLAIN:
             new_exchange = _plain(properties)
         elif name == OAUTHBEARER:
@@ -92,20 +97,20 @@ def _plain(properties: ListenerProperties) -> Callable[[], ServerExchange]:
 
 
 def _scram(
-    mechanism: ScramMechanism, properties: ListenerProperties, find_credential: FindCredential, decoys: scram.Decoys
+    mechanism: ScramMechanism,
+    properties: ListenerProperties,
+    find_credential: FindCredential,
+    find_token: FindToken,
+    decoys: scram.Decoys,
 ) -> Callable[[], ServerExchange]:
     _jaas(properties, mechanism.name, scram.LOGIN_MODULE)
     return partial(
         scram.ScramServer,
         mechanism,
         find_user=partial(find_credential, mechanism),
-        find_token=_no_token,
+        find_token=partial(find_token, mechanism),
         decoys=decoys,
     )
-
-
-def _no_token(_token_id: str) -> None:
-    """Delegation tokens are not supported."""
 
 
 def _bearer(

@@ -76,9 +76,8 @@ class Broker:
             "listener.name.x.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";',
             **{name.replace("_", "."): value for name, value in properties.items()},
         }
-        maker = SecurityMaker(
-            values, StoppedClock(), asyncio.to_thread, LoginPorts(find, lambda _version, _request: VERSIONS)
-        )
+        ports = LoginPorts(find, lambda _mechanism, _token: None, lambda _version, _request: VERSIONS)
+        maker = SecurityMaker(values, StoppedClock(), asyncio.to_thread, ports)
         security = maker(Endpoint("X", "localhost", 0, protocol))
         self.protocol = protocol
         self.users: list[str] = []
