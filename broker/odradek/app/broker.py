@@ -116,7 +116,7 @@ class Broker:
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
         self._authorization = Authorization(config, self._zk, system.clock)
         self._quotas = QuotaEnforcement(config, self._zk, system.clock)
-        self._delegation = Delegation(config, self._zk, system)
+        self._delegation = Delegation(config, self._zk, system.clock, system.disk_threads)
         # Notifications may arrive before the controller exists. It reads the settings when its reign begins.
         self._tell_controller_of_settings: Callable[[str | None], None] = lambda topic: None
         self._sessions_expired = 0

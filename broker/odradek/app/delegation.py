@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.app.system import System
 from odradek.base.config import BrokerConfig
+from odradek.base.ports import Clock, DiskThreadsMaker
 from odradek.protocol.apis import ApiKey
 from odradek.security.sasl.credentials import ScramMechanism, TokenCredential
 from odradek.security.tokens import TokenKey, TokenLimits
@@ -19,19 +19,19 @@ from odradek.zk.port import ZkClient
 class Delegation:
     """Follows the tokens in ZooKeeper if `delegation.token.secret.key` is set. Otherwise there are none."""
 
-    def __init__(self, config: BrokerConfig, zk: ZkClient, system: System) -> None:
-        """The client of ZooKeeper may be unconnected."""
+    def __init__(self, config: BrokerConfig, zk: ZkClient, clock: Clock, disk_threads: DiskThreadsMaker) -> None:
+        """The client of ZooKeeper may be unconnected. A thread derives the keys of tokens."""
         # As in Kafka, the old name counts only if the new one is missing. An empty secret disables tokens.
         secret = config.delegation_token_secret_key
         secret = config.delegation_token_master_key if secret is None else secret
-        self._clock: Final = system.clock
+        self._clock: Final = clock
         self._interval_ms: Final = config.delegation_token_expiry_check_interval_ms
         self._limits: Final = TokenLimits(
             config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
         )
-        self._threads: Final = system.disk_threads("keys of delegation tokens", 1) if secret else None
+        self._threads: Final = disk_threads("keys of delegation tokens", 1) if secret else None
         self._tokens: Final = (
-            DelegationTokens(zk, system.clock, key=TokenKey(secret), run_blocking=self._threads)
+            DelegationTokens(zk, clock, key=TokenKey(secret), run_blocking=self._threads)
             if secret and self._threads
             else None
         )
