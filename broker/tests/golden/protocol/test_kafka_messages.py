@@ -219,6 +219,8 @@ CREATABLE = {
     "configs": [{"name": "retention.ms", "value": "5"}],
 }
 RULE: Final = {"principal": "User:alice", "host": "*", "operation": 3, "permission_type": 3}
+ALICE = {"principal_type": "User", "principal_name": "alice"}
+BOB = {"principal_type": "User", "principal_name": "bob"}
 OLD_MESSAGES: dict[str, dict[str, Any]] = {
     "ListOffsetsRequest": {
         "replica_id": -1,
@@ -338,6 +340,37 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
                 ],
             }
         ],
+    },
+    "CreateDelegationTokenRequest": {"renewers": [BOB], "max_lifetime_ms": -1},
+    "CreateDelegationTokenResponse": {
+        "error_code": 0,
+        **ALICE,
+        "issue_timestamp_ms": 10,
+        "expiry_timestamp_ms": 20,
+        "max_timestamp_ms": 30,
+        "token_id": "id",
+        "hmac": b"\1\2\3",
+        "throttle_time_ms": 7,
+    },
+    "RenewDelegationTokenRequest": {"hmac": b"\1\2\3", "renew_period_ms": 500},
+    "RenewDelegationTokenResponse": {"error_code": 66, "expiry_timestamp_ms": -1, "throttle_time_ms": 7},
+    "ExpireDelegationTokenRequest": {"hmac": b"\1\2\3", "expiry_time_period_ms": -1},
+    "ExpireDelegationTokenResponse": {"error_code": 0, "expiry_timestamp_ms": 20, "throttle_time_ms": 7},
+    "DescribeDelegationTokenRequest": {"owners": [ALICE]},
+    "DescribeDelegationTokenResponse": {
+        "error_code": 0,
+        "tokens": [
+            {
+                **ALICE,
+                "issue_timestamp": 10,
+                "expiry_timestamp": 20,
+                "max_timestamp": 30,
+                "token_id": "id",
+                "hmac": b"\1\2\3",
+                "renewers": [BOB],
+            }
+        ],
+        "throttle_time_ms": 7,
     },
 }
 OLD_VECTORS = vectors("kafka_3_9_1_old_versions.txt")
