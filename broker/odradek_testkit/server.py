@@ -56,6 +56,7 @@ from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.acl_handlers import AclHandlers
 from odradek.server.security.quota_handlers import QuotaHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
+from odradek.server.security.scram_handlers import ScramHandlers
 from odradek.server.security.token_handlers import TokenHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.server.throttling.client_throttle import ClientThrottle
@@ -341,6 +342,7 @@ class MemoryServer:
             **AclHandlers(self.access_rules).handlers(),
             **QuotaHandlers(self.quotas).handlers(),
             **TokenHandlers(None, TokenLimits(1, 1), self.clock).handlers(),
+            **ScramHandlers(self.zk).handlers(),
             **self._metadata.handlers(),
             **log_dirs.handlers(),
             **records.handlers(),

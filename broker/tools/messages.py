@@ -42,6 +42,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "DescribeDelegationToken",
     ),
     "quotas": ("DescribeClientQuotas", "AlterClientQuotas"),
+    "scram": ("DescribeUserScramCredentials", "AlterUserScramCredentials"),
     "internal": (
         "LeaderAndIsr",
         "StopReplica",
@@ -53,7 +54,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The APIs of each module. A name without a request and a response is a message that belongs to no API."""
 
-SECRETS: Final = frozenset({"auth_bytes", "hmac"})
+SECRETS: Final = frozenset({"auth_bytes", "hmac", "salt", "salted_password"})
 """Fields with a password, key or token."""
 
 _COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*')

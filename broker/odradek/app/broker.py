@@ -66,6 +66,7 @@ from odradek.server.groups.group_handlers import CoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
+from odradek.server.security.scram_handlers import ScramHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
 from odradek.zk import layout, registration
 from odradek.zk.port import SessionEvent
@@ -437,6 +438,7 @@ class Broker:
             **coordination.handlers(),
             **self._quotas.handlers(),
             **self._delegation.handlers(),
+            **ScramHandlers(self._zk).handlers(),
         }
         return self._build_dispatcher(handlers, data)
 

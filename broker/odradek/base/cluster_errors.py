@@ -123,6 +123,18 @@ class ResourceNotFoundError(PeerError):
     code = 91
 
 
+class DuplicateResourceError(PeerError):
+    """The request names a resource more than once."""
+
+    code = 92
+
+
+class UnacceptableCredentialError(PeerError):
+    """The credential cannot be set: the name of its user, its iterations or its salt are not allowed (KIP-554)."""
+
+    code = 93
+
+
 class InvalidUpdateVersionError(StateError):
     """The state in ZooKeeper has another version than the request expects."""
 

@@ -14,6 +14,7 @@ from odradek.base.cluster_errors import (
     BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
     ClusterAuthorizationFailedError,
+    DuplicateResourceError,
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
     FeatureUpdateFailedError,
@@ -35,6 +36,7 @@ from odradek.base.cluster_errors import (
     StaleControllerEpochError,
     TopicAlreadyExistsError,
     TopicDeletionDisabledError,
+    UnacceptableCredentialError,
 )
 from odradek.base.data_errors import (
     CorruptMessageError,
@@ -144,6 +146,7 @@ __all__ = [
     "DelegationTokenNotFoundError",
     "DelegationTokenOwnerMismatchError",
     "DelegationTokenRequestNotAllowedError",
+    "DuplicateResourceError",
     "DuplicateSequenceError",
     "ElectionNotNeededError",
     "EligibleLeadersNotAvailableError",
@@ -224,6 +227,7 @@ __all__ = [
     "TopicDeletionDisabledError",
     "TransactionCoordinatorFencedError",
     "TransactionalIdAuthorizationFailedError",
+    "UnacceptableCredentialError",
     "UnknownLeaderEpochError",
     "UnknownMemberIdError",
     "UnknownProducerIdError",

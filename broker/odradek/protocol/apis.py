@@ -131,6 +131,8 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
     Api(ApiKey.ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
     Api(ApiKey.ALTER_PARTITION, "AlterPartition", 0, 3, 0, internal=True),
     Api(ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 1, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 1, 0),

@@ -39,6 +39,7 @@ from odradek.protocol.messages.offsets import OffsetCommitRequest, OffsetFetchRe
 from odradek.protocol.messages.produce import DescribeProducersRequest
 from odradek.protocol.messages.quotas import AlterClientQuotasRequest
 from odradek.protocol.messages.replicas import ElectLeadersRequest
+from odradek.protocol.messages.scram import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
 from odradek.zk.port import ConnectionLost, SessionExpired, TooLarge
@@ -278,6 +279,11 @@ def _expiry_of_token(_request: object, error: ProtocolError) -> Message:
     return {"throttle_time_ms": 0, "error_code": error.code, "expiry_timestamp_ms": -1}
 
 
+def _alter_scram_credentials(request: AlterUserScramCredentialsRequest, error: ProtocolError) -> Message:
+    users = dict.fromkeys([*(item.name for item in request.deletions), *(item.name for item in request.upsertions)])
+    return {"throttle_time_ms": 0, "results": [_item(error, user=user) for user in users]}
+
+
 def _whole_with_message(name: str, nothing: object = ()) -> Callable[[object, ProtocolError], Message]:
     def build(_request: object, error: ProtocolError) -> Message:
         return {"throttle_time_ms": 0, "error_code": error.code, "error_message": str(error), name: nothing}
@@ -318,6 +324,8 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(CreateAclsRequest, _create_acls),
         _of(DeleteAclsRequest, _delete_acls),
         _of(AlterClientQuotasRequest, _alter_client_quotas),
+        _of(AlterUserScramCredentialsRequest, _alter_scram_credentials),
+        (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _whole_with_message("results")),
         (ApiKey.DESCRIBE_CLIENT_QUOTAS, _whole_with_message("entries", None)),
         (ApiKey.CREATE_DELEGATION_TOKEN, _create_token),
         (ApiKey.RENEW_DELEGATION_TOKEN, _expiry_of_token),

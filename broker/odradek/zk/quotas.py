@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
@@ -34,14 +33,12 @@ from odradek.security.quotas.quota_model import (
     parse_quota,
 )
 from odradek.zk import layout
+from odradek.zk.entity_configs import change_entity_config
 from odradek.zk.follower import Follower
-from odradek.zk.layout import ConfigChangeNotification, LayoutError
-from odradek.zk.port import BadVersion, Create, NodeExists, NoNode, Operation, SetData, ZkClient
+from odradek.zk.layout import LayoutError
+from odradek.zk.port import ZkClient
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS: Final = 10
-"""Number of times that a change is tried while others change the same znode."""
 
 _Quotas = Mapping[QuotaKind, float]
 
@@ -86,25 +83,13 @@ class ClientQuotas:
         cannot be decoded, and `ZkError`, which leaves it open whether the change was made.
         """
         path = entity_path(entity)
-        texts = {kind: None if value is None else format_quota(kind, value) for kind, value in values.items()}
-        znode = f"{layout.CONFIG}/{path}"
-        for _ in range(ATTEMPTS):
-            found = await self._zk.get_or_none(znode)
-            before = {} if found is None else layout.decode_config(znode, found[0])
-            after = {key: text for key, text in (before | texts).items() if text is not None}
-            if after == before:
-                break
-            if found is None:
-                await self._zk.ensure_path(znode.rpartition("/")[0])
-            data = layout.encode_config(after)
-            write: Operation = Create(znode, data) if found is None else SetData(znode, data, found[1].version)
-            try:
-                await self._zk.multi([write, _notification(path)])
-                break
-            except (BadVersion, NodeExists, NoNode):
-                continue
-        else:
-            raise BadVersion(f"other changes came first {ATTEMPTS} times: try again", znode)
+        texts = {kind.value: None if value is None else format_quota(kind, value) for kind, value in values.items()}
+
+        def change(before: Mapping[str, str]) -> Mapping[str, str]:
+            merged: dict[str, str | None] = {**before, **texts}
+            return {key: text for key, text in merged.items() if text is not None}
+
+        await change_entity_config(self._zk, path, change)
         async with self._reading:
             self.table = self.table.with_entities(await self._quotas_of([entity]))
 
@@ -154,8 +139,3 @@ def _decoded(path: str, data: bytes, entity: QuotaEntity) -> _Quotas:
         except ConfigError as error:
             log.error("%s: a quota has no effect: %s", path, error)
     return quotas
-
-
-def _notification(path: str) -> Operation:
-    prefix = f"{layout.CONFIG_CHANGES}/{layout.CONFIG_CHANGE_PREFIX}"
-    return Create(prefix, ConfigChangeNotification(entity_path=path).encode(), sequential=True)

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote_plus
 
-from odradek.base.errors import ConfigError
+from odradek.base.errors import ConfigError, ResourceNotFoundError, UnacceptableCredentialError
 from odradek.base.ports import Clock
+from odradek.security.quotas.quota_model import QuotaEntity, entity_path
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 from odradek.zk import layout
+from odradek.zk.entity_configs import change_entity_config
 from odradek.zk.follower import Follower
 from odradek.zk.layout import LayoutError
 from odradek.zk.port import ZkClient
@@ -93,6 +95,70 @@ class UserCredentials:
         found = await self._zk.get_many(list(paths))
         users = {paths[path]: _decoded(path, node[0]) for path, node in found.items() if node is not None}
         return {name: each for name, each in users.items() if each}
+
+
+async def read_credentials(
+    zk: ZkClient, users: Iterable[str] | None
+) -> Mapping[str, Mapping[ScramMechanism, int] | ConfigError]:
+    """Read which credentials users have: the iterations of each mechanism, or the error if one is invalid.
+
+    `users` are names; None reads all users. Those without credentials are left out. Raises `ZkError`.
+    """
+    if users is None:
+        names = [unquote_plus(name) for name in await zk.children_or_none(USERS) or [] if name != layout.DEFAULT_ENTITY]
+    else:
+        names = list(users)
+    paths: dict[str, str] = {}
+    for name in names:
+        try:
+            paths[f"{layout.CONFIG}/{_path(name)}"] = name
+        except LayoutError as error:
+            log.debug("a user that no znode can have: %s", error)
+    nodes = await zk.get_many(list(paths))
+    found: dict[str, Mapping[ScramMechanism, int] | ConfigError] = {}
+    for path, node in nodes.items():
+        try:
+            values = {} if node is None else layout.decode_config(path, node[0])
+            iterations = {
+                mechanism: ScramCredential.from_text(mechanism, values[name]).iterations
+                for name, mechanism in SCRAM_MECHANISMS.items()
+                if name in values
+            }
+        except (LayoutError, ConfigError) as error:
+            found[paths[path]] = ConfigError(f"{path}: {error}")
+        else:
+            if iterations:
+                found[paths[path]] = iterations
+    return found
+
+
+async def change_credentials(zk: ZkClient, user: str, changes: Mapping[ScramMechanism, ScramCredential | None]) -> None:
+    """Set credentials of a user, and remove those that are None. The user's quotas stay.
+
+    Raises `ResourceNotFoundError` if one that is to be removed does not exist: then nothing was changed. Raises
+    `UnacceptableCredentialError` if no znode can have the name, and otherwise as `change_entity_config`.
+    """
+    try:
+        path = _path(user)
+    except LayoutError as error:
+        raise UnacceptableCredentialError(str(error)) from error
+
+    def change(before: Mapping[str, str]) -> Mapping[str, str]:
+        missing = [each.name for each, credential in changes.items() if credential is None and each.name not in before]
+        if missing:
+            raise ResourceNotFoundError(f"User {user} has no credential for {', '.join(missing)}.")
+        removed = {each.name for each, credential in changes.items() if credential is None}
+        kept = {key: text for key, text in before.items() if key not in removed}
+        return kept | {
+            each.name: credential.to_text() for each, credential in changes.items() if credential is not None
+        }
+
+    await change_entity_config(zk, path, change)
+
+
+def _path(user: str) -> str:
+    """Return the path of a user below `/config`. Raises `LayoutError`."""
+    return entity_path(QuotaEntity(user=user))
 
 
 def _decoded(path: str, data: bytes) -> _Credentials:

@@ -54,6 +54,8 @@ MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
         "DescribeDelegationToken": "delegation_tokens",
         "DescribeClientQuotas": "quotas",
         "AlterClientQuotas": "quotas",
+        "DescribeUserScramCredentials": "scram",
+        "AlterUserScramCredentials": "scram",
         "LeaderAndIsr": "internal",
         "StopReplica": "internal",
         "UpdateMetadata": "internal",

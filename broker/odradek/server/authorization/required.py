@@ -195,6 +195,8 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: _cluster(AclOperation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: _cluster(AclOperation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(AclOperation.DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _cluster(AclOperation.ALTER),
     ApiKey.ALTER_PARTITION: _ONLY_BROKERS,
     ApiKey.UPDATE_FEATURES: _cluster(AclOperation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: ApiRights(unguarded, note="the authorized operations: Describe on the cluster"),

@@ -63,6 +63,8 @@ KAFKA_3_9 = {
     "DescribeDelegationToken": (3, 2),
     "DescribeClientQuotas": (1, 1),
     "AlterClientQuotas": (1, 1),
+    "DescribeUserScramCredentials": (0, 0),
+    "AlterUserScramCredentials": (0, 0),
     "AllocateProducerIds": (0, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""

@@ -12,10 +12,11 @@ import pytest
 from odradek.base.errors import ConfigError
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaLimit, entity_path
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
+from odradek.zk.entity_configs import ATTEMPTS
 from odradek.zk.follower import RETRY_MS
 from odradek.zk.layout import CONFIG_CHANGES, ConfigChangeNotification, decode_config, encode_config
 from odradek.zk.port import BadVersion, ConnectionLost, SessionEvent
-from odradek.zk.quotas import ATTEMPTS, ClientQuotas
+from odradek.zk.quotas import ClientQuotas
 from odradek.zk.registration import ConfigChangeListener
 from odradek.znode import LayoutError
 from odradek_testkit.loop import VirtualClock, run_virtual
