@@ -39,6 +39,9 @@ class Client:
     created_by: str
     """What users call to get the blocking form."""
 
+    parents: tuple[tuple[str, str], ...] = ()
+    """Classes whose methods the class inherits: module, as in `path`, and name."""
+
     without: Mapping[str, str] = field(default_factory=dict)
     """Public methods that have no blocking form, and why."""
 
@@ -59,6 +62,7 @@ CLIENTS: Final = (
         path="client/admin",
         name="Admin",
         created_by="BlockingClient.admin",
+        parents=(("client/token_admin", "TokenAdmin"),),
         without={"start": _STARTED_BY_CLIENT},
         phrases={
             "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
@@ -223,13 +227,9 @@ class _Class:
 
     def __init__(self, client: Client, source: str) -> None:
         self._client = client
-        tree = ast.parse(source)
-        self._imports = _Imports(tree, "odradek." + client.path.replace("/", "."))
         self._docstrings = _Docstrings(client)
-        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        if client.name not in classes:
-            raise GeneratorError(f"{client.path} has no class {client.name}")
-        self._class = classes[client.name]
+        self._class, self._imports = _parsed(source, client.path, client.name)
+        self._parents = [_parsed(source_of(path), path, name) for path, name in client.parents]
 
     def module(self) -> str:
         """Return the source of the blocking module, not yet formatted."""
@@ -244,9 +244,13 @@ class _Class:
             f"        self._{client.attribute}: Final = {client.attribute}",
         ]
         for method in self._public_methods():
-            body += ["", *self._method(method)]
+            body += ["", *self._method(method, self._imports)]
+        for parent, imports in self._parents:
+            for method in _own_public_methods(parent):
+                body += ["", *self._method(method, imports)]
         self._docstrings.check_all_used()
         self._imports.add_name(client.name)
+        imported = self._imports.lines.union(*(imports.lines for _, imports in self._parents))
         future = [f"import {_BLOCKING_FUTURE.rpartition('.')[0]}"] if _BLOCKING_FUTURE in "\n".join(body) else []
         return "\n".join(
             [
@@ -258,7 +262,7 @@ class _Class:
                 "from __future__ import annotations",
                 "",
                 *future,
-                *sorted({*self._imports.lines, "from typing import Final"}),
+                *sorted({*imported, "from typing import Final"}),
                 "from odradek.client.blocking.loop_thread import LoopThread",
                 "",
                 *body,
@@ -268,17 +272,15 @@ class _Class:
 
     def _public_methods(self) -> Iterator[Function]:
         left = set(self._client.without)
-        for node in self._class.body:
-            if not isinstance(node, Function):
-                continue
+        for node in _own_public_methods(self._class):
             if node.name in self._client.without:
                 left.discard(node.name)
-            elif node.name in _SPECIAL or not node.name.startswith("_"):
+            else:
                 yield node
         if left:
             raise GeneratorError(f"{self._client.name} has none of the methods {sorted(left)} of CLIENTS")
 
-    def _method(self, node: Function) -> list[str]:
+    def _method(self, node: Function, imports: _Imports) -> list[str]:
         name, body = _SPECIAL.get(node.name, (node.name, ""))
         if any(decorator != "property" for decorator in map(ast.unparse, node.decorator_list)):
             raise GeneratorError(f"{self._client.name}.{node.name} has a decorator that the generator does not know")
@@ -287,7 +289,7 @@ class _Class:
         if result is None:
             raise GeneratorError(f"{self._client.name}.{node.name} does not declare its result")
         self._check_is_blocking(node.name, node.args, result)
-        self._imports.add(node.args, result)
+        imports.add(node.args, result)
         returns = f"{_BLOCKING_FUTURE}[{ast.unparse(result)}]" if future else ast.unparse(result)
         return [
             *(f"    @{ast.unparse(decorator)}" for decorator in node.decorator_list),
@@ -319,6 +321,21 @@ class _Class:
         return f"try:\n    {statement}\nexcept StopAsyncIteration:\n    raise StopIteration from None"
 
 
+def _parsed(source: str, path: str, name: str) -> tuple[ast.ClassDef, _Imports]:
+    """Return a class of a module, and the imports of the module."""
+    tree = ast.parse(source)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node, _Imports(tree, "odradek." + path.replace("/", "."))
+    raise GeneratorError(f"{path} has no class {name}")
+
+
+def _own_public_methods(node: ast.ClassDef) -> Iterator[Function]:
+    for each in node.body:
+        if isinstance(each, Function) and (each.name in _SPECIAL or not each.name.startswith("_")):
+            yield each
+
+
 def _future_result(node: Function) -> ast.expr | None:
     """Return the type of the value if the method returns a future, else None."""
     if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == _FUTURE:
@@ -335,6 +352,11 @@ def _arguments(parameters: ast.arguments) -> str:
     if parameters.kwarg is not None:
         names.append(f"**{parameters.kwarg.arg}")
     return ", ".join(names)
+
+
+def source_of(path: str) -> str:
+    """Return the source of a module below the package `odradek`."""
+    return (BROKER / f"odradek/{path}.py").read_text(encoding="utf-8")
 
 
 def blocking_source(client: Client, source: str) -> str:
@@ -355,9 +377,8 @@ def generate() -> dict[Path, str]:
     """Return the source of each generated module by path."""
     sources = {}
     for client in CLIENTS:
-        source = (BROKER / f"odradek/{client.path}.py").read_text(encoding="utf-8")
         path = PACKAGE / f"blocking_{client.attribute}.py"
-        sources[path] = _formatted(blocking_source(client, source))
+        sources[path] = _formatted(blocking_source(client, source_of(client.path)))
     return sources
 
 

@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
     "group": Lazy("odradek.cli.group_commands:group", "List consumer groups, their members and their lag."),
+    "token": Lazy("odradek.cli.token_commands:token", "Create, renew, expire and list delegation tokens."),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from odradek.base.types import NO_BROKER, ZERO_UUID, TopicPartition
 from odradek.cli.tables import Column, Table
 from odradek.client.models import (
     ConfigEntry,
+    DelegationTokenDescription,
     GroupDescription,
     GroupListing,
     OffsetAndMetadata,
@@ -231,3 +233,44 @@ def group_value(group: GroupDescription, found: Sequence[Lag]) -> dict[str, obje
             for line in found
         ],
     }
+
+
+def time_text(timestamp: int) -> str:
+    """Return a time in milliseconds since 1970 as text in UTC."""
+    return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+
+
+def token_list(tokens: Iterable[DelegationTokenDescription], *, with_hmac: bool) -> Table:
+    """Return a table with a row for each token; the HMACs only with `with_hmac`."""
+    rows = tuple(
+        (
+            token.token_id,
+            *((_hmac(token),) if with_hmac else ()),
+            token.owner,
+            token.requester,
+            ",".join(token.renewers) or "none",
+            *map(time_text, (token.issue_timestamp, token.expiry_timestamp, token.max_timestamp)),
+        )
+        for token in tokens
+    )
+    secret = ("HMAC",) if with_hmac else ()
+    names = ("TOKEN", *secret, "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAXIMUM")
+    return Table("", tuple(map(Column, names)), rows, empty="There are no delegation tokens that you may see.")
+
+
+def token_value(token: DelegationTokenDescription, *, with_hmac: bool) -> dict[str, object]:
+    """Return a token for JSON; its HMAC, in base64, only with `with_hmac`."""
+    return {
+        "token_id": token.token_id,
+        **({"hmac": _hmac(token)} if with_hmac else {}),
+        "owner": token.owner,
+        "requester": token.requester,
+        "renewers": list(token.renewers),
+        "issue_timestamp": token.issue_timestamp,
+        "expiry_timestamp": token.expiry_timestamp,
+        "max_timestamp": token.max_timestamp,
+    }
+
+
+def _hmac(token: DelegationTokenDescription) -> str:
+    return base64.b64encode(token.hmac).decode("ascii")

@@ -19,6 +19,9 @@ from click.core import ParameterSource
 from odradek.base.errors import (
     AuthenticationError,
     ConfigError,
+    DelegationTokenAuthDisabledError,
+    DelegationTokenNotFoundError,
+    DelegationTokenRequestNotAllowedError,
     GroupIdNotFoundError,
     NetworkError,
     OdradekError,
@@ -48,6 +51,9 @@ _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (RequestTimedOutError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (UnknownTopicOrPartitionError, "`odradek topic list` shows the topics, `odradek topic create` creates one."),
     (TopicAlreadyExistsError, "`odradek topic describe` shows it."),
+    (DelegationTokenAuthDisabledError, "Set delegation.token.secret.key on all brokers."),
+    (DelegationTokenRequestNotAllowedError, "Log in with a user, on a listener with SASL or client certificates."),
+    (DelegationTokenNotFoundError, "`odradek token list` shows the tokens."),
     (GroupIdNotFoundError, "`odradek group list` shows the groups."),
 )
 

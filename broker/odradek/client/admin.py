@@ -1,4 +1,4 @@
-"""The admin client: topics, configurations, groups and brokers."""
+"""The admin client: topics, configurations, groups and brokers. Delegation tokens are in `token_admin`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from odradek.client.models import (
 )
 from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings
+from odradek.client.token_admin import TokenAdmin
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import DescribeClusterResponse
 from odradek.protocol.messages.configs import (
@@ -67,8 +68,8 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin:
-    """Creates, describes, changes and deletes topics, configurations and groups, and describes brokers.
+class Admin(TokenAdmin):
+    """Creates, describes, changes and deletes topics, configurations, groups and delegation tokens; describes brokers.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
 
@@ -88,7 +89,7 @@ class Admin:
 
         `clock` is for tests. `close` does not close a given `cluster`.
         """
-        self._cluster: Final = cluster or Cluster(settings, clock=clock)
+        super().__init__(cluster or Cluster(settings, clock=clock))
         self._owns_cluster: Final = cluster is None
         self._settings: Final = self._cluster.settings
 

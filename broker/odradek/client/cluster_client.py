@@ -20,6 +20,7 @@ from odradek.base.errors import (
     NotControllerError,
     ProtocolError,
     RequestTimedOutError,
+    UnsupportedVersionError,
     error_for,
 )
 from odradek.base.ports import Clock
@@ -29,6 +30,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.connections import Connect, Connections, Link, connector
 from odradek.client.metadata import Backoff, ClusterView, Node, RefreshSchedule, TopicView, view_of
 from odradek.client.settings import ClientSettings, as_settings
+from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import MetadataResponse
 from odradek.protocol.messages.groups import FindCoordinatorResponse
@@ -274,8 +276,12 @@ class Cluster:
         channel = await self.connection(node_id, purpose)
         return await channel.ask(expected, channel.pick(expected.API_KEY), message, timeout_ms=timeout_ms)
 
-    async def ask_any(self, expected: type[Response], message: Message) -> Response:
-        """Send a request to any broker: known ones in random order, then the bootstrap list. Raises the last error."""
+    async def ask_any(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
+        """Send a request to any broker: known ones in random order, then the bootstrap list. Raises the last error.
+
+        `at_least` is the lowest version of the API that has all of the message. Raises `UnsupportedVersionError` if the
+        broker has only lower ones.
+        """
         nodes = list(self._view.nodes.values())
         start = int(self.clock.random() * len(nodes)) if nodes else 0
         candidates = nodes[start:] + nodes[:start]
@@ -285,7 +291,11 @@ class Cluster:
         for node in candidates:
             try:
                 channel = await self._connections.get(node, "")
-                return await channel.ask(expected, channel.pick(expected.API_KEY), message)
+                version = channel.pick(expected.API_KEY)
+                if version < at_least:
+                    name = API_TABLE[expected.API_KEY].name
+                    raise UnsupportedVersionError(f"the broker is too old: {name} needs version {at_least}")
+                return await channel.ask(expected, version, message)
             except (NetworkError, RequestTimedOutError) as error:
                 failure = error
         raise failure

@@ -291,3 +291,24 @@ class LogDirDescription:
     """Size of the file system; -1 if unknown."""
     usable_bytes: int = -1
     """Free space of the file system; -1 if unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationTokenDescription:
+    """A delegation token (KIP-48) with its secret. Principals are texts, such as `User:alice`."""
+
+    token_id: str
+    """What a client with the token has as its user name."""
+    hmac: bytes = field(repr=False)
+    """The secret. A client has it, in base64, as its password."""
+    owner: str
+    """As whom clients log in with the token."""
+    requester: str
+    """Who created it."""
+    renewers: tuple[str, ...] = ()
+    """Who may renew it, besides the owner."""
+    issue_timestamp: int
+    expiry_timestamp: int
+    """When it expires unless it is renewed."""
+    max_timestamp: int
+    """After this time, it cannot be renewed."""

@@ -16,6 +16,7 @@ from odradek.client.models import (
     ConfigChange,
     ConfigEntry,
     ConfigResource,
+    DelegationTokenDescription,
     GroupDescription,
     GroupListing,
     ListedOffset,
@@ -27,7 +28,8 @@ from odradek.client.models import (
 
 
 class BlockingAdmin:
-    """Creates, describes, changes and deletes topics, configurations and groups, and describes brokers.
+    """Creates, describes, changes and deletes topics, configurations, groups and delegation tokens; describes
+    brokers.
 
     Any thread can use it. It shares the connections of its `BlockingClient`.
 
@@ -160,3 +162,44 @@ class BlockingAdmin:
         Raises `UnknownTopicOrPartitionError`.
         """
         return self._loop.run(self._admin.list_offsets(wanted, read_committed=read_committed))
+
+    def create_delegation_token(
+        self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1
+    ) -> DelegationTokenDescription:
+        """Create a token, with which clients log in as its owner, and return it with its secret, the HMAC.
+
+        `owner`, such as `User:bob`, is the client itself by default. For another user, the client needs CreateTokens
+        on that user, and brokers since Kafka 3.3. `renewers` may renew the token, as the owner may.
+        `max_lifetime_ms` is at most the brokers' `delegation.token.max.lifetime.ms`, which -1 means.
+
+        If a response is lost, the request is sent again, so there may be a second token, which nobody knows. Raises
+        `DelegationTokenAuthDisabledError` if the brokers have no secret, `DelegationTokenRequestNotAllowedError` on
+        a connection without a login or with a token, `DelegationTokenAuthorizationFailedError` without the right,
+        `UnsupportedVersionError`, and `ConfigError` if a name is not a principal.
+        """
+        return self._loop.run(
+            self._admin.create_delegation_token(owner=owner, renewers=renewers, max_lifetime_ms=max_lifetime_ms)
+        )
+
+    def renew_delegation_token(self, hmac: bytes, *, period_ms: int = -1) -> int:
+        """Renew a token and return when it expires, in milliseconds since 1970 UTC: after `period_ms` from now, at
+        most at the end of its lifetime; -1 means the brokers' `delegation.token.expiry.time.ms`.
+
+        Raises `DelegationTokenNotFoundError`, `DelegationTokenOwnerMismatchError` if the client is neither the owner
+        nor a renewer, `DelegationTokenExpiredError`, and the errors of `create_delegation_token`.
+        """
+        return self._loop.run(self._admin.renew_delegation_token(hmac, period_ms=period_ms))
+
+    def expire_delegation_token(self, hmac: bytes, *, period_ms: int = -1) -> int:
+        """Let a token expire after `period_ms`, or remove it at once (-1), and return when, in milliseconds since
+        1970 UTC. Raises the errors of `renew_delegation_token`.
+        """
+        return self._loop.run(self._admin.expire_delegation_token(hmac, period_ms=period_ms))
+
+    def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationTokenDescription]:
+        """Return the tokens that the client may see, by id, with their HMACs: its own, those that it requested or
+        may renew, and others with a right. With `owners`, such as `User:bob`, only those related to one of them.
+
+        Raises the errors of `create_delegation_token`.
+        """
+        return self._loop.run(self._admin.describe_delegation_tokens(owners))

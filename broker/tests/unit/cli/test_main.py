@@ -44,7 +44,11 @@ def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> N
     assert f"odradek {name}" in result.output
 
 
-SUB_COMMANDS = ("topic list", "topic create", "topic describe", "topic delete", "group list", "group describe")
+SUB_COMMANDS = (
+    *(f"topic {name}" for name in ("list", "create", "describe", "delete")),
+    *(f"group {name}" for name in ("list", "describe")),
+    *(f"token {name}" for name in ("create", "renew", "expire", "list")),
+)
 
 
 @pytest.mark.parametrize("path", SUB_COMMANDS)
@@ -101,6 +105,10 @@ def echo() -> None:
         (["consume", "t", "--from-time", "noon"], "'noon' is neither an ISO 8601 time"),
         (["consume", "t", "--format", "{colour}"], "{colour} is not a field; the fields are {topic}"),
         (["group", "describe"], "Missing argument 'GROUP…'"),
+        (["token", "renew"], "Missing argument 'HMAC'"),
+        (["token", "renew", "?"], "the HMAC must be in base64"),
+        (["token", "expire", ""], "the HMAC must be in base64"),
+        (["token", "expire", "AAAA", "--period-ms", "-2"], "-2 is not in the range x>=-1"),
     ],
 )
 def test_wrong_arguments_have_exit_code_2(arguments: list[str], words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from odradek.cli import render
 from odradek.cli.tables import Column, Table, show
 from odradek.client.models import (
     ConfigEntry,
+    DelegationTokenDescription,
     GroupDescription,
     GroupListing,
     MemberDescription,
@@ -168,3 +170,46 @@ def test_in_a_pipe_text_is_not_cut_off_and_names_are_not_markup(capsys: pytest.C
 def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     show([Table("", (Column("NAME"),), (), empty="There are none.")])
     assert capsys.readouterr().out == "There are none.\n"
+
+
+TOKEN = DelegationTokenDescription(
+    token_id="id",
+    hmac=b"\0\1\2",
+    owner="User:alice",
+    requester="User:carol",
+    renewers=("User:bob", "User:dave"),
+    issue_timestamp=0,
+    expiry_timestamp=1_700_000_000_999,
+    max_timestamp=1_700_000_001_000,
+)
+
+
+def test_tokens_with_and_without_their_secret() -> None:
+    times = ("1970-01-01 00:00:00+00:00", "2023-11-14 22:13:20+00:00", "2023-11-14 22:13:21+00:00")
+    table = render.token_list([TOKEN, replace(TOKEN, renewers=())], with_hmac=False)
+    assert [column.heading for column in table.columns] == [
+        "TOKEN",
+        "OWNER",
+        "REQUESTER",
+        "RENEWERS",
+        "ISSUED",
+        "EXPIRES",
+        "MAXIMUM",
+    ]
+    assert table.rows == (
+        ("id", "User:alice", "User:carol", "User:bob,User:dave", *times),
+        ("id", "User:alice", "User:carol", "none", *times),
+    )
+    secret = render.token_list([TOKEN], with_hmac=True)
+    assert (secret.columns[1].heading, secret.rows[0][1]) == ("HMAC", "AAEC")
+    value = render.token_value(TOKEN, with_hmac=False)
+    assert value == {
+        "token_id": "id",
+        "owner": "User:alice",
+        "requester": "User:carol",
+        "renewers": ["User:bob", "User:dave"],
+        "issue_timestamp": 0,
+        "expiry_timestamp": 1_700_000_000_999,
+        "max_timestamp": 1_700_000_001_000,
+    }
+    assert render.token_value(TOKEN, with_hmac=True) == {**value, "hmac": "AAEC"}

@@ -43,7 +43,8 @@ def test_the_committed_modules_are_up_to_date(generator: ModuleType) -> None:
 def public_members(client: type) -> dict[str, object]:
     return {
         SPECIAL.get(name, name): member
-        for name, member in vars(client).items()
+        for each in reversed(client.__mro__[:-1])
+        for name, member in vars(each).items()
         if name in SPECIAL or not (name.startswith("_") or name in WITHOUT)
     }
 
