@@ -23,7 +23,14 @@ from odradek.network.listener import Listener
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, encode_response
 from odradek.security.client_security import ClientSecurity
-from odradek.security.sasl.credentials import SCRAM_MECHANISMS, SHA_256, ScramCredential, ScramMechanism, derive
+from odradek.security.sasl.credentials import (
+    SCRAM_MECHANISMS,
+    SHA_256,
+    ScramCredential,
+    ScramMechanism,
+    TokenCredential,
+    derive,
+)
 from odradek.security.sasl.plain import LOGIN_MODULE as PLAIN_MODULE
 from odradek.security.sasl.scram import LOGIN_MODULE as SCRAM_MODULE
 from odradek.server.security.listener_security import LoginPorts, SecurityMaker
@@ -33,6 +40,8 @@ from odradek_testkit.security.certificates import Authority, key_pem, pem
 ROOT = Authority.root("root")
 PASSWORD = "not to be shown"
 CREDENTIALS = {each: derive(PASSWORD, each) for each in SCRAM_MECHANISMS.values()}
+TOKENS: dict[str, TokenCredential] = {}
+"""Delegation tokens by id."""
 VERSIONS: Message = {
     "error_code": 0,
     "api_keys": [
@@ -46,11 +55,18 @@ def find(mechanism: ScramMechanism, user: str) -> ScramCredential | None:
     return CREDENTIALS[mechanism] if user == "alice" else None
 
 
+def find_token(_mechanism: ScramMechanism, token_id: str) -> TokenCredential | None:
+    return TOKENS.get(token_id)
+
+
 class StoppedClock(SystemClock):
     """Timers run, but no session of a client ends."""
 
     def monotonic_ms(self) -> float:
         return 0.0
+
+    def wall_ms(self) -> int:
+        return 1_000_000
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         return SystemClock().call_later(delay_ms, callback)
@@ -76,11 +92,13 @@ class Broker:
             "listener.name.x.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";',
             **{name.replace("_", "."): value for name, value in properties.items()},
         }
-        ports = LoginPorts(find, lambda _mechanism, _token: None, lambda _version, _request: VERSIONS)
+        ports = LoginPorts(find, find_token, lambda _version, _request: VERSIONS)
         maker = SecurityMaker(values, StoppedClock(), asyncio.to_thread, ports)
         security = maker(Endpoint("X", "localhost", 0, protocol))
         self.protocol = protocol
         self.users: list[str] = []
+        self.has_token = False
+        """Whether the last request was made with a delegation token."""
         self.listener = Listener("X", ("127.0.0.1", 0), self._handle, StoppedClock(), security=security)
 
     def _handle(self, request: Request) -> None:
@@ -89,6 +107,7 @@ class Broker:
             handler(request)
             return
         self.users.append(request.identity.principal.name)
+        self.has_token = request.identity.token
         message: Message = VERSIONS if request.api_key == ApiKey.API_VERSIONS else {"error_code": 0}
         request.respond([encode_response(request.api_key, request.api_version, request.correlation_id, message)])
 
@@ -266,6 +285,22 @@ async def test_a_client_that_cannot_authenticate_again_loses_the_connection(
         security = broker.security(**broker.entry("SCRAM-SHA-256"))
         async with connected(broker, security) as channel:
             monkeypatch.setitem(CREDENTIALS, SCRAM_MECHANISMS["SCRAM-SHA-256"], derive("new", SHA_256))
+            with pytest.raises(NetworkError, match=r"could not authenticate again: .*invalid credentials"):
+                async with asyncio.timeout(30):
+                    while True:
+                        await beat(channel)
+            assert not channel.is_open
+
+
+async def test_a_session_with_a_delegation_token_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOKENS, "id", TokenCredential("alice", StoppedClock().wall_ms() + 400, CREDENTIALS[SHA_256]))
+    async with started(tmp_path, "SASL_PLAINTEXT") as broker:
+        entry = f'{SCRAM_MODULE} required username="id" password="{PASSWORD}" tokenauth="true";'
+        security = broker.security(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=entry)
+        async with connected(broker, security) as channel:
+            await beat(channel)
+            assert (broker.users[-1], broker.has_token) == ("alice", True)
+            monkeypatch.delitem(TOKENS, "id")
             with pytest.raises(NetworkError, match=r"could not authenticate again: .*invalid credentials"):
                 async with asyncio.timeout(30):
                     while True:
