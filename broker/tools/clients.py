@@ -62,7 +62,7 @@ CLIENTS: Final = (
         path="client/admin",
         name="Admin",
         created_by="BlockingClient.admin",
-        parents=(("client/token_admin", "TokenAdmin"),),
+        parents=(("client/access_admin", "AccessAdmin"), ("client/token_admin", "TokenAdmin")),
         without={"start": _STARTED_BY_CLIENT},
         phrases={
             "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (

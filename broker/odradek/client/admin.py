@@ -1,9 +1,12 @@
-"""The admin client: topics, configurations, groups and brokers. Delegation tokens are in `token_admin`."""
+"""The admin client: topics, configurations, groups and brokers.
+
+Access rules, quotas and users are in `access_admin`, delegation tokens in `token_admin`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self, TypeVar
 
 from odradek.base.errors import (
@@ -19,9 +22,9 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
+from odradek.client.access_admin import AccessAdmin
+from odradek.client.admin_parts import check_answer, config_entry, described_group, described_log_dir, described_topic
 from odradek.client.cluster_client import Cluster
-from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
-from odradek.client.metadata import TopicView
 from odradek.client.models import (
     BrokerDescription,
     ClusterDescription,
@@ -32,11 +35,8 @@ from odradek.client.models import (
     GroupListing,
     ListedOffset,
     LogDirDescription,
-    MemberDescription,
     NewTopic,
     OffsetAndMetadata,
-    PartitionDescription,
-    ReplicaSize,
     TopicDescription,
 )
 from odradek.client.offsets import fetch_committed, list_offsets
@@ -46,17 +46,14 @@ from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import DescribeClusterResponse
 from odradek.protocol.messages.configs import (
     DescribeConfigsResponse,
-    DescribeConfigsResponseResourceResult,
     IncrementalAlterConfigsResponse,
 )
 from odradek.protocol.messages.groups import (
     DeleteGroupsResponse,
     DescribeGroupsResponse,
-    DescribeGroupsResponseDescribedGroup,
-    DescribeGroupsResponseDescribedGroupMember,
     ListGroupsResponse,
 )
-from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse, DescribeLogDirsResponseResult
+from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
 from odradek.protocol.messages.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 
 _BROKER_RESOURCES: Final = (4, 8)
@@ -68,8 +65,9 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin(TokenAdmin):
-    """Creates, describes, changes and deletes topics, configurations, groups and delegation tokens; describes brokers.
+class Admin(AccessAdmin, TokenAdmin):
+    """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
+    delegation tokens; describes brokers.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
 
@@ -223,7 +221,7 @@ class Admin(TokenAdmin):
         """
         names = list(names)
         view = await self._cluster.fresh_view(names)
-        return {name: _described_topic(name, view.topics.get(name)) for name in names}
+        return {name: described_topic(name, view.topics.get(name)) for name in names}
 
     # ------------------------------------------------------------------------------------------------ brokers
 
@@ -232,7 +230,7 @@ class Admin(TokenAdmin):
 
         async def attempt() -> ClusterDescription:
             response = await self._cluster.ask_any(DescribeClusterResponse, {})
-            _check(response.error_code, response.error_message, "the cluster cannot be described")
+            check_answer(response.error_code, response.error_message, "the cluster cannot be described")
             return ClusterDescription(
                 cluster_id=response.cluster_id,
                 controller_id=response.controller_id,
@@ -253,8 +251,8 @@ class Admin(TokenAdmin):
     async def _log_dirs_of(self, broker: int) -> list[LogDirDescription]:
         async def attempt() -> list[LogDirDescription]:
             response = await self._cluster.ask(broker, DescribeLogDirsResponse, {"topics": None})
-            _check(response.error_code, None, f"the log directories of broker {broker} cannot be described")
-            return [_described_log_dir(result) for result in response.results]
+            check_answer(response.error_code, None, f"the log directories of broker {broker} cannot be described")
+            return [described_log_dir(result) for result in response.results]
 
         return await self._retrying(attempt, "describing log directories")
 
@@ -282,8 +280,8 @@ class Admin(TokenAdmin):
             for result in response.results:
                 resource = ConfigResource(result.resource_type, result.resource_name)
                 what = f"the configuration of {resource.name!r} cannot be described"
-                _check(result.error_code, result.error_message, what)
-                found[resource] = {entry.name: _config_entry(entry) for entry in result.configs}
+                check_answer(result.error_code, result.error_message, what)
+                found[resource] = {entry.name: config_entry(entry) for entry in result.configs}
         return found
 
     async def incremental_alter_configs(
@@ -312,7 +310,7 @@ class Admin(TokenAdmin):
             response = await self._ask_one(node, IncrementalAlterConfigsResponse, message)
             for result in response.responses:
                 what = f"the configuration of {result.resource_name!r} cannot be altered"
-                _check(result.error_code, result.error_message, what)
+                check_answer(result.error_code, result.error_message, what)
 
     async def _ask_one(self, node: int | None, expected: type[Response], message: Message) -> Response:
         async def attempt() -> Response:
@@ -330,7 +328,7 @@ class Admin(TokenAdmin):
         async def of(node: int) -> list[GroupListing]:
             async def attempt() -> list[GroupListing]:
                 response = await self._cluster.ask(node, ListGroupsResponse, {})
-                _check(response.error_code, None, f"broker {node} cannot list its groups")
+                check_answer(response.error_code, None, f"broker {node} cannot list its groups")
                 return [
                     GroupListing(
                         group_id=group.group_id,
@@ -362,7 +360,7 @@ class Admin(TokenAdmin):
                     group_id=group_id, state="Dead", protocol_type="", protocol="", coordinator=coordinator
                 )
             self._check_group(group.error_code, group_id)
-            return _described_group(group, coordinator)
+            return described_group(group, coordinator)
 
         return await self._retrying(attempt, f"describing group {group_id}")
 
@@ -384,7 +382,7 @@ class Admin(TokenAdmin):
 
     def _check_group(self, code: int, group_id: str) -> None:
         try:
-            _check(code, None, f"the coordinator refused the request for group {group_id}")
+            check_answer(code, None, f"the coordinator refused the request for group {group_id}")
         except ProtocolError as error:
             if error.retriable:
                 self._cluster.forget_coordinator(group_id)
@@ -417,19 +415,10 @@ class Admin(TokenAdmin):
         deadline = self._cluster.deadline("listing offsets")
         return await list_offsets(self._cluster, timestamps, read_committed=read_committed, deadline=deadline)
 
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        return await self._cluster.retrying(attempt, self._cluster.deadline(what))
-
 
 def _may_pass(error: ProtocolError) -> bool:
     """Whether a retry of a change can succeed. The controller knows every topic, so an unknown topic is final."""
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
-
-
-def _check(code: int, text: str | None, what: str) -> None:
-    """Raise the error if `code` is one. `text` is the broker's error message, `what` describes the failed request."""
-    if code:
-        raise error_for(code, f"{what}: {text}" if text else what)
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
@@ -455,81 +444,3 @@ def _creatable(topic: NewTopic) -> Message:
 
 def _topic_outcomes(response: CreateTopicsResponse) -> list[Outcome]:
     return [(topic.name, topic.error_code, topic.error_message) for topic in response.topics]
-
-
-def _described_topic(name: str, topic: TopicView | None) -> TopicDescription:
-    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-    if topic.error_code and not topic.partitions:
-        raise error_for(topic.error_code, f"topic {name} cannot be described")
-    return TopicDescription(
-        name=name,
-        topic_id=topic.topic_id,
-        internal=topic.internal,
-        partitions=tuple(
-            PartitionDescription(
-                partition=p.partition,
-                leader=p.leader,
-                leader_epoch=p.leader_epoch,
-                replicas=p.replicas,
-                isr=p.isr,
-                offline_replicas=p.offline_replicas,
-            )
-            for p in topic.partitions.values()
-        ),
-    )
-
-
-def _described_log_dir(result: DescribeLogDirsResponseResult) -> LogDirDescription:
-    return LogDirDescription(
-        path=result.log_dir,
-        error_code=result.error_code,
-        replicas={
-            TopicPartition(topic.name, replica.partition_index): ReplicaSize(
-                size_bytes=replica.partition_size,
-                offset_lag=replica.offset_lag,
-                future=replica.is_future_key,
-            )
-            for topic in result.topics
-            for replica in topic.partitions
-        },
-        total_bytes=result.total_bytes,
-        usable_bytes=result.usable_bytes,
-    )
-
-
-def _config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
-    return ConfigEntry(
-        name=entry.name,
-        value=entry.value,
-        source=entry.config_source,
-        read_only=entry.read_only,
-        sensitive=entry.is_sensitive,
-        config_type=entry.config_type,
-        documentation=entry.documentation or None,
-    )
-
-
-def _described_group(group: DescribeGroupsResponseDescribedGroup, coordinator: int) -> GroupDescription:
-    return GroupDescription(
-        group_id=group.group_id,
-        state=group.group_state,
-        protocol_type=group.protocol_type,
-        protocol=group.protocol_data,
-        coordinator=coordinator,
-        members=tuple(_described_member(group, member) for member in group.members),
-    )
-
-
-def _described_member(
-    group: DescribeGroupsResponseDescribedGroup, member: DescribeGroupsResponseDescribedGroupMember
-) -> MemberDescription:
-    # Only the assignments of consumers have a known format.
-    of_consumer = group.protocol_type == PROTOCOL_TYPE
-    return MemberDescription(
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        assignment=decode_assignment(member.member_assignment) if of_consumer else (),
-    )

@@ -6,11 +6,11 @@ moments; a request goes to any broker.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Iterable
+from typing import Final
 
 from odradek.base.errors import error_for
-from odradek.client.cluster_client import Cluster
+from odradek.client.admin_parts import AdminPart
 from odradek.client.models import DelegationTokenDescription
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.delegation_tokens import (
@@ -25,15 +25,9 @@ from odradek.security.principals import Principal, parse_principal
 REQUESTER_SINCE: Final = 3
 """First version of CreateDelegationToken and DescribeDelegationToken with a requester (KIP-373, Kafka 3.3)."""
 
-T = TypeVar("T")
 
-
-class TokenAdmin:
+class TokenAdmin(AdminPart):
     """Creates, renews, expires and describes delegation tokens."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """The cluster is started and closed by the caller."""
-        self._cluster: Final = cluster
 
     async def create_delegation_token(
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1
@@ -74,7 +68,7 @@ class TokenAdmin:
                 max_timestamp=answer.max_timestamp_ms,
             )
 
-        return await self._retrying_token(attempt, "creating a delegation token")
+        return await self._retrying(attempt, "creating a delegation token")
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int = -1) -> int:
         """Renew a token and return when it expires, in milliseconds since 1970 UTC: after `period_ms` from now, at most
@@ -90,7 +84,7 @@ class TokenAdmin:
             _check(answer.error_code, "the delegation token cannot be renewed")
             return answer.expiry_timestamp_ms
 
-        return await self._retrying_token(attempt, "renewing a delegation token")
+        return await self._retrying(attempt, "renewing a delegation token")
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int = -1) -> int:
         """Let a token expire after `period_ms`, or remove it at once (-1), and return when, in milliseconds since 1970
@@ -103,7 +97,7 @@ class TokenAdmin:
             _check(answer.error_code, "the delegation token cannot be changed")
             return answer.expiry_timestamp_ms
 
-        return await self._retrying_token(attempt, "expiring a delegation token")
+        return await self._retrying(attempt, "expiring a delegation token")
 
     async def describe_delegation_tokens(self, owners: Iterable[str] | None = None) -> list[DelegationTokenDescription]:
         """Return the tokens that the client may see, by id, with their HMACs: its own, those that it requested or may
@@ -118,10 +112,7 @@ class TokenAdmin:
             _check(answer.error_code, "the delegation tokens cannot be described")
             return sorted(map(_described, answer.tokens), key=lambda token: token.token_id)
 
-        return await self._retrying_token(attempt, "describing delegation tokens")
-
-    async def _retrying_token(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
-        return await self._cluster.retrying(attempt, self._cluster.deadline(what))
+        return await self._retrying(attempt, "describing delegation tokens")
 
 
 _Row = DescribeDelegationTokenResponseDescribedDelegationToken

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Self
 
 from odradek.base.types import TopicPartition
+from odradek.client.access_requests import ScramPassword
 from odradek.client.admin import Admin
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.models import (
@@ -25,11 +26,14 @@ from odradek.client.models import (
     OffsetAndMetadata,
     TopicDescription,
 )
+from odradek.security.acls.model import AclBinding, AclFilter
+from odradek.security.quotas.quota_filters import QuotaFilter
+from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 
 
 class BlockingAdmin:
-    """Creates, describes, changes and deletes topics, configurations, groups and delegation tokens; describes
-    brokers.
+    """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
+    delegation tokens; describes brokers.
 
     Any thread can use it. It shares the connections of its `BlockingClient`.
 
@@ -162,6 +166,53 @@ class BlockingAdmin:
         Raises `UnknownTopicOrPartitionError`.
         """
         return self._loop.run(self._admin.list_offsets(wanted, read_committed=read_committed))
+
+    def describe_acls(self, selection: AclFilter | None = None) -> list[AclBinding]:
+        """Return the access rules that a filter selects, by default all. Raises `SecurityDisabledError` if the
+        brokers have no authorizer.
+        """
+        return self._loop.run(self._admin.describe_acls(selection))
+
+    def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Create access rules. Those that exist already stay. Raises the first error after all were tried."""
+        self._loop.run(self._admin.create_acls(bindings))
+
+    def delete_acls(self, selections: Iterable[AclFilter]) -> list[AclBinding]:
+        """Delete the access rules that the filters select, and return them. Raises the first error after all were
+        tried.
+        """
+        return self._loop.run(self._admin.delete_acls(selections))
+
+    def describe_client_quotas(self, selection: QuotaFilter | None = None) -> dict[QuotaEntity, dict[QuotaKind, float]]:
+        """Return the quotas of the entities that a filter selects, by default of all (KIP-546)."""
+        return self._loop.run(self._admin.describe_client_quotas(selection))
+
+    def alter_client_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[QuotaKind, float | None]], *, validate_only: bool = False
+    ) -> None:
+        """Set quotas of entities, and remove those that are None. Others stay.
+
+        With `validate_only`, brokers only check the values. Raises the first error after all were tried.
+        """
+        self._loop.run(self._admin.alter_client_quotas(changes, validate_only=validate_only))
+
+    def describe_user_scram_credentials(self, users: Iterable[str] | None = None) -> dict[str, dict[str, int]]:
+        """Return the iterations by mechanism of users, by default of all (KIP-554).
+
+        Raises `ResourceNotFoundError` if one of the named users has no credentials.
+        """
+        return self._loop.run(self._admin.describe_user_scram_credentials(users))
+
+    def alter_user_scram_credentials(
+        self, *, passwords: Iterable[ScramPassword] = (), deletions: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Set passwords of users, and delete credentials: pairs of user and mechanism, such as `SCRAM-SHA-512`.
+
+        Brokers get a salted hash, not the password. All changes of a user are made or none. Raises
+        `UnacceptableCredentialError`, `ResourceNotFoundError` for a credential to be deleted that does not exist,
+        and `ConfigError` for a password or mechanism that is not allowed.
+        """
+        self._loop.run(self._admin.alter_user_scram_credentials(passwords=passwords, deletions=deletions))
 
     def create_delegation_token(
         self, *, owner: str | None = None, renewers: Iterable[str] = (), max_lifetime_ms: int = -1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -187,3 +190,120 @@ def test_administration_needs_rights_on_the_cluster(guarded: Guarded) -> None:
     with pytest.raises(KafkaException) as caught:
         admin.delete_topics([name])[name].result(SECONDS)
     assert caught.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+# The commands
+
+
+class Commands:
+    """Runs `odradek` as a user of the broker."""
+
+    def __init__(self, guarded: Guarded, directory: Path) -> None:
+        self._guarded = guarded
+        self._directory = directory
+
+    def run(self, user: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        config = self._directory / f"{user}.properties"
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        config.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={module} required username="{user}" password="{user}-secret";\n'
+        )
+        config.chmod(0o600)
+        options = ("-b", self._guarded.address, "--command-config", str(config))
+        return subprocess.run(
+            [sys.executable, "-m", "odradek.cli.main", *arguments, *options],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        done = self.run("admin", *arguments, "--output", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def commands(guarded: Guarded, tmp_path: Path) -> Commands:
+    return Commands(guarded, tmp_path)
+
+
+def test_rules_by_command(guarded: Guarded, topic: str, commands: Commands) -> None:
+    prefix = ("--topic", topic[:-1], "--resource-pattern-type", "prefixed")
+    added = commands.run("admin", "acl", "add", "--allow-principal", "User:alice", "--producer", *prefix)
+    assert added.returncode == 0, added.stderr
+    assert {"Write", "Describe", "Create"} <= {word for line in added.stdout.splitlines() for word in line.split()}
+    wait_until(lambda: guarded.write("alice", topic) is None, what="the rule")
+    listed = commands.json("acl", "list", "--topic", topic, "--resource-pattern-type", "match")
+    assert {(rule["principal"], rule["operation"]) for rule in listed} == {
+        ("User:alice", operation) for operation in ("WRITE", "DESCRIBE", "CREATE")
+    }
+    asked = commands.run("admin", "acl", "remove", "--operation", "Write", *prefix, stdin="n\n")
+    assert asked.returncode == 1
+    assert "Remove the selected access rules" in asked.stderr
+    removed = commands.json("acl", "remove", "--operation", "Write", *prefix, "--yes")
+    assert [rule["operation"] for rule in removed] == ["WRITE"]
+    refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    wait_until(lambda: code(guarded.write("alice", topic)) == refused, what="the removal of the rule")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("acl", "add", "--operation", "Read", "--topic", "t"), "--allow-principal or --deny-principal"),
+        (("acl", "add", "--allow-principal", "User:a", "--operation", "Read"), "Name at least one resource"),
+        (("acl", "add", "--allow-principal", "User:a", "--topic", "t"), "--operation, --producer or --consumer"),
+        (("acl", "add", "--allow-principal", "a", "--operation", "Read", "--topic", "t"), "not a principal"),
+        (("user", "add", "u", "--password-file", "/nowhere"), "cannot be read"),
+        (("user", "remove", "nobody", "--yes"), "has no SCRAM credentials"),
+        (("quota", "set", "--user", "u", "speed=1"), "is not a quota"),
+        (("quota", "set", "producer_byte_rate=1"), "Say for whom"),
+        (("quota", "set", "--user", "u", "producer_byte_rate=1.5"), "whole number"),
+        (("quota", "set", "--user", "u", "--ip", "10.0.0.1", "producer_byte_rate=1"), "must not have"),
+    ],
+)
+def test_mistakes_are_explained(commands: Commands, arguments: tuple[str, ...], message: str) -> None:
+    done = commands.run("admin", *arguments)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_user_without_the_right_changes_nothing(commands: Commands) -> None:
+    for arguments in (
+        ("acl", "list"),
+        ("acl", "add", "--allow-principal", "User:bob", "--operation", "All", "--cluster"),
+        ("user", "list"),
+        ("quota", "list"),
+        ("quota", "set", "--user", "bob", "producer_byte_rate=1"),
+    ):
+        done = commands.run("bob", *arguments)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+    assert commands.json("quota", "list", "--user", "bob") == []
+
+
+def test_users_and_quotas_by_command(commands: Commands) -> None:
+    added = commands.run("admin", "user", "add", "carol", "--password-file", "-", stdin="carol-secret\n")
+    assert added.returncode == 0, added.stderr
+    more = ("--mechanism", "scram-sha-256", "--iterations", "8192", "--password-file", "-")
+    assert commands.run("admin", "user", "add", "carol", *more, stdin="carol-secret\n").returncode == 0
+    (carol,) = commands.json("user", "list", "carol")
+    assert carol == {"user": "carol", "credentials": {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 4096}}
+    assert "carol" in commands.run("admin", "user", "list").stdout
+    values = ("producer_byte_rate=1048576", "request_percentage=12.5")
+    assert "1,048,576" in commands.run("admin", "quota", "set", "--user", "carol", *values).stdout
+    assert commands.run("admin", "quota", "set", "--client-id-default", "consumer_byte_rate=5").returncode == 0
+    assert commands.json("quota", "list", "--user", "carol") == [
+        {"entity": {"user": "carol"}, "quotas": {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}}
+    ]
+    assert "(default)" in commands.run("admin", "quota", "list").stdout
+    assert commands.run("admin", "quota", "remove", "--user", "carol", "producer_byte_rate").returncode == 0
+    assert commands.json("quota", "list", "--user", "carol")[0]["quotas"] == {"request_percentage": 12.5}
+    removed = commands.run("admin", "user", "remove", "carol", "--mechanism", "SCRAM-SHA-512", "--yes")
+    assert removed.returncode == 0, removed.stderr
+    assert commands.json("user", "list", "carol")[0]["credentials"] == {"SCRAM-SHA-256": 8192}
+    assert commands.run("admin", "user", "remove", "carol", "--yes").returncode == 0
+    assert commands.run("admin", "user", "list", "carol").returncode == 1

@@ -1,0 +1,137 @@
+"""What the parts of `Admin` share: requests with retries, and answers of brokers as the values that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from odradek.base.errors import UnknownTopicOrPartitionError, error_for
+from odradek.base.types import TopicPartition
+from odradek.client.cluster_client import Cluster
+from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
+from odradek.client.metadata import TopicView
+from odradek.client.models import (
+    ConfigEntry,
+    GroupDescription,
+    LogDirDescription,
+    MemberDescription,
+    PartitionDescription,
+    ReplicaSize,
+    TopicDescription,
+)
+from odradek.protocol.codec import Message, Response
+from odradek.protocol.messages.configs import DescribeConfigsResponseResourceResult
+from odradek.protocol.messages.groups import (
+    DescribeGroupsResponseDescribedGroup,
+    DescribeGroupsResponseDescribedGroupMember,
+)
+from odradek.protocol.messages.log_dirs import DescribeLogDirsResponseResult
+
+T = TypeVar("T")
+
+
+class AdminPart:
+    """Asks the brokers of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """The cluster is started and closed by the caller."""
+        self._cluster: Final = cluster
+
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
+        return await self._cluster.retrying(attempt, self._cluster.deadline(what))
+
+    async def _ask_any(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
+        """Send a request to any broker, with retries. `at_least` is that of `Cluster.ask_any`."""
+
+        async def attempt() -> Response:
+            return await self._cluster.ask_any(expected, message, at_least=at_least)
+
+        return await self._retrying(attempt, f"the {expected.API_KEY.name} request")
+
+
+def check_answer(code: int, text: str | None, what: str) -> None:
+    """Raise the error if `code` is one. `text` is the broker's error message, `what` describes the failed request."""
+    if code:
+        raise error_for(code, f"{what}: {text}" if text else what)
+
+
+def described_topic(name: str, topic: TopicView | None) -> TopicDescription:
+    """Return a topic. Raises its error, `UnknownTopicOrPartitionError` if it does not exist."""
+    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    if topic.error_code and not topic.partitions:
+        raise error_for(topic.error_code, f"topic {name} cannot be described")
+    return TopicDescription(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=topic.internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader=p.leader,
+                leader_epoch=p.leader_epoch,
+                replicas=p.replicas,
+                isr=p.isr,
+                offline_replicas=p.offline_replicas,
+            )
+            for p in topic.partitions.values()
+        ),
+    )
+
+
+def described_log_dir(result: DescribeLogDirsResponseResult) -> LogDirDescription:
+    """Return a log directory with its replicas."""
+    return LogDirDescription(
+        path=result.log_dir,
+        error_code=result.error_code,
+        replicas={
+            TopicPartition(topic.name, replica.partition_index): ReplicaSize(
+                size_bytes=replica.partition_size,
+                offset_lag=replica.offset_lag,
+                future=replica.is_future_key,
+            )
+            for topic in result.topics
+            for replica in topic.partitions
+        },
+        total_bytes=result.total_bytes,
+        usable_bytes=result.usable_bytes,
+    )
+
+
+def config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
+    """Return a property."""
+    return ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=entry.config_source,
+        read_only=entry.read_only,
+        sensitive=entry.is_sensitive,
+        config_type=entry.config_type,
+        documentation=entry.documentation or None,
+    )
+
+
+def described_group(group: DescribeGroupsResponseDescribedGroup, coordinator: int) -> GroupDescription:
+    """Return a group. `coordinator` is the broker that answered."""
+    return GroupDescription(
+        group_id=group.group_id,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        coordinator=coordinator,
+        members=tuple(_described_member(group, member) for member in group.members),
+    )
+
+
+def _described_member(
+    group: DescribeGroupsResponseDescribedGroup, member: DescribeGroupsResponseDescribedGroupMember
+) -> MemberDescription:
+    # Only the assignments of consumers have a known format.
+    of_consumer = group.protocol_type == PROTOCOL_TYPE
+    return MemberDescription(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        assignment=decode_assignment(member.member_assignment) if of_consumer else (),
+    )
