@@ -245,7 +245,7 @@ CLUSTER_PLANTS: Final = (
     ),
     Plant(
         name="back before the cluster has noticed",
-        seed=3,
+        seed=12,
         finds=frozenset({REPLICATED}),
         patches=((app_broker, "until_out_of_sync", _come_back_at_once),),
     ),

@@ -295,7 +295,7 @@ def test_users_and_quotas_by_command(commands: Commands) -> None:
     assert "carol" in commands.run("admin", "user", "list").stdout
     values = ("producer_byte_rate=1048576", "request_percentage=12.5")
     assert "1,048,576" in commands.run("admin", "quota", "set", "--user", "carol", *values).stdout
-    assert commands.run("admin", "quota", "set", "--client-id-default", "consumer_byte_rate=5").returncode == 0
+    assert commands.run("admin", "quota", "set", "--ip-default", "connection_creation_rate=9999").returncode == 0
     assert commands.json("quota", "list", "--user", "carol") == [
         {"entity": {"user": "carol"}, "quotas": {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}}
     ]
