@@ -258,30 +258,38 @@ class DataHandlers:
         self, request: Request, context: FetchContext, results: Sequence[FetchResult], *, is_consumer: bool
     ) -> None:
         size_bytes = sum(each.records.length for each in results if each.records is not None)
+        throttle_ms = 0
         if is_consumer and self._throttle is not None:
-            throttle_ms = self._throttle.of_fetch(request, size_bytes)
-            if throttle_ms:
-                self._respond_fetch(request, context.throttled(), (), throttle_ms=throttle_ms)
-                self._throttle.mute(request, throttle_ms)
+            throttle_ms, must_be_empty = self._throttle.of_fetch(request, size_bytes)
+            if must_be_empty:
+                self._respond_fetch(request, context.throttled(), (), throttle_ms)
                 return
         answer = context.finish(results)
         if request.api_version < FETCH_ZSTD_SINCE:
-            self._record_sets.load(answer.partitions, partial(self._answer_old_fetch, request, answer, is_consumer))
+            respond = partial(self._answer_old_fetch, request, answer, is_consumer, throttle_ms)
+            self._record_sets.load(answer.partitions, respond)
             return
         copied_bytes = FROM_FILE_BYTES if size_bytes >= FROM_FILES_BYTES else FROM_FILES_BYTES
         rows = [self._fetched(entry, result, is_consumer, copied_bytes) for entry, result in answer.partitions]
-        self._respond_fetch(request, answer, rows)
+        self._respond_fetch(request, answer, rows, throttle_ms)
 
     def _answer_old_fetch(
-        self, request: Request, answer: FetchAnswer, is_consumer: bool, loaded: Sequence[LoadedRecords]
+        self,
+        request: Request,
+        answer: FetchAnswer,
+        is_consumer: bool,
+        throttle_ms: int,
+        loaded: Sequence[LoadedRecords],
     ) -> None:
         """Answer with the loaded records, which are converted if the version does not support their format."""
         rows = [self._fetched(entry, result, is_consumer, 0, records) for entry, result, records in loaded]
         offsets = [entry.fetch_offset for entry, _, _ in loaded]
-        self._conversion.fit(request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting))
+        self._conversion.fit(
+            request, rows, offsets, lambda fitting: self._respond_fetch(request, answer, fitting, throttle_ms)
+        )
 
     def _respond_fetch(
-        self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition], *, throttle_ms: int = 0
+        self, request: Request, answer: FetchAnswer, rows: Sequence[FetchedPartition], throttle_ms: int
     ) -> None:
         version = request.api_version
         self._request_stats.answered("Fetch", version)
@@ -298,6 +306,8 @@ class DataHandlers:
                 session_id=answer.session_id,
             )
         )
+        if throttle_ms and self._throttle is not None:
+            self._throttle.mute(request, throttle_ms)
 
     def _fetched(
         self,

@@ -1,9 +1,9 @@
 """What clients have used of their quotas on this broker, and how long they have to wait when they are above them.
 
-`RateCharges` is one kind of quota that is a rate: bytes or request time. `MutationCharges` has the token buckets of
-controller mutations (KIP-599), and `ConnectionCharges` the connections of IP addresses (KIP-612). All look up the quota
-at each charge, so a changed quota has an effect at once. Times are arguments: milliseconds of a clock that does not go
-back.
+`ByteCharges` are the bytes of Produce or Fetch, `RateCharges` is request time, `MutationCharges` has the token buckets
+of controller mutations (KIP-599), and `ConnectionCharges` the connections of IP addresses (KIP-612). All look up the
+quota at each charge, so a changed quota has an effect at once. Times are arguments: milliseconds of a clock that does
+not go back.
 
 Invariants:
 - Clients that share a quota share one state, as in Kafka. A client without a quota has no state.
@@ -22,7 +22,10 @@ from odradek.security.quotas.rates import MAX_THROTTLE_MS, Rate, TokenBucket, th
 EXPIRY_MS: Final = 3_600_000
 """Milliseconds after which an unused state is removed, as in Kafka."""
 
-_Measure = TypeVar("_Measure", Rate, TokenBucket)
+BURST_WINDOWS: Final = 2
+"""Number of windows whose bytes a client may use at once."""
+
+_Measure = TypeVar("_Measure")
 _Sharers = tuple[str, str]
 """The user and the client id of the clients that share a quota; "" for all."""
 
@@ -115,7 +118,7 @@ class ChargedRate(NamedTuple):
 
 
 class RateCharges:
-    """Charges of one kind of quota that is a rate per second."""
+    """Charges of one kind of quota that is a rate per second, measured as in Kafka: request time."""
 
     def __init__(
         self,
@@ -128,14 +131,10 @@ class RateCharges:
     ) -> None:
         """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`.
 
-        `at_most_ms` limits the throttle time. In Kafka, it is one window for request time, and there is none for bytes.
-        With a quota of 0, the throttle time is not longer than all windows, so that the client notices within this time
-        if it gets a higher quota.
+        `at_most_ms` limits the throttle time. In Kafka, it is one window.
         """
         self._kind: Final = kind
         self._table: Final = table
-        self._window_ms: Final = window_ms
-        self._count: Final = count
         self._at_most_ms: Final = at_most_ms
         self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms), count, window_ms)
 
@@ -150,33 +149,88 @@ class RateCharges:
         state = self._states.use(limit, now_ms)
         rate = state.measure
         rate.record(amount, now_ms)
-        at_most_ms = self._at_most_ms
-        if limit.value <= 0.0:
-            at_most_ms = min(at_most_ms, int(self._count * self._window_ms))
-        wait_ms = throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=at_most_ms)
+        wait_ms = throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=self._at_most_ms)
         if wait_ms:
             self._states.throttled(state, wait_ms, now_ms)
         return wait_ms
-
-    def take_back(self, user: str, client_id: str, amount: float, now_ms: float) -> None:
-        """Take back an amount that was charged at the same time and then not sent, such as a throttled Fetch."""
-        limit = self._table().client_limit(self._kind, user, client_id)
-        state = None if limit is None else self._states.find(limit)
-        if state is not None:
-            state.measure.record(-amount, now_ms)
-
-    def most(self, user: str, client_id: str) -> float | None:
-        """Return the amount above which a single charge always throttles, None without a quota.
-
-        A Fetch response is not larger than that, because the client would otherwise never get one.
-        """
-        limit = self._table().client_limit(self._kind, user, client_id)
-        return None if limit is None else limit.value * (self._count - 1) * self._window_ms / 1000.0
 
     def rates(self, now_ms: float) -> list[ChargedRate]:
         """Return the rate and the throttle times of each state, for metrics."""
         return [
             ChargedRate(user, client_id, state.measure.rate(now_ms), _average_ms(state, now_ms))
+            for (user, client_id), state in self._states
+        ]
+
+
+class _Bytes:
+    """The bytes of the clients that share a quota: their rate, for metrics, and the tokens that are left."""
+
+    __slots__ = ("bucket", "rate")
+
+    def __init__(self, count: int, window_ms: float) -> None:
+        self.rate: Final = Rate(count, window_ms)
+        self.bucket: Final = TokenBucket(BURST_WINDOWS, window_ms)
+
+
+class ByteCharges:
+    """Charges of a quota of bytes per second: Produce or Fetch.
+
+    Kafka compares the rate of the last windows with the quota. A client that is much faster than its quota then uses
+    what all windows allow at once, and waits until they are over. Here, each byte takes a token. There are at most the
+    tokens of two windows, and a request may take more than there are; the client then waits until none is missing. So
+    in each interval, a client gets its quota and at most the bytes of two windows and of one request more.
+    """
+
+    def __init__(self, kind: QuotaKind, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
+        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`."""
+        self._kind: Final = kind
+        self._table: Final = table
+        self._window_ms: Final = window_ms
+        self._longest_ms: Final = int(count * window_ms)
+        self._states: Final[_States[_Bytes]] = _States(lambda: _Bytes(count, window_ms), count, window_ms)
+
+    def __repr__(self) -> str:
+        return f"ByteCharges({self._kind.value}, {len(self._states)} states)"
+
+    def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+        """Take an amount, and return for how many ms the client has to wait, 0 if it is within its quota.
+
+        With a quota of 0, that is the time of all windows, so that the client notices within this time if it gets a
+        higher quota.
+        """
+        limit = self._table().client_limit(self._kind, user, client_id)
+        if limit is None:
+            return 0
+        state = self._states.use(limit, now_ms)
+        state.measure.rate.record(amount, now_ms)
+        if limit.value > 0.0:
+            state.measure.bucket.take(amount, limit.value, now_ms)
+            wait_ms = state.measure.bucket.wait_ms(limit.value, now_ms)
+        else:
+            wait_ms = self._longest_ms
+        if wait_ms:
+            self._states.throttled(state, wait_ms, now_ms)
+        return wait_ms
+
+    def missing_ms(self, user: str, client_id: str, now_ms: float) -> int:
+        """Return for how many ms the client has to wait already, because it has taken too much before."""
+        limit = self._table().client_limit(self._kind, user, client_id)
+        if limit is None:
+            return 0
+        if limit.value <= 0.0:
+            return self._longest_ms
+        state = self._states.find(limit)
+        return 0 if state is None else state.measure.bucket.wait_ms(limit.value, now_ms)
+
+    def most(self, user: str, client_id: str) -> float | None:
+        """Return the largest amount that should be taken at once, None without a quota."""
+        limit = self._table().client_limit(self._kind, user, client_id)
+        return None if limit is None else limit.value * BURST_WINDOWS * self._window_ms / 1000.0
+
+    def rates(self, now_ms: float) -> list[ChargedRate]:
+        """Return the rate and the throttle times of each state, for metrics."""
+        return [
+            ChargedRate(user, client_id, state.measure.rate.rate(now_ms), _average_ms(state, now_ms))
             for (user, client_id), state in self._states
         ]
 

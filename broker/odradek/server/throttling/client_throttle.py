@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, fields
 from functools import cache, partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from odradek.base.errors import ThrottlingQuotaExceededError
 from odradek.base.ports import Clock
@@ -22,6 +22,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.security.quotas.quota_model import QuotaKind, QuotaTable
 from odradek.server.throttling.charges import (
+    ByteCharges,
     ChargedRate,
     ConnectionCharges,
     MutationCharges,
@@ -43,6 +44,17 @@ class QuotaWindows:
     mutations_window_ms: int = 1000
 
 
+class FetchCharge(NamedTuple):
+    """What a Fetch response of a consumer has to say."""
+
+    throttle_ms: int
+    must_be_empty: bool
+    """Whether the response must not have any record, because none was charged."""
+
+
+NO_CHARGE: Final = FetchCharge(0, must_be_empty=False)
+
+
 class ClientThrottle:
     """The use of all quotas of clients on one broker."""
 
@@ -52,11 +64,11 @@ class ClientThrottle:
         self._table: Final = table
         self._clock: Final = clock
 
-        def rates(kind: QuotaKind) -> RateCharges:
-            return RateCharges(kind, table, count=used.count, window_ms=used.window_ms)
+        def bytes_of(kind: QuotaKind) -> ByteCharges:
+            return ByteCharges(kind, table, count=used.count, window_ms=used.window_ms)
 
-        self._produce: Final = rates(QuotaKind.PRODUCER_BYTE_RATE)
-        self._fetch: Final = rates(QuotaKind.CONSUMER_BYTE_RATE)
+        self._produce: Final = bytes_of(QuotaKind.PRODUCER_BYTE_RATE)
+        self._fetch: Final = bytes_of(QuotaKind.CONSUMER_BYTE_RATE)
         self._time: Final = RateCharges(
             QuotaKind.REQUEST_PERCENTAGE,
             table,
@@ -82,25 +94,23 @@ class ClientThrottle:
         return max(throttle_ms, self.of_time(request))
 
     def largest_fetch(self, request: Request, max_bytes: int) -> int:
-        """Return the maximum size of a Fetch response of a consumer: above it, each one would exceed the quota."""
+        """Return the maximum size of a Fetch response of a consumer: a larger one would make it wait longer."""
         if not self._table().is_limited(QuotaKind.CONSUMER_BYTE_RATE):
             return max_bytes
         most = self._fetch.most(*client_of(request))
         return max_bytes if most is None else max(0, min(max_bytes, int(most)))
 
-    def of_fetch(self, request: Request, size_bytes: int) -> int:
-        """Charge a Fetch of a consumer with the size of its records. Returns for how many ms the client has to wait.
-
-        If that is not 0, the response must not have any record: the size has been taken back.
-        """
+    def of_fetch(self, request: Request, size_bytes: int) -> FetchCharge:
+        """Charge a Fetch of a consumer with the size of its records, unless it has taken too much before."""
         if not self._table().limits_clients:
-            return 0
+            return NO_CHARGE
         user, client_id = client_of(request)
         now_ms = self._clock.monotonic_ms()
-        throttle_ms = max(self._fetch.charge(user, client_id, size_bytes, now_ms), self.of_time(request))
-        if throttle_ms:
-            self._fetch.take_back(user, client_id, size_bytes, now_ms)
-        return throttle_ms
+        missing_ms = self._fetch.missing_ms(user, client_id, now_ms)
+        if missing_ms:
+            return FetchCharge(max(missing_ms, self.of_time(request)), must_be_empty=True)
+        wait_ms = self._fetch.charge(user, client_id, size_bytes, now_ms)
+        return FetchCharge(max(wait_ms, self.of_time(request)), must_be_empty=False)
 
     # Request time
 

@@ -133,7 +133,7 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_sessionexpirelistener_zookeepersyncconnects_total", ()): 11,
     ("kafka_network_requestchannel_requestqueuesize", ()): 12,
     ("kafka_server_quota_byte_rate", QUOTA): 11.3,
-    ("kafka_server_quota_throttle_time", QUOTA): 103_000,
+    ("kafka_server_quota_throttle_time", QUOTA): 111_000,
     ("kafka_server_quota_request_time", (("clientId", ""), ("resource", "Request"), ("user", "ANONYMOUS"))): 0,
     ("kafka_network_socketserver_memorypoolavailable", ()): -30,
     ("kafka_network_socketserver_memorypoolused", ()): 130,

@@ -6,7 +6,14 @@ import pytest
 
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
 from odradek.security.quotas.rates import MAX_THROTTLE_MS
-from odradek.server.throttling.charges import EXPIRY_MS, ChargedRate, ConnectionCharges, MutationCharges, RateCharges
+from odradek.server.throttling.charges import (
+    EXPIRY_MS,
+    ByteCharges,
+    ChargedRate,
+    ConnectionCharges,
+    MutationCharges,
+    RateCharges,
+)
 
 PRODUCE = QuotaKind.PRODUCER_BYTE_RATE
 MUTATIONS = QuotaKind.CONTROLLER_MUTATION_RATE
@@ -27,6 +34,9 @@ class Quotas:
     def rates(self, at_most_ms: int = MAX_THROTTLE_MS) -> RateCharges:
         return RateCharges(PRODUCE, lambda: self.table, count=11, window_ms=1000, at_most_ms=at_most_ms)
 
+    def bytes(self) -> ByteCharges:
+        return ByteCharges(PRODUCE, lambda: self.table, count=11, window_ms=1000)
+
     def buckets(self) -> MutationCharges:
         return MutationCharges(lambda: self.table, count=11, window_ms=1000)
 
@@ -43,9 +53,39 @@ def test_a_throttle_time_has_a_maximum() -> None:
     assert Quotas(ALICE).rates(at_most_ms=1000).charge("alice", "app", 1_000_000, 0) == 1000
 
 
-def test_a_quota_of_zero_throttles_no_longer_than_all_windows() -> None:
-    assert Quotas(ALICE, 0.0).rates().charge("alice", "app", 1, 0) == 11_000
-    assert Quotas(ALICE, 0.0).rates(at_most_ms=1000).charge("alice", "app", 1, 0) == 1000
+def test_bytes_may_be_used_in_a_burst_of_two_windows() -> None:
+    charges = Quotas(ALICE).bytes()
+    assert charges.most("alice", "app") == 2000.0
+    assert charges.charge("alice", "app", 2000, 0) == 0
+    assert charges.charge("alice", "app", 500, 0) == 500
+    assert charges.missing_ms("alice", "app", 100) == 400
+    assert charges.missing_ms("alice", "app", 500) == 0
+    assert charges.charge("alice", "app", 2000, 10_000) == 0, "unused bytes of more than two windows are lost"
+    assert charges.charge("alice", "app", 1, 10_000) == 1
+
+
+def test_a_client_that_always_wants_more_gets_its_quota_in_each_interval() -> None:
+    charges, now_ms, times = Quotas(ALICE).bytes(), 0.0, list[float]()
+    while now_ms < 60_000:
+        times.append(now_ms)
+        now_ms += max(0.1, charges.charge("alice", "app", 100, now_ms))
+    for begin in range(0, 40_000, 700):
+        used = 100 * sum(begin <= time < begin + 20_000 for time in times)
+        assert 19_500 <= used <= 22_100
+
+
+def test_an_amount_above_the_burst_passes_and_is_waited_for() -> None:
+    charges = Quotas(ALICE).bytes()
+    assert charges.charge("alice", "app", 12_000, 0) == 10_000
+
+
+def test_a_quota_of_zero_throttles_for_all_windows_each_time() -> None:
+    quotas = Quotas(ALICE, 0.0)
+    charges = quotas.bytes()
+    assert charges.missing_ms("alice", "app", 0) == 11_000
+    assert charges.charge("alice", "app", 1_000_000, 0) == 11_000
+    quotas.set(ALICE, 1000.0)
+    assert charges.charge("alice", "app", 2000, 11_000) == 0, "nothing of before is waited for"
 
 
 def test_the_average_throttle_time_is_that_of_the_last_windows() -> None:
@@ -57,12 +97,14 @@ def test_the_average_throttle_time_is_that_of_the_last_windows() -> None:
 
 
 def test_a_client_without_a_quota_has_no_state() -> None:
-    charges = Quotas(ALICE).rates()
-    assert charges.charge("bob", "app", 1_000_000, 0) == 0
+    for charges in (Quotas(ALICE).rates(), Quotas(ALICE).bytes()):
+        assert charges.charge("bob", "app", 1_000_000, 0) == 0
+        assert charges.rates(0) == []
+        assert repr(charges).endswith("Charges(producer_byte_rate, 0 states)")
+    charges = Quotas(ALICE).bytes()
     assert charges.most("bob", "app") is None
-    charges.take_back("bob", "app", 1.0, 0)
-    assert charges.rates(0) == []
-    assert repr(charges) == "RateCharges(producer_byte_rate, 0 states)"
+    assert charges.missing_ms("bob", "app", 0) == 0
+    assert charges.missing_ms("alice", "app", 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -83,19 +125,10 @@ def test_clients_share_a_quota_as_in_kafka(
     assert charges.charge(*shares_with, 1000, 0) == 1000
 
 
-def test_what_was_not_sent_is_taken_back() -> None:
-    charges = Quotas(ALICE).rates()
+def test_bytes_have_a_rate_for_metrics() -> None:
+    charges = Quotas(ALICE).bytes()
     charges.charge("alice", "app", 6000, 0)
-    assert charges.charge("alice", "app", 6000, 0) == 2000
-    charges.take_back("alice", "app", 6000, 0)
-    assert charges.rates(0) == [ChargedRate("alice", "", 600.0, 2000.0)]
-
-
-def test_the_largest_amount_is_that_of_all_full_windows() -> None:
-    charges = Quotas(ALICE).rates()
-    assert charges.most("alice", "app") == 10_000.0
-    assert charges.charge("alice", "app", 10_000, 0) == 0
-    assert Quotas(ALICE).rates().charge("alice", "app", 10_001, 0) > 0
+    assert charges.rates(0) == [ChargedRate("alice", "", 600.0, 4000.0)]
 
 
 def test_a_changed_quota_applies_to_what_was_charged_before() -> None:
