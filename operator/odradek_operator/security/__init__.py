@@ -1,0 +1,1 @@
+"""Certificate authorities, certificates and users of clusters."""
