@@ -172,7 +172,7 @@ class QuotaLimit(NamedTuple):
 class QuotaTable:
     """The quotas of all entities at one time."""
 
-    __slots__ = ("_by_kind", "_quotas", "limits_clients")
+    __slots__ = ("_by_kind", "_quotas", "limits_clients", "limits_consumers", "limits_request_time")
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKind, float]] | None = None) -> None:
         """Take the quotas of each entity. Kinds that the entity cannot have are ignored."""
@@ -187,6 +187,11 @@ class QuotaTable:
                 self._by_kind.setdefault(kind, {})[key] = value
         self.limits_clients: Final = not _CLIENT_KINDS.isdisjoint(self._by_kind)
         """Whether there is a quota of any kind except connection rates. If not, no request has to be charged."""
+        # Attributes, because each request reads them, and the hash of an enum takes longer than all of that.
+        self.limits_consumers: Final = QuotaKind.CONSUMER_BYTE_RATE in self._by_kind
+        """Whether there is a quota of Fetch responses."""
+        self.limits_request_time: Final = QuotaKind.REQUEST_PERCENTAGE in self._by_kind
+        """Whether there is a quota of request time."""
 
     def __repr__(self) -> str:
         return f"QuotaTable({len(self._quotas)} entities)"

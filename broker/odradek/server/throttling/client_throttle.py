@@ -95,7 +95,7 @@ class ClientThrottle:
 
     def largest_fetch(self, request: Request, max_bytes: int) -> int:
         """Return the maximum size of a Fetch response of a consumer: a larger one would make it wait longer."""
-        if not self._table().is_limited(QuotaKind.CONSUMER_BYTE_RATE):
+        if not self._table().limits_consumers:
             return max_bytes
         most = self._fetch.most(*client_of(request))
         return max_bytes if most is None else max(0, min(max_bytes, int(most)))
@@ -117,7 +117,7 @@ class ClientThrottle:
     @property
     def measures_time(self) -> bool:
         """Whether there is any quota of request time. If not, nothing has to be measured."""
-        return self._table().is_limited(QuotaKind.REQUEST_PERCENTAGE)
+        return self._table().limits_request_time
 
     def run(self, request: Request, step: Callable[[], object]) -> object:
         """Call a function that works for a request, and charge the client with the time that it takes."""
