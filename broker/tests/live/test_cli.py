@@ -125,9 +125,35 @@ def test_a_group_continues_at_its_committed_offsets(odradek: Odradek, topic: str
     assert f"Group {group}, Empty, 0 members" in odradek("group", "describe", group).stdout
 
 
+def test_settings_of_topics_and_brokers(odradek: Odradek, topic: str) -> None:
+    where = ("--topic", topic)
+    assert [entry["setting"] for entry in as_json(odradek("config", "list", *where, "-o", "json"))] == ["retention.ms"]
+    assert odradek("config", "set", *where, "retention.ms=5000", "cleanup.policy=compact").stdout.startswith("Set: ")
+
+    def values() -> dict[str, str]:
+        return {entry["setting"]: entry["value"] for entry in as_json(odradek("config", "list", *where, "-o", "json"))}
+
+    # Each command may ask another broker, and the brokers learn of the change at different times.
+    wait_until(lambda: values() == {"retention.ms": "5000", "cleanup.policy": "compact"}, what="the settings")
+    assert odradek("config", "remove", *where, "cleanup.policy").returncode == 0
+    wait_until(lambda: values() == {"retention.ms": "5000"}, what="the removal")
+    assert "5000" in odradek("config", "list", *where).stdout
+    some = as_json(odradek("config", "list", *where, "cleanup.policy", "-o", "json"))
+    assert [(entry["setting"], entry["value"], entry["source"]) for entry in some] == [("cleanup.policy", "delete", 5)]
+    every = odradek("config", "list", "--broker", "0", "--all").stdout
+    assert "log.retention.hours" in every
+    assert "file of the broker" in every
+    set_twice = odradek("config", "set", "--brokers", "log.cleaner.backoff.ms=14000")
+    assert set_twice.returncode == 0, set_twice.stderr
+    assert odradek("config", "remove", "--brokers", "log.cleaner.backoff.ms").returncode == 0
+    assert odradek("config", "list").returncode == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("config", "list", "--topic", "no-such-topic"), "no-such-topic"),
+        (("config", "set", "--brokers", "log.retention.hours=x"), "log.retention.hours"),
         (("topic", "describe", "no-such-topic"), "no-such-topic"),
         (("topic", "delete", "no-such-topic"), "no-such-topic"),
         (("topic", "create", "too-many", "-r", "9"), "replication factor"),
