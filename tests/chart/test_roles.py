@@ -6,6 +6,7 @@ import pytest
 
 from chart_files import RENDERED, pod_specs, rendered, rules
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
+from odradek_operator.objects.names import FIELD_MANAGER
 
 READING = {"get", "list", "watch"}
 NODE_READER = "odradek-node-reader"
@@ -26,7 +27,27 @@ def test_nothing_is_given_wholesale(name: str) -> None:
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert "*" not in "".join(words), role
         assert not {"escalate", "impersonate", "deletecollection"} & {*rule["verbs"]}, role
-        assert not {"secrets", "pods/exec", "serviceaccounts/token", "pods/eviction"} & {*rule["resources"]}, role
+        assert not {"pods/exec", "serviceaccounts/token", "pods/eviction"} & {*rule["resources"]}, role
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_secrets_are_read_by_their_names(name: str) -> None:
+    """A role cannot limit names that do not exist yet."""
+    given = [rule for _, rule in rules(rendered(name)) if "secrets" in rule["resources"]]
+    assert given
+    for rule in given:
+        assert {*rule["resources"]} == {"secrets"}
+        assert {*rule["verbs"]} == {"get", "create", "update"}
+
+
+def test_the_guard_limits_the_secrets_that_are_written() -> None:
+    guards = [each for each in rendered("default") if each["kind"] == "ValidatingAdmissionPolicy"]
+    (guard,) = [each for each in guards if each["metadata"]["name"].endswith("-secrets")]
+    (matched,) = guard["spec"]["matchConstraints"]["resourceRules"]
+    assert matched["resources"] == ["secrets"]
+    assert {*matched["operations"]} == {"CREATE", "UPDATE", "DELETE"}
+    assert FIELD_MANAGER in guard["spec"]["validations"][0]["expression"]
+    assert FIELD_MANAGER in guard["spec"]["validations"][1]["expression"]
 
 
 @pytest.mark.parametrize("name", RENDERED)

@@ -84,18 +84,22 @@ def connection_options(command: _F) -> _F:
 
 def _read_config(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
     """Keep the properties of the file in the context of the command."""
-    if path is None:
-        return
+    if path is not None:
+        with reporting_errors():
+            context.meta[_CONFIG] = read_command_config(path)
+
+
+def read_command_config(path: str) -> dict[str, str]:
+    """Return the client properties in the file of `--command-config`. Raises `ConfigError`."""
     from odradek.app.properties import parse_properties
 
-    with reporting_errors():
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"--command-config {path} is not a text in UTF-8") from error
-        except OSError as error:
-            raise ConfigError(f"--command-config {path} cannot be read: {error.strerror}") from error
-        context.meta[_CONFIG] = parse_properties(text)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--command-config {path} is not a text in UTF-8") from error
+    except OSError as error:
+        raise ConfigError(f"--command-config {path} cannot be read: {error.strerror}") from error
+    return parse_properties(text)
 
 
 def output_option(command: _F) -> _F:

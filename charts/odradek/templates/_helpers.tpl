@@ -78,6 +78,10 @@ Secrets and does not execute commands in pods.
 - apiGroups: [""]
   resources: [services, configmaps, serviceaccounts]
   verbs: [get, list, watch, create, patch, update, delete]
+# Certificates and keys of clusters and users. Kubernetes cannot limit this to names that do not exist yet.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, create, update]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, update, delete]

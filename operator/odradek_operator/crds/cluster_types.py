@@ -22,7 +22,13 @@ from odradek_operator.crds.fields import (
     matching,
     without_keys,
 )
-from odradek_operator.crds.listener_types import RESERVED_PORTS, Listener, ListenerType
+from odradek_operator.crds.listener_types import (
+    DEFAULT_AUTHORITIES,
+    RESERVED_PORTS,
+    CertificateAuthorities,
+    Listener,
+    ListenerType,
+)
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published, repeated
 from odradek_operator.crds.pod_types import (
@@ -33,6 +39,7 @@ from odradek_operator.crds.pod_types import (
     VolumeSize,
     volume_rules,
 )
+from odradek_operator.objects.names import SECURE_REPLICATION_LISTENER, SECURE_REPLICATION_PORT, BrokerLink
 from odradek_operator.objects.slots import MAX_PER_POD, MAX_PORT, PORT_STRIDE, collide
 
 DEFAULT_VERSION: Final = "0.1.0"
@@ -248,6 +255,26 @@ def _ports_of_slots(cluster: Mapping[str, Any], reading: Reading) -> Iterator[Co
         used.append(number)
 
 
+def _secure_port(cluster: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The last CEL rules of `spec` are the same. Brokers of an embedded cluster have no such listener."""
+    brokers, listeners = cluster.get("spec.brokers"), cluster.get("spec.listeners")
+    per_pod = brokers.get("perPod", 1) if isinstance(brokers, Mapping) else 1
+    found = [one for one in listeners if isinstance(one, Mapping)] if isinstance(listeners, list) else []
+    is_secured = any(one.get("tls") is True or "authentication" in one for one in found)
+    if reading.embedded or not is_secured or type(per_pod) is not int:
+        return
+    for index, listener in enumerate(found):
+        number = listener.get("port")
+        if type(number) is int and (
+            number == SECURE_REPLICATION_PORT or collide(number, SECURE_REPLICATION_PORT, per_pod)
+        ):
+            allowed = f"a port that the brokers do not need: they use {SECURE_REPLICATION_PORT} among themselves"
+            yield must(("spec.listeners", index, "port"), allowed, number)
+        if listener.get("name") == SECURE_REPLICATION_LISTENER:
+            allowed = f"another than {SECURE_REPLICATION_LISTENER}, by which the brokers listen to each other"
+            yield must(("spec.listeners", index, "name"), allowed, SECURE_REPLICATION_LISTENER)
+
+
 _LISTENED: Final = "has(self.listeners) && has(self.brokers) && has(self.brokers.perPod)"
 _SLOT_RULES: Final = (
     Rule(
@@ -271,6 +298,21 @@ _SLOT_RULES: Final = (
     ),
 )
 """Ports of the brokers of a pod. `_ports_of_slots` is the same in the reader."""
+_SECURED: Final = "has(self.listeners) && self.listeners.exists(one, one.tls || has(one.authentication))"
+_SECURE_RULES: Final = (
+    Rule(
+        f"!({_SECURED}) || self.listeners.all(one, one.name != '{SECURE_REPLICATION_LISTENER}')",
+        f"The brokers use the name {SECURE_REPLICATION_LISTENER} themselves: choose another.",
+    ),
+    Rule(
+        f"!({_SECURED}) || self.listeners.all(one, (one.port - {SECURE_REPLICATION_PORT}) % {PORT_STRIDE} != 0 || "
+        f"one.port - {SECURE_REPLICATION_PORT} >= {PORT_STRIDE} * self.brokers.perPod || {SECURE_REPLICATION_PORT} - "
+        f"one.port >= {PORT_STRIDE} * self.brokers.perPod)",
+        f"With tls or authentication, the brokers use port {SECURE_REPLICATION_PORT} among themselves, plus "
+        f"{PORT_STRIDE} for each slot: choose another port for the listener.",
+    ),
+)
+"""`_secure_port` is the same in the reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +326,7 @@ class Cluster(Metadata):
             description="The desired state of the cluster. The operator reconciles the cluster with it; the status "
             "reports the progress.",
             required=True,
-            rules=_SLOT_RULES,
+            rules=(*_SLOT_RULES, *_SECURE_RULES),
         ),
     }
     cel_rules: ClassVar[tuple[Rule, ...]] = (
@@ -299,7 +341,7 @@ class Cluster(Metadata):
             f"{MAX_EXTERNAL_NAMES_LENGTH} characters together, because Services are named after both.",
         ),
     )
-    checks: ClassVar[tuple[Check, ...]] = (_listeners, _ports_of_slots)
+    checks: ClassVar[tuple[Check, ...]] = (_listeners, _ports_of_slots, _secure_port)
 
     name: Annotated[
         Text,
@@ -330,6 +372,8 @@ class Cluster(Metadata):
         ),
     ] = (Listener(name="plain", port=9092),)
     """Ports for clients. Each listener has its own port."""
+    certificate_authorities: Annotated[CertificateAuthorities, published(default={})] = DEFAULT_AUTHORITIES
+    """The authorities of a cluster with a listener that has tls or authentication."""
     zookeeper: Annotated[ZooKeeper, published(default={})] = ZooKeeper()
     """The ensemble with the metadata of the cluster: its own, or with connect an existing one."""
     monitoring: Annotated[Monitoring, published(default={})] = Monitoring()
@@ -340,6 +384,13 @@ class Cluster(Metadata):
     listeners."""
     network_access: NetworkAccess = NetworkAccess()
     """Peers that reach ports which no client needs, in addition to the pods of the cluster and the operator."""
+    broker_link: Annotated[BrokerLink, Field(alias="brokerLink")] = BrokerLink.PLAINTEXT
+    """How the brokers connect to each other now. Not in the resource: the loop of the cluster sets it."""
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether a listener has TLS or authentication."""
+        return any(not listener.plain for listener in self.listeners)
 
     @property
     def replication_is_open(self) -> bool:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import Field
 
-from odradek_operator.crds.fields import Flag, Text, Whole, Written
+from odradek_operator.crds.fields import (
+    MAX_LABELS,
+    MAX_NAME_LENGTH,
+    MAX_TEXT,
+    Entries,
+    Flag,
+    ObjectName,
+    Text,
+    Whole,
+    Written,
+)
 from odradek_operator.crds.model import Check, Complaint, Model, Reading, Rule, must, published
 from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
 
@@ -36,26 +46,70 @@ class _Authentication(Model):
     """tls: with a certificate. The others: with a password."""
 
 
-def _is_plain(listener: Mapping[str, Any]) -> bool:
-    return listener.get("tls", False) is False and "authentication" not in listener
+MAX_CERTIFICATE_DAYS: Final = 36_500
+MAX_ALTERNATIVE_NAMES: Final = 32
+MAX_SOURCE_RANGES: Final = 64
+
+Host = Annotated[
+    Text,
+    Field(
+        max_length=MAX_NAME_LENGTH,
+        pattern=r"^[A-Za-z0-9*]([-A-Za-z0-9.:]*[A-Za-z0-9])?$",
+        description="A host name or an IP address.",
+    ),
+    published(allowed="a host name or an IP address"),
+]
+Network = Annotated[
+    Text,
+    Field(max_length=49, pattern="^[0-9a-fA-F.:/]+$", description="A network, such as 192.0.2.0/24."),
+    published(allowed="a network such as 192.0.2.0/24"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateAuthoritySource(Model):
+    """A certificate authority of the cluster: made by the operator, or given in a Secret."""
+
+    secret_name: ObjectName | None = None
+    """Secret with ca.crt and ca.key of an authority that you have. The operator does not change it, and you renew it.
+    If not set, the operator makes an authority."""
+    validity_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 1_825
+    """Days for which an authority that the operator makes is valid."""
+    renewal_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 90
+    """Days before its end at which the operator renews it, at most half of validityDays. It keeps its key, so
+    certificates stay valid."""
+    certificate_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 365
+    """Days for which certificates of the authority are valid. They are replaced when a third of that is left."""
+
+
+_MADE: Final = CertificateAuthoritySource()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateAuthorities(Model):
+    """The authorities whose certificates brokers and users have."""
+
+    cluster: Annotated[CertificateAuthoritySource, published(default={})] = _MADE
+    """Signs the certificates of brokers and of the operator. Clients trust it."""
+    clients: Annotated[CertificateAuthoritySource, published(default={})] = _MADE
+    """Signs the certificates of users. Brokers trust it on listeners with authentication of type tls."""
+
+
+DEFAULT_AUTHORITIES: Final = CertificateAuthorities()
 
 
 def _security(listener: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
-    """The CEL rules refuse all of this; only an embedded cluster can have TLS and authentication."""
-    if not reading.embedded:
-        later = "comes with a later version on Kubernetes: remove it, or remove this listener."
-        if listener.get("tls") is True:
-            yield Complaint(("tls",), later)
-        if "authentication" in listener:
-            yield Complaint(("authentication",), later)
-        return
+    """The CEL rules are the same."""
     authentication = listener.get("authentication")
     if isinstance(authentication, Mapping) and authentication.get("type") == "tls" and listener.get("tls") is not True:
         yield Complaint(("authentication",), "type tls needs certificates: set tls: true for this listener.")
     external = listener.get("type") in [kind.value for kind in ListenerType if kind is not ListenerType.INTERNAL]
-    if external and _is_plain(listener) and listener.get("insecure", False) is False:
+    is_open = authentication is None and listener.get("insecure", False) is False
+    if external and is_open and reading.embedded:
         # A stored resource may be older than this rule: see `notices_of`.
-        yield Complaint(("insecure",), f"must be true for a listener of type {listener['type']} without tls.")
+        yield Complaint(
+            ("insecure",), f"must be true for a listener of type {listener['type']} without authentication."
+        )
 
 
 def _is_free(listener: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
@@ -74,9 +128,9 @@ class Listener(Model):
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "self.type == 'internal' || self.insecure",
-            "A listener of type nodeport or loadbalancer has neither encryption nor authentication in this version: "
-            "everybody who reaches its port can read, write and delete everything. Set insecure: true to accept that.",
+            "self.type == 'internal' || self.insecure || has(self.authentication)",
+            "A listener of type nodeport or loadbalancer without authentication: everybody who reaches its port can "
+            "read, write and delete everything. Set authentication, or set insecure: true to accept that.",
         ),
         Rule(
             f"self.name != '{REPLICATION_LISTENER}'",
@@ -87,8 +141,8 @@ class Listener(Model):
             f"The broker pods use the ports {' and '.join(map(str, RESERVED_PORTS))} themselves: choose another.",
         ),
         Rule(
-            "!self.tls && !has(self.authentication)",
-            "tls and authentication come with a later version on Kubernetes: remove them from this listener.",
+            "!has(self.authentication) || self.authentication.type != 'tls' || self.tls",
+            "authentication of type tls needs certificates: set tls: true for this listener.",
         ),
     )
     checks: ClassVar[tuple[Check, ...]] = (_is_free, _security)
@@ -105,12 +159,24 @@ class Listener(Model):
     """internal: reachable within Kubernetes. nodeport: through a port of the nodes. loadbalancer: through one load
     balancer for each broker and one for all."""
     tls: Flag = False
-    """Whether clients connect with TLS. Comes with a later version on Kubernetes."""
+    """Whether clients connect with TLS. They find the authority of the brokers in the Secret CLUSTER-cluster-ca-cert.
+    An embedded cluster does not serve such a listener."""
     authentication: Annotated[str, Written(_Authentication, lambda written: written.type)] | None = None
-    """How clients authenticate. If not set, every client is accepted. Comes with a later version on Kubernetes."""
+    """How clients authenticate. If not set, every client is accepted and may do everything. An embedded cluster does
+    not serve a listener with authentication."""
     insecure: Flag = False
-    """Allows a listener of type nodeport or loadbalancer without encryption and authentication. Everybody who reaches
-    its port can read, write and delete everything."""
+    """Allows a listener of type nodeport or loadbalancer without authentication. Everybody who reaches its port can
+    read, write and delete everything."""
+    alternative_names: Annotated[tuple[Host, ...], Field(max_length=MAX_ALTERNATIVE_NAMES)] = ()
+    """Further host names and IP addresses at which clients reach this listener, for the certificates of the brokers."""
+    annotations: Annotated[Mapping[str, str], Entries(max_entries=MAX_LABELS, max_length=MAX_TEXT)] = field(
+        default_factory=dict
+    )
+    """Annotations of the Services of a listener of type nodeport or loadbalancer, such as those of your cloud. They
+    have no effect on a listener of type internal."""
+    source_ranges: Annotated[tuple[Network, ...], Field(max_length=MAX_SOURCE_RANGES)] = ()
+    """Networks that may connect to the load balancers, such as 192.0.2.0/24. If not set, all. They have an effect only
+    on a listener of type loadbalancer."""
 
     @property
     def plain(self) -> bool:
@@ -120,4 +186,4 @@ class Listener(Model):
     @property
     def is_exposed(self) -> bool:
         """Whether it accepts everybody outside of Kubernetes who reaches its port."""
-        return self.plain and self.type is not ListenerType.INTERNAL
+        return self.authentication is None and self.type is not ListenerType.INTERNAL

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from odradek.base.config import Effect, broker_effect
 from odradek_operator.crds.broker_types import is_sensitive, unknown_setting
 from odradek_operator.crds.cluster_types import Cluster
+from odradek_operator.crds.listener_types import ListenerType
 from odradek_operator.objects.names import REPLICATION_PORT
 
 
@@ -31,7 +32,7 @@ def _exposures(cluster: Cluster) -> Iterator[str]:
         if listener.is_exposed and not listener.insecure:
             yield (
                 f"Cluster {cluster.name}: everybody who reaches listener {listener.name} ({listener.type.value}) can "
-                "read, write and delete everything. Remove the listener, or set insecure: true to accept that."
+                "read, write and delete everything. Set authentication, or set insecure: true to accept that."
             )
     for key in sorted(filter(is_sensitive, cluster.brokers.config)):
         yield (
@@ -47,6 +48,14 @@ def _exposures(cluster: Cluster) -> Iterator[str]:
 
 
 def _without_effect(cluster: Cluster) -> Iterator[str]:
+    for listener in cluster.listeners:
+        if listener.annotations and listener.type is ListenerType.INTERNAL:
+            yield f"Cluster {cluster.name}: listener {listener.name} is internal: its annotations have no effect."
+        if listener.source_ranges and listener.type is not ListenerType.LOAD_BALANCER:
+            yield (
+                f"Cluster {cluster.name}: listener {listener.name} is not of type loadbalancer: its sourceRanges have "
+                "no effect."
+            )
     for path in cluster.unknown_fields:
         yield unknown_field("Cluster", cluster.name, path)
     for key in cluster.brokers.config:

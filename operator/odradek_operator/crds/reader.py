@@ -24,6 +24,8 @@ from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resourc
 _KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic}
 _UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
+_NOT_WRITTEN: Final = ("unknownFields", "brokerLink")
+"""Fields of the model that no document has."""
 _STORED: Final = Reading(embedded=False)
 
 
@@ -134,14 +136,17 @@ class _Read:
 
     def _read(self, model: Any) -> None:
         schema = schema_of(model)
-        self._schema = schema | {"properties": _UNCHECKED | schema["properties"]}
+        written = {name: field for name, field in schema["properties"].items() if name not in _NOT_WRITTEN}
+        self._schema = schema | {"properties": _UNCHECKED | written}
         unknown = list(_unknown_fields(self._schema, self.content))
         if self._reading.embedded:
             for location, known in unknown:
                 name = str(location[-1])
                 message = f"is not a field here{nearest(name, known)}; known: {', '.join(known) or 'nothing'}."
                 self.complain(location, message)
-        fields = {**self.content, "unknownFields": tuple(self._place(location).path for location, _ in unknown)}
+        paths = tuple(self._place(location).path for location, _ in unknown)
+        fields = {name: value for name, value in self.content.items() if name not in _NOT_WRITTEN}
+        fields["unknownFields"] = paths
         try:
             self.resource = adapter_of(model).validate_python(fields, context=self._reading)
         except ValidationError as error:

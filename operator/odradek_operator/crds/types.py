@@ -21,6 +21,8 @@ from odradek_operator.crds.cluster_types import Monitoring as Monitoring
 from odradek_operator.crds.cluster_types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.cluster_types import ZooKeeper as ZooKeeper
 from odradek_operator.crds.fields import Json as Json
+from odradek_operator.crds.listener_types import CertificateAuthorities as CertificateAuthorities
+from odradek_operator.crds.listener_types import CertificateAuthoritySource as CertificateAuthoritySource
 from odradek_operator.crds.listener_types import Listener as Listener
 from odradek_operator.crds.listener_types import ListenerType as ListenerType
 from odradek_operator.crds.pod_types import ComputeResources as ComputeResources

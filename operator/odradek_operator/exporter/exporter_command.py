@@ -10,11 +10,13 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import click
 
 from odradek.base.errors import OdradekError
+from odradek.cli.shared import CONFIG_VARIABLE, read_command_config
 from odradek.client.settings import ClientSettings
 from odradek_operator.exporter.exporter_settings import EVERYTHING, NOTHING, ExporterSettings, NameFilter
 from odradek_operator.exporter.service import Exporter, Place
@@ -36,6 +38,13 @@ Example:
 @click.command(help=_HELP, context_settings={"max_content_width": 110, "show_default": True})
 @click.option(
     "--bootstrap", envvar="BOOTSTRAP_SERVERS", show_envvar=True, required=True, help="Bootstrap brokers: host:port,…"
+)
+@click.option(
+    "--command-config",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    metavar="FILE",
+    help="File of client properties, such as security.protocol and ssl.truststore.location.",
 )
 @click.option(
     "--zookeeper",
@@ -93,15 +102,22 @@ def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
         for name in ("topics", "groups")
     }
     bootstrap, zookeeper = str(options.pop("bootstrap")), options.pop("zookeeper")
+    config = options.pop("command_config")
+    file = {} if config is None else read_command_config(str(config))
     properties = options.pop("properties")
     place = {"host": str(options.pop("host")), "port": options.pop("port")}
     settings = ExporterSettings(**options, **names)  # type: ignore[arg-type]
-    client = client_settings(bootstrap, settings, properties)  # type: ignore[arg-type]
+    client = client_settings(bootstrap, settings, properties, file)  # type: ignore[arg-type]
     return Place(client=client, zookeeper=str(zookeeper) if zookeeper else None, **place), settings  # type: ignore[arg-type]
 
 
-def client_settings(bootstrap: str, settings: ExporterSettings, properties: tuple[str, ...] = ()) -> ClientSettings:
-    """Return the settings of the client. Its timeouts derive from `request_timeout`. Raises `ConfigError`."""
+def client_settings(
+    bootstrap: str, settings: ExporterSettings, properties: tuple[str, ...] = (), file: Mapping[str, str] | None = None
+) -> ClientSettings:
+    """Return the settings of the client. Its timeouts derive from `request_timeout`. Raises `ConfigError`.
+
+    `properties`, as KEY=VALUE, precede those of the `file`.
+    """
     timeout_ms = str(int(settings.request_timeout * 1000))
     given = dict(pair.partition("=")[::2] for pair in properties)
     client, warnings = ClientSettings.parse(
@@ -110,6 +126,7 @@ def client_settings(bootstrap: str, settings: ExporterSettings, properties: tupl
             "request.timeout.ms": timeout_ms,
             "default.api.timeout.ms": str(2 * int(timeout_ms)),
             "socket.connection.setup.timeout.ms": timeout_ms,
+            **(file or {}),
             **given,
             "bootstrap.servers": bootstrap,
         }

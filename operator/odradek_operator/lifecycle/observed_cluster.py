@@ -13,11 +13,14 @@ from typing import Final
 from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
 from odradek_operator.lifecycle.reach import reach
 from odradek_operator.objects import names
+from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.slots import slot_of
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
 """Suffixes of the labels with which storage drivers bind a volume to one node; `metadata.name` is a field."""
 _SET: Final = "StatefulSet"
+_ADDRESS_TYPES: Final = ("ExternalIP", "InternalIP")
+"""Types of addresses of nodes that brokers advertise."""
 _REFUSAL: Final = re.compile(
     r"create (?:Pod|Claim) (?P<name>\S+) (?:in|for Pod (?P<of>\S+) in) StatefulSet \S+ failed error: (?P<why>.*)",
     re.DOTALL,
@@ -94,6 +97,8 @@ class Node:
     ready: bool
     changed_at: float
     """Seconds since the epoch at which `ready` last changed."""
+    addresses: tuple[str, ...] = ()
+    """Addresses at which clients may reach its node ports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +118,8 @@ class Set:
     """Ordinal number of the first pod, `spec.ordinals.start`."""
     slots: int = 1
     """Number of brokers in each pod of its template. 1 for the ensemble."""
+    link: BrokerLink = BrokerLink.PLAINTEXT
+    """How the brokers of its template connect to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +151,8 @@ class Record:
     """UID of the Cluster resource for which the record was written."""
     spec: KeptSpec | None = None
     """Its last valid specification."""
+    link: BrokerLink | None = None
+    """How the brokers connect to each other; None if they never had another link than plaintext."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +292,11 @@ def parse_node(body: Object) -> Node:
         name=text(body, "metadata", "name"),
         ready=is_true(body, "Ready"),
         changed_at=0.0 if changed_at is None else changed_at,
+        addresses=tuple(
+            address
+            for one in items(body, "status", "addresses")
+            if text(one, "type") in _ADDRESS_TYPES and (address := text(one, "address"))
+        ),
     )
 
 
@@ -298,7 +312,15 @@ def parse_set(body: Object) -> Set:
         spread=_must_spread(mapping(body, "spec", "template", "spec")),
         first_ordinal=number(body, "spec", "ordinals", "start") or 0,
         slots=_slots(mapping(body, "spec", "template", "spec")),
+        link=_link(mapping(body, "spec", "template", "spec")),
     )
+
+
+def _link(spec: Object) -> BrokerLink:
+    """Return the link of a pod template: that in the environment of its first container."""
+    first = next(iter(items(spec, "containers")), {})
+    found = {text(one, "value") for one in items(first, "env") if text(one, "name") == names.BROKER_LINK}
+    return next((link for link in BrokerLink if link.value in found), BrokerLink.PLAINTEXT)
 
 
 def observe(

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType
 from odradek_operator.objects import cluster_properties as properties
+from odradek_operator.objects import listener_security as security
 from odradek_operator.objects import listeners, names, parts, policies, slots, storage
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
@@ -76,21 +77,31 @@ def template(cluster: Cluster, settings: ImageSettings) -> Object:
         service_account=names.kafka(cluster.name),
         token=listeners.reads_nodes(cluster) or listeners.reads_services(cluster),
         config_map=names.kafka_config(cluster.name),
-        ports={**ports, f"tcp-{names.REPLICATION_LISTENER}": names.REPLICATION_PORT},
+        ports={**ports, **_link_ports(cluster)},
         environment=[
             *identity(cluster),
             variable("LISTENERS", listeners.for_pods(cluster)),
+            *([variable(names.BROKER_LINK, cluster.broker_link.value)] if security.has_certificates(cluster) else []),
             *([variable("RACK_TOPOLOGY_KEY", rack)] if rack is not None else []),
             *([] if settings.api_seconds is None else [variable("API_SECONDS", f"{settings.api_seconds:g}")]),
         ],
-        mounts=[*storage.broker_mounts(brokers), *_secret_mounts(brokers)],
-        volumes=[*storage.broker_pod_volumes(brokers), *_secret_volumes(brokers)],
+        mounts=[*storage.broker_mounts(brokers), *_secret_mounts(brokers), *security.mounts(cluster)],
+        volumes=[*storage.broker_pod_volumes(brokers), *_secret_volumes(brokers), *security.volumes(cluster)],
         resources=brokers.resources,
         grace_seconds=_GRACE_SECONDS,
         rack_topology_key=rack,
         slots=brokers.per_pod,
     )
     return pod_template(cluster, workload, brokers.template, settings)
+
+
+def _link_ports(cluster: Cluster) -> dict[str, int]:
+    """Return the container ports between brokers. The names of container ports have at most 15 characters."""
+    between = listeners.between_brokers(cluster)
+    return {
+        f"tcp-{number if name == names.SECURE_REPLICATION_LISTENER else name}": number
+        for name, number in between.items()
+    }
 
 
 def _secret_mounts(brokers: Brokers) -> list[Object]:
@@ -174,7 +185,8 @@ def _binding(cluster: Cluster, kind: str, metadata: Object, *, role_kind: str, r
 
 def _services(cluster: Cluster, broker_count: int) -> list[Object]:
     inside = {f"tcp-{listener.name}": listener.port for listener in listeners.internal(cluster)}
-    served = {f"tcp-{names.REPLICATION_LISTENER}": names.REPLICATION_PORT, **inside}
+    between = {f"tcp-{name}": number for name, number in listeners.between_brokers(cluster).items()}
+    served = {**between, **inside}
     of_slots = [
         parts.port(slots.suffixed(name, slot), slots.port(number, slot))
         for slot in range(cluster.brokers.per_pod)
@@ -197,7 +209,7 @@ _SERVICE_TYPES = {ListenerType.NODE_PORT: "NodePort", ListenerType.LOAD_BALANCER
 
 def _external_bootstrap(cluster: Cluster, listener: Listener) -> Object:
     """Return the bootstrap Service of an external listener. Every node accepts its connections."""
-    return parts.service(
+    service = parts.service(
         cluster,
         _COMPONENT,
         names.external_bootstrap_service(cluster.name, listener.name),
@@ -205,6 +217,17 @@ def _external_bootstrap(cluster: Cluster, listener: Listener) -> Object:
         type=_SERVICE_TYPES[listener.type],
         externalTrafficPolicy="Cluster",
     )
+    return _as_specified(service, listener)
+
+
+def _as_specified(service: Object, listener: Listener) -> Object:
+    """Return the Service of an external listener with what the resource adds to it."""
+    if listener.annotations:
+        service = {**service, "metadata": {**service["metadata"], "annotations": dict(listener.annotations)}}
+    if listener.source_ranges:
+        ranges = list(listener.source_ranges)
+        service = {**service, "spec": {**service["spec"], "loadBalancerSourceRanges": ranges}}
+    return service
 
 
 def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Object:
@@ -218,7 +241,7 @@ def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Objec
     node_port = listener.type is ListenerType.NODE_PORT
     pod, slot = cluster.brokers.pod_of(broker), cluster.brokers.slot_of(broker)
     port = {**parts.port(f"tcp-{listener.name}", listener.port), "targetPort": slots.port(listener.port, slot)}
-    return parts.service(
+    service = parts.service(
         cluster,
         _COMPONENT,
         names.external_broker_service(cluster.name, listener.name, broker),
@@ -228,3 +251,4 @@ def _external_broker(cluster: Cluster, listener: Listener, broker: int) -> Objec
         externalTrafficPolicy="Local" if node_port else "Cluster",
         publishNotReadyAddresses=True,
     )
+    return _as_specified(service, listener)

@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect
 from odradek.base.setting_definitions import Update
 from odradek_operator.crds.types import Cluster
-from odradek_operator.objects import names, storage
+from odradek_operator.objects import listener_security, names, storage
 from odradek_operator.objects.parts import Object
 
 HASH_LETTERS: Final = 16
@@ -84,7 +84,9 @@ def split(cluster: Cluster) -> Properties:
     return Properties(
         static={
             **_DEFAULTS,
+            **listener_security.properties(cluster),
             **given,
+            **listener_security.fixed(cluster),
             "zookeeper.connect": zookeeper_connect(cluster),
             "log.dirs": ",".join(storage.log_dirs(cluster.brokers)),
             "metrics.port": str(names.METRICS_PORT),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek_operator.crds.types import Cluster, PodTemplate
+from odradek_operator.objects import listener_security as security
 from odradek_operator.objects import listeners, names, parts, policies
 from odradek_operator.objects.cluster_properties import zookeeper_connect
 from odradek_operator.objects.names import Component
@@ -29,6 +30,7 @@ def exporter_objects(cluster: Cluster, *, settings: ImageSettings, operator_name
 def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
     """Return the Deployment with one pod. The old pod stops before the new one starts, because dashboards sum over
     pods."""
+    config = f"{names.CERTIFICATES_FOLDER}/{names.CLIENT_CONFIG_FILE}"
     workload = Workload(
         component=_COMPONENT,
         container="exporter",
@@ -39,7 +41,10 @@ def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
             *identity(cluster),
             variable("BOOTSTRAP_SERVERS", listeners.bootstrap(cluster)),
             variable("ZOOKEEPER_CONNECT", zookeeper_connect(cluster)),
+            *([variable("ODRADEK_COMMAND_CONFIG", config)] if security.is_closed(cluster) else []),
         ],
+        mounts=security.exporter_mounts(cluster),
+        volumes=security.exporter_volumes(cluster),
         resources=cluster.monitoring.exporter_resources,
     )
     # The exporter uses the brokers' image pull secrets, because its image is in the same registry.

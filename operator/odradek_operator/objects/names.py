@@ -30,6 +30,9 @@ METRICS_PORT: Final = 9404
 METRICS_PORT_NAME: Final = "tcp-prometheus"
 REPLICATION_LISTENER: Final = "replication"
 REPLICATION_PORT: Final = 9091
+SECURE_REPLICATION_LISTENER: Final = "replicationtls"
+SECURE_REPLICATION_PORT: Final = 9090
+"""Listener and port between brokers with TLS, in a cluster with a listener with TLS or authentication."""
 ZOOKEEPER_CLIENT_PORT: Final = 2181
 ZOOKEEPER_PEER_PORT: Final = 2888
 ZOOKEEPER_ELECTION_PORT: Final = 3888
@@ -39,6 +42,15 @@ CONFIG_FOLDER: Final = "/etc/odradek"
 SECRETS_FOLDER: Final = "/etc/odradek-secrets"
 """Folder in a broker's container with the Secrets of `spec.brokers.configFrom`, each in a subfolder named by its
 index."""
+BROKER_LINK: Final = "BROKER_LINK"
+"""Environment variable of brokers with their `BrokerLink`. Without it, they have no TLS among themselves."""
+CERTIFICATES_FOLDER: Final = "/etc/odradek-certificates"
+"""Folder with the certificates of the cluster in the containers of brokers and of the exporter."""
+CLUSTER_CA_FILE: Final = "cluster-ca.crt"
+CLIENTS_CA_FILE: Final = "clients-ca.crt"
+CLIENT_CONFIG_FILE: Final = "client.properties"
+ORGANIZATION: Final = "odradek.dev"
+"""Organization in the certificates of brokers and operator. Users have none, so no user can have their names."""
 BROKER_PROPERTIES: Final = "server.properties"
 ZOOKEEPER_PROPERTIES: Final = "zookeeper.properties"
 DATA_FOLDER: Final = "/var/lib/odradek"
@@ -52,6 +64,33 @@ FORMED: Final = "formed"
 """A majority has held data. A member without data copies it from the leader before it votes."""
 MAX_MEMBERS: Final = 255
 """Maximum size of an ensemble: ZooKeeper's member ids range from 1 to 255."""
+
+
+class BrokerLink(Enum):
+    """How the brokers of a cluster connect to each other. A running cluster changes to TLS in this order, with one
+    roll from each value to the next (docs/design/0025)."""
+
+    PLAINTEXT = "plaintext"
+    BOTH = "both"
+    """They also listen with TLS, and connect without it."""
+    CHANGED = "changed"
+    """They connect with TLS, and also listen without it."""
+    TLS = "tls"
+
+    @property
+    def listens_plain(self) -> bool:
+        """Whether brokers have the listener without TLS."""
+        return self is not BrokerLink.TLS
+
+    @property
+    def listens_tls(self) -> bool:
+        """Whether brokers have the listener with TLS."""
+        return self is not BrokerLink.PLAINTEXT
+
+    @property
+    def connects_tls(self) -> bool:
+        """Whether brokers connect to each other with TLS."""
+        return self in (BrokerLink.CHANGED, BrokerLink.TLS)
 
 
 class Component(Enum):
@@ -95,6 +134,51 @@ def external_broker_service(cluster: str, listener: str, broker_id: int) -> str:
 def kafka_config(cluster: str) -> str:
     """Return the name of the ConfigMap with the brokers' properties."""
     return f"{cluster}-kafka-config"
+
+
+def cluster_ca(cluster: str) -> str:
+    """Return the name of the Secret with the authority of brokers and operator, and its key."""
+    return f"{cluster}-cluster-ca"
+
+
+def cluster_ca_cert(cluster: str) -> str:
+    """Return the name of the Secret with the authorities of brokers, for clients."""
+    return f"{cluster}-cluster-ca-cert"
+
+
+def clients_ca(cluster: str) -> str:
+    """Return the name of the Secret with the authority of users, and its key."""
+    return f"{cluster}-clients-ca"
+
+
+def clients_ca_cert(cluster: str) -> str:
+    """Return the name of the Secret with the authorities of users, without keys."""
+    return f"{cluster}-clients-ca-cert"
+
+
+def kafka_certs(cluster: str) -> str:
+    """Return the name of the Secret with the certificates and keys of brokers."""
+    return f"{cluster}-kafka-certs"
+
+
+def operator_certs(cluster: str) -> str:
+    """Return the name of the Secret with the certificate and key of the operator, which the exporter uses, too."""
+    return f"{cluster}-operator-certs"
+
+
+def broker_keystore(broker: int) -> str:
+    """Return the name of the file with the key and the certificate of a broker."""
+    return f"broker-{broker}.pem"
+
+
+def broker_identity(cluster: str) -> str:
+    """Return the common name in the certificates of brokers."""
+    return f"{cluster}-kafka"
+
+
+def operator_identity(cluster: str) -> str:
+    """Return the common name in the certificate of the operator."""
+    return f"{cluster}-operator"
 
 
 def record(cluster: str) -> str:

@@ -2,7 +2,7 @@
 
 Only these peers may connect to the ports that clients do not need:
 
-    9091 (between brokers)    the cluster's brokers, and its exporter if there is no internal listener
+    9091 (between brokers)    the cluster's brokers, and its exporter if there is no internal listener; with TLS 9090
     9404 (metrics)            Prometheus, the operator
     2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
     2888, 3888                the members of the ensemble
@@ -20,6 +20,7 @@ from typing import Final
 
 from odradek_operator.crds.types import Cluster, Json
 from odradek_operator.objects import listeners, names, parts, slots
+from odradek_operator.objects.listener_security import is_closed
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
 
@@ -70,11 +71,11 @@ def exporter_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
 
 
 def _replication_rule(cluster: Cluster) -> Object:
-    ports = slots.ports([names.REPLICATION_PORT], cluster.brokers.per_pod)
+    ports = slots.ports(listeners.between_brokers(cluster).values(), cluster.brokers.per_pod)
     if cluster.replication_is_open:
         return allow(ports)
     own = [Component.KAFKA]
-    if cluster.monitoring.exporter and not listeners.internal(cluster):
+    if cluster.monitoring.exporter and (is_closed(cluster) or not listeners.internal(cluster)):
         own.append(Component.EXPORTER)
     return allow(ports, [*pods_of(cluster, *own), *(cluster.network_access.replication or ())])
 

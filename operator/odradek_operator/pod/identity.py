@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek_operator.errors import PodError
-from odradek_operator.objects.names import MAX_MEMBERS
+from odradek_operator.objects.names import BROKER_LINK, MAX_MEMBERS, BrokerLink
 from odradek_operator.objects.slots import ID_STRIDE, MAX_PER_POD
 
 INTERNAL: Final = "internal"
 NODE_PORT: Final = "nodeport"
 LOAD_BALANCER: Final = "loadbalancer"
 LISTENER_TYPES: Final = (INTERNAL, NODE_PORT, LOAD_BALANCER)
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class PodListener:
     name: str
     port: int
     type: str
+    protocol: str = "PLAINTEXT"
+    """Kafka's security protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class BrokerPod:
     """Number of the broker in its pod."""
     listeners: tuple[PodListener, ...]
     """Listeners for clients, in the order of the resource."""
+    link: BrokerLink = BrokerLink.PLAINTEXT
     rack_key: str | None
     """The label of nodes with their rack."""
 
@@ -79,8 +83,17 @@ def broker_pod(environment: Mapping[str, str]) -> BrokerPod:
         broker_id=ordinal(name) + ID_STRIDE * slot,
         slot=slot,
         listeners=pod_listeners(environment.get("LISTENERS", "[]")),
+        link=_link(environment.get(BROKER_LINK, BrokerLink.PLAINTEXT.value)),
         rack_key=environment.get("RACK_TOPOLOGY_KEY") or None,
     )
+
+
+def _link(text: str) -> BrokerLink:
+    try:
+        return BrokerLink(text)
+    except ValueError as error:
+        allowed = ", ".join(link.value for link in BrokerLink)
+        raise PodError(f"{BROKER_LINK}={text!r} must be one of {allowed}.") from error
 
 
 def _slot(text: str) -> int:
@@ -139,7 +152,12 @@ def pod_listeners(text: str) -> tuple[PodListener, ...]:
 def _listener(entry: object) -> PodListener:
     if isinstance(entry, dict):
         name, port, kind = entry.get("name"), entry.get("port"), entry.get("type")
-        if isinstance(name, str) and name and type(port) is int and 0 < port < 65_536 and kind in LISTENER_TYPES:
-            return PodListener(name=name, port=port, type=kind)
-    kinds = ", ".join(LISTENER_TYPES)
-    raise PodError(f"LISTENERS has {json.dumps(entry)}: an entry must have a name, a port, and a type: {kinds}.")
+        protocol = entry.get("protocol", PROTOCOLS[0])
+        is_port = type(port) is int and 0 < port < 65_536
+        if isinstance(name, str) and name and is_port and kind in LISTENER_TYPES and protocol in PROTOCOLS:
+            assert isinstance(port, int), "its type was compared"
+            return PodListener(name=name, port=port, type=kind, protocol=protocol)
+    raise PodError(
+        f"LISTENERS has {json.dumps(entry)}: an entry must have a name, a port, a type: {', '.join(LISTENER_TYPES)}, "
+        f"and may have a protocol: {', '.join(PROTOCOLS)}."
+    )

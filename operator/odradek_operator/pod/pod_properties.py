@@ -15,7 +15,6 @@ from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.addresses import Address, internal_address
 from odradek_operator.pod.identity import BrokerPod
 
-_PROTOCOL: Final = "PLAINTEXT"
 _LINE: Final = re.compile(r"^\s*([^#!\s=:\\][^\s=:\\]*)\s*[=:]\s*(.*?)\s*$", re.MULTILINE)
 _UNSAFE: Final = re.compile(r"[\\\r\n]")
 
@@ -48,28 +47,44 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
 
     Kafka's listener names are in capitals.
     """
-    replication = names.REPLICATION_LISTENER.upper()
+    plain, secure = names.REPLICATION_LISTENER.upper(), names.SECURE_REPLICATION_LISTENER.upper()
     client_names = [listener.name.upper() for listener in pod.listeners]
-    bases = {replication: names.REPLICATION_PORT}
-    bases |= {name: listener.port for name, listener in zip(client_names, pod.listeners, strict=True)}
-    ports = {name: slots.port(base, pod.slot) for name, base in bases.items()}
-    addresses = {replication: internal_address(pod, ports[replication])}
+    bases = {plain: names.REPLICATION_PORT} if pod.link.listens_plain else {}
+    bases |= {secure: names.SECURE_REPLICATION_PORT} if pod.link.listens_tls else {}
+    protocols = {name: "SSL" if name == secure else "PLAINTEXT" for name in bases}
+    protocols |= {name: listener.protocol for name, listener in zip(client_names, pod.listeners, strict=True)}
+    between = slots_of(pod, bases)
+    ports = between | slots_of(
+        pod, {name: listener.port for name, listener in zip(client_names, pod.listeners, strict=True)}
+    )
+    addresses = {name: internal_address(pod, port) for name, port in between.items()}
     addresses |= dict(zip(client_names, found, strict=True))
+    used = secure if pod.link.connects_tls else plain
+    others = [name for name in between if name != used]
     own = {
         "broker.id": str(pod.broker_id),
         "listeners": ",".join(f"{name}://0.0.0.0:{port}" for name, port in ports.items()),
         "advertised.listeners": ",".join(f"{name}://{_joined(address)}" for name, address in addresses.items()),
-        "listener.security.protocol.map": ",".join(f"{name}:{_PROTOCOL}" for name in ports),
-        "inter.broker.listener.name": replication,
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "inter.broker.listener.name": used,
         "metrics.host": "0.0.0.0",
         "metrics.port": str(slots.port(names.METRICS_PORT, pod.slot)),
         "broker.machine": pod.node,
     }
+    if others:
+        own["inter.broker.request.listeners"] = ",".join(others)
+    if pod.link.listens_tls:
+        own["ssl.keystore.location"] = f"{names.CERTIFICATES_FOLDER}/{names.broker_keystore(pod.broker_id)}"
     if rack is not None:
         if _UNSAFE.search(rack):
             raise PodError(f"The rack {rack!r} has characters that are not allowed in properties.")
         own["broker.rack"] = rack
     return own
+
+
+def slots_of(pod: BrokerPod, bases: Mapping[str, int]) -> dict[str, int]:
+    """Return the ports of the broker's slot by name of the listener. `bases`: those of slot 0."""
+    return {name: slots.port(base, pod.slot) for name, base in bases.items()}
 
 
 def supervised(text: str) -> bool:

@@ -61,7 +61,7 @@ def new_authority(name: str, *, validity_days: int, now: datetime) -> Certificat
 
     Raises `AuthorityError` if the name is longer than 64 characters.
     """
-    return _signed_by_itself(common_name(name), ec.generate_private_key(ec.SECP256R1()), validity_days, now)
+    return _signed_by_itself(distinguished_name(name), ec.generate_private_key(ec.SECP256R1()), validity_days, now)
 
 
 def renewed(authority: CertificateAuthority, *, validity_days: int, now: datetime) -> CertificateAuthority:
@@ -106,11 +106,13 @@ def may_sign(certificate: x509.Certificate) -> bool:
     return constraints.ca and usage.key_cert_sign
 
 
-def common_name(name: str) -> x509.Name:
-    """Return the distinguished name CN=name. Raises `AuthorityError`."""
+def distinguished_name(name: str, organization: str = "") -> x509.Name:
+    """Return the distinguished name CN=name, or CN=name,O=organization. Raises `AuthorityError`."""
     if not 0 < len(name) <= MAX_NAME:
         raise AuthorityError(f"the common name {name!r:.100} must have 1 to {MAX_NAME} characters")
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    # A certificate has the attributes in the reverse order of the text.
+    above = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    return x509.Name([*above, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def pem_of(certificates: Iterable[x509.Certificate]) -> str:

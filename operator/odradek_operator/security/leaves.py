@@ -25,7 +25,7 @@ from odradek_operator.security.authorities import (
     CLOCK_SKEW,
     CertificateAuthority,
     SigningKey,
-    common_name,
+    distinguished_name,
     pem_of,
     pem_of_key,
     usage_of,
@@ -52,6 +52,12 @@ class LeafNames:
     """The common name, up to 64 characters. Brokers accept a user with the principal CN=name."""
     hosts: tuple[str, ...] = ()
     """DNS names and IP addresses at which clients reach a server, in any order."""
+    organization: str = ""
+    """Users have none, so that no user has the name of a broker or of the operator."""
+
+    def __str__(self) -> str:
+        """Return the distinguished name."""
+        return f"CN={self.name},O={self.organization}" if self.organization else f"CN={self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ def issue(
     until = min(now + timedelta(days=validity_days), issuer.not_valid_after_utc)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(common_name(names.name))
+        .subject_name(distinguished_name(names.name, names.organization))
         .issuer_name(issuer.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
@@ -115,8 +121,8 @@ def reason_to_replace(
     `trusted` are the authorities that may have signed it.
     """
     found = _names_of(certificate)
-    if found.name != names.name:
-        return f"It is for {found.name}, not {names.name}."
+    if (found.name, found.organization) != (names.name, names.organization):
+        return f"It is for {found}, not {names}."
     missing = sorted(set(names.hosts) - set(found.hosts))
     if missing:
         return f"It lacks the names {', '.join(missing)}."
@@ -137,7 +143,6 @@ def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) ->
 
 
 def _names_of(certificate: x509.Certificate) -> LeafNames:
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     try:
         alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -145,7 +150,11 @@ def _names_of(certificate: x509.Certificate) -> LeafNames:
     else:
         addresses = (str(address) for address in alternatives.get_values_for_type(x509.IPAddress))
         hosts = (*alternatives.get_values_for_type(x509.DNSName), *addresses)
-    return LeafNames(str(names[0].value) if names else "", hosts)
+    name, organization = (
+        next((str(one.value) for one in certificate.subject.get_attributes_for_oid(kind)), "")
+        for kind in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+    )
+    return LeafNames(name, hosts, organization)
 
 
 def _host(name: str) -> x509.GeneralName:

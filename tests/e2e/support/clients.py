@@ -6,7 +6,7 @@ Produces values to a topic and consumes them from an address that this machine c
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -17,8 +17,8 @@ _SECONDS: Final = 120.0
 _CALL_SECONDS: Final = 30.0
 
 
-def produce_all(bootstrap: str, topic: str, values: Sequence[str]) -> None:
-    """Send every value with its number as the key and acks=all.
+def produce_all(bootstrap: str, topic: str, values: Sequence[str], login: Mapping[str, str] | None = None) -> None:
+    """Send every value with its number as the key and acks=all. `login`: librdkafka's properties for TLS and login.
 
     Raises `AssertionError` that names the values that were not acknowledged.
     """
@@ -29,7 +29,13 @@ def produce_all(bootstrap: str, topic: str, values: Sequence[str]) -> None:
             failed.append(f"{message.value()!r}: {error}")
 
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "queue.buffering.max.ms": 20}
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "queue.buffering.max.ms": 20,
+            **(login or {}),
+        }
     )
     for number, value in enumerate(values):
         producer.produce(topic, value.encode(), key=str(number).encode(), on_delivery=outcome)
@@ -39,7 +45,7 @@ def produce_all(bootstrap: str, topic: str, values: Sequence[str]) -> None:
     assert not failed, f"{len(failed)} of {len(values)} records failed, the first: {failed[0]}"
 
 
-def consume_all(bootstrap: str, topic: str, count: int) -> list[str]:
+def consume_all(bootstrap: str, topic: str, count: int, login: Mapping[str, str] | None = None) -> list[str]:
     """Return all records from the start to the current end of each partition. Wait until there are `count`."""
     consumer = Consumer(
         {
@@ -47,6 +53,7 @@ def consume_all(bootstrap: str, topic: str, count: int) -> list[str]:
             "group.id": f"reader-of-{topic}",  # librdkafka requires a group; no offset is committed for it
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            **(login or {}),
         }
     )
     try:

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,12 +145,15 @@ def running(
     producers: int = 2,
     rate: float = 200.0,
     size: int = 200,
+    login: Mapping[str, str] | None = None,
 ) -> Iterator[Load]:
     """Run a load on a topic for the duration of the block.
 
-    Each producer sends `rate` records of `size` bytes per second.
+    Each producer sends `rate` records of `size` bytes per second. `login`: librdkafka's properties for TLS and login.
     """
-    where = ["--bootstrap", bootstrap, "--topic", topic, "--partitions", str(partitions)]
+    settings = folder / "login.json"
+    settings.write_text(json.dumps(dict(login or {})), encoding="utf-8")
+    where = ["--bootstrap", bootstrap, "--topic", topic, "--partitions", str(partitions), "--login", str(settings)]
     pace = ["--rate", str(rate), "--size", str(size)]
     children: list[_Child] = []
     try:

@@ -81,12 +81,19 @@ def decode(value: bytes) -> tuple[str, int]:
     return producer.decode(), int(sequence)
 
 
+def login(options: argparse.Namespace) -> dict[str, str]:
+    """Return librdkafka's properties for TLS and login."""
+    found: dict[str, str] = json.loads(options.login.read_text(encoding="utf-8"))
+    return found
+
+
 def produce(options: argparse.Namespace) -> Report:
     """Send at a steady rate to each partition in turn, whatever happens to the cluster."""
     ended, pauses, progress = _Ended(), _Pauses(), _Progress(options.report)
     written: dict[Stream, Written] = defaultdict(Written)
     producer = Producer(
         {
+            **login(options),
             "bootstrap.servers": options.bootstrap,
             "client.id": options.name,
             "acks": "all",
@@ -139,6 +146,7 @@ def consume(options: argparse.Namespace) -> Report:
     seen: dict[Stream, Seen] = defaultdict(Seen)
     consumer = Consumer(
         {
+            **login(options),
             "bootstrap.servers": options.bootstrap,
             "client.id": options.name,
             "group.id": options.name,  # librdkafka requires a group; no offset is ever committed for it
@@ -213,6 +221,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--report", type=Path, required=True)
+    parser.add_argument("--login", type=Path, required=True)
     options = parser.parse_args()
     report = produce(options) if options.what == "produce" else consume(options)
     part = options.report.with_suffix(".part")

@@ -20,6 +20,7 @@ class Kind(Enum):
     NODE = ("v1", "Node", "nodes", False)
     SERVICE = ("v1", "Service", "services", True)
     CONFIG_MAP = ("v1", "ConfigMap", "configmaps", True)
+    SECRET = ("v1", "Secret", "secrets", True)
     SERVICE_ACCOUNT = ("v1", "ServiceAccount", "serviceaccounts", True)
     CLAIM = ("v1", "PersistentVolumeClaim", "persistentvolumeclaims", True)
     VOLUME = ("v1", "PersistentVolume", "persistentvolumes", False)

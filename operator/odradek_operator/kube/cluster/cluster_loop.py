@@ -30,6 +30,7 @@ from odradek_operator.kube.api.claims import grow_claims, remake_sets
 from odradek_operator.kube.api.object_cache import FreshReadNeededError, ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference, kind_named
 from odradek_operator.kube.api.unowned import remove_unowned
+from odradek_operator.kube.cluster.cluster_secrets import ClusterSecrets
 from odradek_operator.kube.cluster.cluster_view import View, ViewReader, is_paused
 from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events, EventType
@@ -47,6 +48,7 @@ from odradek_operator.kube.cluster.topic_finalizers import (
 from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, ask_members, open_kazoo
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.lifecycle.broker_link import change, next_link
 from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
 from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
@@ -113,6 +115,7 @@ class ClusterLoop:
         """Time of the event loop at which the last fresh view was begun."""
         self._woken = asyncio.Event()
         self._applier = Applier(self._client)
+        self._secrets = ClusterSecrets(self._client, self._check_write)
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
@@ -235,11 +238,13 @@ class ClusterLoop:
     ) -> float:
         ensemble = ensemble_of(cluster, view.state)
         cluster = ensemble.cluster
+        lacking = await self._secrets.settle(cluster, view, is_fresh=self._is_fresh)
         topics, invalid = read_topics(view.topics)
         settled, trouble, refused = await self._zookeeper(cluster, topics, view)
         snapshot = None if settled is None else settled.snapshot
         decision = await self._decide(cluster, topics, view, snapshot)
-        decision = replace(decision, waiting=(*spec.waiting, *ensemble.waiting, *refused, *decision.waiting))
+        decision = replace(decision, waiting=(*spec.waiting, *ensemble.waiting, *lacking, *refused, *decision.waiting))
+        decision = replace(decision, waiting=(*decision.waiting, *change(cluster)))
         cluster_id = None if snapshot is None else snapshot.cluster_id
         record = next_record(
             ensemble,
@@ -248,6 +253,13 @@ class ClusterLoop:
             per_pod=decision.per_pod,
             cluster_id=cluster_id,
             spec=spec.kept,
+            link=next_link(
+                cluster,
+                view.state,
+                broker_count=decision.broker_count,
+                outdated=decision.outdated,
+                has_certificates=not lacking,
+            ),
         )
         decision = await self._apply(ensemble, view, decision, record)
         self._count_pods(cluster, view)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from odradek.zk.layout import encode_uuid
 from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
+from odradek_operator.lifecycle.broker_link import SECURITY
 from odradek_operator.lifecycle.observed_cluster import KubernetesState, Node, Pod
 from odradek_operator.lifecycle.steps import BROKER_IDS, SPEC, ClusterDecision, Waiting
 from odradek_operator.objects import names
@@ -36,7 +37,7 @@ MAX_MESSAGE: Final = 4_096
 MAX_WARNINGS: Final = 32
 ROLLING: Final = "Rolling"
 ROLLS: Final = ("roll", "zookeeper-roll")
-BLOCKING: Final = (SPEC, "apply", "claims", "sizes")
+BLOCKING: Final = (SPEC, SECURITY, "apply", "claims", "sizes")
 """Values of `Waiting.what` that may be the reason for missing brokers or members."""
 ZOOKEEPER_UNREACHABLE: Final = "ZooKeeperUnreachable"
 INVALID_SPEC: Final = "InvalidSpec"

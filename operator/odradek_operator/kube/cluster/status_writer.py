@@ -36,6 +36,7 @@ from odradek_operator.kube.cluster.topic_finalizers import waits_for_deletion
 from odradek_operator.lifecycle.observed_cluster import KubernetesState
 from odradek_operator.lifecycle.steps import ClusterDecision
 from odradek_operator.objects import names
+from odradek_operator.objects.listeners import served
 from odradek_operator.topics.reconcile import Outcome
 from odradek_operator.topics.topic_status import Condition, not_ready
 from odradek_operator.topics.zookeeper_state import Snapshot
@@ -220,7 +221,7 @@ class Statuses:
 def bootstrap(cluster: Cluster, snapshot: Snapshot | None) -> dict[str, str]:
     """Return the bootstrap addresses by listener, without listeners that no broker has reported yet."""
     found = {}
-    for listener in cluster.listeners:
+    for listener in served(cluster):
         if listener.type is ListenerType.INTERNAL:
             found[listener.name] = f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc:{listener.port}"
         elif snapshot is not None:

@@ -51,7 +51,23 @@ SPECIFICATIONS: dict[str, Any] = {
             "configFrom": [{"secretRef": {"name": "passwords"}}],
             **PODS,
         },
-        "listeners": [{"name": "x", "port": 1, "type": "internal", "tls": False, "insecure": True}],
+        "listeners": [
+            {
+                "name": "x",
+                "port": 1,
+                "type": "internal",
+                "tls": True,
+                "authentication": {"type": "scram-sha-512"},
+                "insecure": True,
+                "alternativeNames": ["kafka.example"],
+                "annotations": {"a": "b"},
+                "sourceRanges": ["192.0.2.0/24"],
+            }
+        ],
+        "certificateAuthorities": {
+            "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
+            "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
+        },
         "zookeeper": {
             "replicas": 5,
             "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},
@@ -78,9 +94,6 @@ SPECIFICATIONS: dict[str, Any] = {
     },
 }
 OTHER_RULES: set[Path] = {
-    ("listeners", "[]", "tls"),
-    ("listeners", "[]", "authentication"),
-    ("listeners", "[]", "authentication", "type"),
     ("zookeeper", "connect"),
     ("config",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -469,15 +470,23 @@ def test_problems_of_an_object_have_neither_file_nor_line() -> None:
     assert second.startswith("spec.config[retention.ms]: retention.ms='x' is not allowed")
 
 
-def test_secured_listeners_come_later_on_kubernetes_and_are_left_to_the_embedded_cluster() -> None:
-    spec = "{listeners: [{name: s, port: 9093, tls: true, authentication: {type: tls}}, {name: p, port: 9092}]}"
-    assert len(read(cluster(spec)).clusters["demo"].listeners) == 2
-    with pytest.raises(ResourceError) as raised:
-        read_object(as_object(cluster(spec)))
-    assert str(raised.value).splitlines() == [
-        f"spec.listeners[0].{field}: comes with a later version on Kubernetes: remove it, or remove this listener."
-        for field in ("tls", "authentication")
-    ]
+def test_the_brokers_of_a_secured_cluster_keep_a_port_and_a_name() -> None:
+    def spec(name: str, port: int, per_pod: int = 1) -> str:
+        secured = "{name: s, port: 9093, tls: true, authentication: {type: tls}}"
+        return f"{{brokers: {{perPod: {per_pod}}}, listeners: [{secured}, {{name: {name}, port: {port}}}]}}"
+
+    assert len(read(cluster(spec("p", 9090))).clusters["demo"].listeners) == 2, "an embedded cluster has no such port"
+    assert isinstance(read_object(as_object(cluster(spec("p", 8090)))), Cluster)
+    for refused, path in (
+        (spec("p", 9090), "listeners[1].port"),
+        (spec("p", 8090, per_pod=2), "listeners[1].port"),
+        (spec("replicationtls", 9092), "listeners[1].name"),
+    ):
+        with pytest.raises(ResourceError, match=re.escape(path)):
+            read_object(as_object(cluster(refused)))
+
+
+def test_user_resources_come_later() -> None:
     with pytest.raises(ResourceError, match="kind: User resources come with a later version"):
         read_object({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": {"name": "a"}, "spec": {}})
 

@@ -58,12 +58,19 @@ CLUSTER = {
         {
             "name": "x",
             "port": 1,
-            "type": "nodeport",
+            "type": "loadbalancer",
             "tls": True,
             "authentication": {"type": "scram-sha-512"},
             "insecure": True,
+            "alternativeNames": ["kafka.example"],
+            "annotations": {"a": "b"},
+            "sourceRanges": ["192.0.2.0/24"],
         }
     ],
+    "certificateAuthorities": {
+        "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
+        "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
+    },
     "zookeeper": {
         "replicas": 5,
         "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},
@@ -201,7 +208,7 @@ def test_every_field_of_the_types_is_read(kind: str, sample: dict[str, Any]) -> 
     """All values differ from the defaults, so a field that the reader ignores is found."""
     whole = read(kind, sample)
     default = Cluster(name="demo") if kind == "Cluster" else Topic(name="demo", cluster="")
-    metadata = {"name", "namespace", "uid", "generation", "paused", "unknown_fields"}
+    metadata = {"name", "namespace", "uid", "generation", "paused", "unknown_fields", "broker_link"}
     same = {path for path in unchanged(whole, default) if path not in metadata}
     assert same == ({"zookeeper.connect", "brokers.first_id"} if kind == "Cluster" else set())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from odradek.app.properties import parse_properties
 from odradek.base.config import BrokerConfig
 from odradek_operator.errors import PodError
+from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.addresses import Address
 from odradek_operator.pod.identity import BrokerPod, PodListener
@@ -108,3 +111,31 @@ def test_properties_from_secrets_come_after_the_mounted_text_and_before_those_of
     assert final["password"] == "a\\b= #"
     assert final["broker.id"] == str(POD.broker_id), "what the operator sets cannot be replaced"
     assert with_secrets("a=b\n", {}) == "a=b\n"
+
+
+@pytest.mark.parametrize(
+    ("link", "listened", "used", "others"),
+    [
+        (BrokerLink.PLAINTEXT, ["REPLICATION"], "REPLICATION", ()),
+        (BrokerLink.BOTH, ["REPLICATION", "REPLICATIONTLS"], "REPLICATION", ("REPLICATIONTLS",)),
+        (BrokerLink.CHANGED, ["REPLICATION", "REPLICATIONTLS"], "REPLICATIONTLS", ("REPLICATION",)),
+        (BrokerLink.TLS, ["REPLICATIONTLS"], "REPLICATIONTLS", ()),
+    ],
+)
+def test_brokers_change_to_tls_among_themselves(
+    link: BrokerLink, listened: list[str], used: str, others: tuple[str, ...]
+) -> None:
+    pod = dataclasses.replace(
+        POD, link=link, listeners=(PodListener(name="s", port=9093, type="internal", protocol="SSL"),)
+    )
+    mounted = render(
+        {"zookeeper.connect": "zk:2181", "ssl.keystore.type": "PEM", "log.dirs": "/data"}, header="Written"
+    )
+    config, warnings = BrokerConfig.parse(parse_properties(final_properties(mounted, pod, FOUND[:1], None)))
+    assert warnings == []
+    assert [end.listener for end in config.listener_endpoints()] == [*listened, "S"]
+    assert config.inter_broker_listener == used
+    assert config.inter_broker_request_listeners == others
+    assert own_properties(pod, FOUND[:1], None)["listener.security.protocol.map"].endswith("S:SSL")
+    keystore = "/etc/odradek-certificates/broker-7.pem"
+    assert (own_properties(pod, FOUND[:1], None).get("ssl.keystore.location") == keystore) == link.listens_tls

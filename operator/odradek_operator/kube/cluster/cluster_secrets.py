@@ -1,0 +1,121 @@
+"""The Secrets of one cluster: reads them, completes their content, and writes what has changed.
+
+The loop of a cluster calls it in each round in which the cluster has certificates. What the Secrets must have is
+decided by `security/material`. A Secret is written over the version that was read, and Secrets of others are never
+changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from odradek_operator.crds.types import Cluster
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.api.owners import owner_of
+from odradek_operator.kube.cluster.cluster_view import View
+from odradek_operator.lifecycle.broker_link import SECURITY
+from odradek_operator.lifecycle.steps import Waiting
+from odradek_operator.objects import parts
+from odradek_operator.objects.names import BrokerLink, Component
+from odradek_operator.security.authorities import AuthorityError
+from odradek_operator.security.broker_hosts import broker_hosts
+from odradek_operator.security.material import Files, cluster_files, secrets_of
+
+
+class ClusterSecrets:
+    """The Secrets of one cluster."""
+
+    def __init__(self, client: KubernetesClient, check_fresh: Callable[[], None]) -> None:
+        """`check_fresh` raises an error unless this round has a fresh view."""
+        self._client = client
+        self._check_fresh = check_fresh
+        self._settled: object = None
+        """What the Secrets were last completed for."""
+
+    async def settle(self, cluster: Cluster, view: View, *, is_fresh: bool) -> tuple[Waiting, ...]:
+        """Complete the Secrets of a cluster that has certificates. Returns why it cannot, if so.
+
+        Secrets are read only in rounds with a fresh view, so that what they contain need not be kept in memory.
+        """
+        if not cluster.is_secured and cluster.broker_link is BrokerLink.PLAINTEXT:
+            return ()
+        hosts = _hosts(cluster, view)
+        needed = (cluster.uid, hosts, cluster.certificate_authorities)
+        if not is_fresh:
+            if needed != self._settled:
+                self._check_fresh()
+            return ()
+        self._settled = None
+        present = await self._read(cluster)
+        if (foreign := _foreign(cluster, present)) is not None:
+            return (foreign,)
+        try:
+            stored = {name: _content(body) for name, body in present.items()}
+            wanted = cluster_files(cluster, hosts, stored, now=datetime.now(UTC))
+        except AuthorityError as error:
+            return (_refusal("AuthorityUnusable", f"The certificates of the cluster cannot be made: {error}."),)
+        for name, files in wanted.items():
+            if stored.get(name) != files:
+                await self._write(cluster, name, files, present.get(name))
+        self._settled = needed
+        return ()
+
+    async def _read(self, cluster: Cluster) -> dict[str, Object]:
+        secrets = sorted(secrets_of(cluster))
+        bodies = await asyncio.gather(*(self._client.get(Kind.SECRET, cluster.namespace, name) for name in secrets))
+        return {name: body for name, body in zip(secrets, bodies, strict=True) if body is not None}
+
+    async def _write(self, cluster: Cluster, name: str, files: Files, present: Object | None) -> None:
+        data = {key: base64.b64encode(content).decode() for key, content in files.items()}
+        if present is not None:
+            await self._client.replace({**present, "data": data})
+            return
+        metadata = parts.metadata(cluster, Component.KAFKA, name)
+        await self._client.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
+        )
+
+
+def _hosts(cluster: Cluster, view: View) -> dict[int, tuple[str, ...]]:
+    record, brokers = view.state.record, cluster.brokers
+    ids = brokers.ids(max(brokers.replicas, record.brokers or 0), max(brokers.per_pod, record.per_pod or 1))
+    addresses = [address for node in view.state.nodes.values() for address in node.addresses]
+    return broker_hosts(cluster, sorted(ids), services=view.services, node_addresses=addresses)
+
+
+def _foreign(cluster: Cluster, present: Mapping[str, Object]) -> Waiting | None:
+    """Return the refusal if a Secret that the operator has to write belongs to someone else."""
+    authorities = cluster.certificate_authorities
+    given = {authorities.cluster.secret_name, authorities.clients.secret_name}
+    for name, body in present.items():
+        if name in given:
+            continue
+        owner = owner_of(body, {"metadata": parts.metadata(cluster, Component.KAFKA, name)})
+        if owner is not None:
+            return _refusal(
+                "ForeignObject",
+                f"Secret {cluster.namespace}/{name} belongs to {owner} and is not changed, so this cluster has no "
+                "certificates. Give the Cluster another name or namespace, or remove that Secret.",
+            )
+    return None
+
+
+def _content(body: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the decoded data of a Secret. The API server refuses data that is not base64."""
+    found = {}
+    for key, value in (body.get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(value, validate=True)
+        except binascii.Error as error:
+            raise AuthorityError(f"Secret {body['metadata']['name']} has no base64 in {key}") from error
+    return found
+
+
+def _refusal(reason: str, message: str) -> Waiting:
+    return Waiting(what=SECURITY, reason=reason, message=message, needs_person=True)

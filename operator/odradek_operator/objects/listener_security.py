@@ -1,0 +1,117 @@
+"""TLS, authentication and authorization of a cluster's listeners: properties of brokers, and their certificates. Pure.
+
+A cluster in which no listener has TLS or authentication has none of this, and the same objects as before. Otherwise
+the brokers first change to TLS among themselves (`BrokerLink`). Then they serve the secured listeners and have the
+authorizer. Clients of a listener without authentication may do everything, as before: remove such listeners to close a
+cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from odradek_operator.crds.types import Cluster, Listener
+from odradek_operator.objects import names
+from odradek_operator.objects.names import BrokerLink
+from odradek_operator.objects.parts import Object
+
+PLAINTEXT: Final = "PLAINTEXT"
+TLS_LOGIN: Final = "tls"
+"""Type of authentication with a certificate."""
+_VOLUME: Final = "certificates"
+_MODE: Final = 0o440
+"""File mode: readable by the pod's group, which is `fsGroup`."""
+_SUPER_USERS: Final = "super.users"
+
+
+def protocol(listener: Listener) -> str:
+    """Return Kafka's security protocol of a listener."""
+    encrypted = "SSL" if listener.tls else PLAINTEXT
+    if listener.authentication in (None, TLS_LOGIN):
+        return encrypted
+    return f"SASL_{encrypted}"
+
+
+def has_certificates(cluster: Cluster) -> bool:
+    """Whether the brokers have certificates."""
+    return cluster.broker_link.listens_tls
+
+
+def is_closed(cluster: Cluster) -> bool:
+    """Whether the brokers serve secured listeners and have the authorizer."""
+    return cluster.broker_link is BrokerLink.TLS
+
+
+def properties(cluster: Cluster) -> dict[str, str]:
+    """Return the properties of the brokers, except those that only their pods know. The resource may override them."""
+    if not has_certificates(cluster):
+        return {}
+    found = {
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{names.CERTIFICATES_FOLDER}/{names.CLUSTER_CA_FILE}",
+        f"listener.name.{names.SECURE_REPLICATION_LISTENER}.ssl.client.auth": "required",
+    }
+    if not is_closed(cluster):
+        return found
+    found["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+    for listener in cluster.listeners:
+        found |= _of_listener(listener)
+    return found
+
+
+def fixed(cluster: Cluster) -> dict[str, str]:
+    """Return the properties that the resource can only extend: the super users."""
+    if not is_closed(cluster):
+        return {}
+    users = [principal(names.broker_identity(cluster.name)), principal(names.operator_identity(cluster.name))]
+    if any(listener.authentication is None for listener in cluster.listeners):
+        users.append("User:ANONYMOUS")
+    if given := cluster.brokers.config.get(_SUPER_USERS):
+        users.insert(0, given)
+    return {_SUPER_USERS: ";".join(users)}
+
+
+def principal(identity: str) -> str:
+    """Return the user with a certificate of the cluster. `identity`: its common name."""
+    return f"User:CN={identity},O={names.ORGANIZATION}"
+
+
+def _of_listener(listener: Listener) -> dict[str, str]:
+    prefix = f"listener.name.{listener.name}"
+    if listener.authentication == TLS_LOGIN:
+        return {
+            f"{prefix}.ssl.client.auth": "required",
+            f"{prefix}.ssl.truststore.location": f"{names.CERTIFICATES_FOLDER}/{names.CLIENTS_CA_FILE}",
+        }
+    if listener.authentication is not None:
+        return {f"{prefix}.sasl.enabled.mechanisms": listener.authentication.upper()}
+    return {}
+
+
+def mounts(cluster: Cluster) -> list[Object]:
+    """Return the volume mounts of the certificates in the containers of brokers."""
+    return _mounts() if has_certificates(cluster) else []
+
+
+def volumes(cluster: Cluster) -> list[Object]:
+    """Return the volumes of the certificates in the pods of brokers."""
+    return _volumes(names.kafka_certs(cluster.name)) if has_certificates(cluster) else []
+
+
+def exporter_mounts(cluster: Cluster) -> list[Object]:
+    """Return the volume mounts of the exporter's certificate."""
+    return _mounts() if is_closed(cluster) else []
+
+
+def exporter_volumes(cluster: Cluster) -> list[Object]:
+    """Return the volumes of the exporter's certificate, which is that of the operator."""
+    return _volumes(names.operator_certs(cluster.name)) if is_closed(cluster) else []
+
+
+def _mounts() -> list[Object]:
+    return [{"name": _VOLUME, "mountPath": names.CERTIFICATES_FOLDER, "readOnly": True}]
+
+
+def _volumes(secret: str) -> list[Object]:
+    return [{"name": _VOLUME, "secret": {"secretName": secret, "defaultMode": _MODE}}]

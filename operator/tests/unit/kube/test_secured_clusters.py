@@ -1,0 +1,177 @@
+"""Clusters with TLS: their Secrets, and the change of a running cluster, one roll after the other."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from cryptography import x509
+
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.objects import names
+from odradek_operator.objects.names import BrokerLink
+from odradek_operator_testkit.surroundings import Operator, World, cluster_body, condition, scenario, until
+from odradek_testkit.loop import run_virtual
+
+PLAIN = {"name": "plain", "port": 9092, "type": "internal"}
+SECURE = {"name": "secure", "port": 9093, "type": "internal", "tls": True, "authentication": {"type": "scram-sha-512"}}
+MUTUAL = {"name": "mutual", "port": 9094, "type": "internal", "tls": True, "authentication": {"type": "tls"}}
+PODS = ["demo-kafka-0", "demo-kafka-1", "demo-kafka-2"]
+SECRETS = [
+    names.cluster_ca("demo"),
+    names.cluster_ca_cert("demo"),
+    names.clients_ca("demo"),
+    names.clients_ca_cert("demo"),
+    names.kafka_certs("demo"),
+    names.operator_certs("demo"),
+]
+
+
+def play(steps: Callable[[World, Operator], Awaitable[None]], **options: Any) -> None:
+    run_virtual(scenario(steps, **options)())
+
+
+def cluster(*listeners: Object, **spec: Any) -> Object:
+    body = cluster_body(listeners=list(listeners), **spec)
+    body["spec"]["brokers"]["replicas"] = 3
+    return body
+
+
+def files(world: World, secret: str) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in world.get(Kind.SECRET, secret)["data"].items()}
+
+
+def link_of(template: Object) -> str:
+    variables = template["spec"]["containers"][0]["env"]
+    return next((str(one["value"]) for one in variables if one["name"] == "BROKER_LINK"), BrokerLink.PLAINTEXT.value)
+
+
+def properties(world: World) -> str:
+    text: str = world.get(Kind.CONFIG_MAP, names.kafka_config("demo"))["data"][names.BROKER_PROPERTIES]
+    return text
+
+
+def test_a_new_cluster_has_tls_from_the_start() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(SECURE, MUTUAL))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+
+        assert not world.deleted_pods, "nothing had to restart"
+        assert all(link_of(world.get(Kind.POD, pod)) == "tls" for pod in PODS)
+        found = files(world, names.kafka_certs("demo"))
+        assert set(found) == {"cluster-ca.crt", "clients-ca.crt", *(f"broker-{number}.pem" for number in range(3))}
+        certificate = x509.load_pem_x509_certificates(found["broker-1.pem"])[0]
+        assert certificate.subject.rfc4514_string() == "CN=demo-kafka,O=odradek.dev"
+        named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = named.get_values_for_type(x509.DNSName)
+        assert {"demo-kafka-1.demo-kafka-brokers.shop.svc", "demo-kafka-bootstrap.shop.svc"} <= set(hosts)
+        text = properties(world)
+        assert "listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512\n" in text
+        assert "super.users=User:CN=demo-kafka,O=odradek.dev;User:CN=demo-operator,O=odradek.dev\n" in text
+        assert "PRIVATE KEY" not in str(world.get(Kind.CLUSTER, "demo")) + text
+
+    play(steps)
+
+
+def test_a_running_cluster_changes_in_three_rolls_and_serves_the_listener_afterwards() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(PLAIN))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert all(world.find(Kind.SECRET, secret) is None for secret in SECRETS)
+        before = properties(world)
+        seen: list[set[str]] = []
+
+        def watch() -> bool:
+            pods = [body for pod in PODS if (body := world.find(Kind.POD, pod)) is not None]
+            links = {link_of(pod) for pod in pods}
+            if not seen or seen[-1] != links:
+                seen.append(links)
+            return world.ready(Kind.CLUSTER, "demo")
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [PLAIN, SECURE]}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[1] == "ChangingToTls", "the status says so")
+        await until(watch, "it is ready again")
+        order = [link.value for link in BrokerLink]
+        assert all(len(links) <= 2 for links in seen), seen
+        positions = [sorted(order.index(link) for link in links) for links in seen if links]
+        assert all(found[-1] - found[0] <= 1 for found in positions), "neighbours only: each accepts the other"
+        assert positions[-1] == [3]
+        assert world.deleted_pods.count("demo-kafka-0") == 3
+        assert "super.users=" in properties(world)
+        assert "User:ANONYMOUS" in properties(world), "clients of the open listener keep their rights"
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [SECURE]}})
+        await until(lambda: "User:ANONYMOUS" not in properties(world), "the cluster is closed")
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
+        assert properties(world) != before
+
+    play(steps)
+
+
+def test_an_operator_that_was_killed_continues() -> None:
+    """At each write: the next operator makes no second authority, and goes on with the change."""
+    lives = 0
+    while True:
+        finished: list[bool] = []
+
+        async def steps(world: World, operator: Operator, finished: list[bool] = finished) -> None:
+            world.api.put(cluster(SECURE))
+            await until(lambda: operator.killed.is_set() or world.ready(Kind.CLUSTER, "demo"), "killed or ready")
+            finished.append(not operator.killed.is_set())
+            made = world.find(Kind.SECRET, names.cluster_ca("demo"))
+            async with Operator(world).working():
+                await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+            assert made is None or world.get(Kind.SECRET, names.cluster_ca("demo"))["data"] == made["data"]
+            assert all(link_of(world.get(Kind.POD, pod)) == "tls" for pod in PODS)
+
+        play(steps, lives=lives)
+        if finished == [True]:
+            return
+        lives += 3
+
+
+def test_a_secret_of_others_is_not_changed() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        theirs = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": names.kafka_certs("demo"), "namespace": "shop"},
+            "data": {"a": "Yg=="},
+        }
+        world.api.put(theirs)
+        world.api.put(cluster(SECURE))
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[1] == "ForeignObject", "the status says so")
+        assert world.get(Kind.SECRET, names.kafka_certs("demo"))["data"] == theirs["data"]
+        assert world.find(Kind.SECRET, names.cluster_ca("demo")) is None
+
+        world.delete(Kind.SECRET, names.kafka_certs("demo"))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+
+    play(steps)
+
+
+def test_what_is_lost_is_made_again_and_the_rest_stays() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(SECURE))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        authority = files(world, names.cluster_ca("demo"))
+
+        world.delete(Kind.SECRET, names.kafka_certs("demo"))
+        await until(lambda: world.find(Kind.SECRET, names.kafka_certs("demo")) is not None, "it is back")
+        assert files(world, names.cluster_ca("demo")) == authority
+        versions = [world.get(Kind.SECRET, secret)["metadata"]["resourceVersion"] for secret in SECRETS]
+        world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"config": {"min.insync.replicas": 2}}}})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
+        assert [world.get(Kind.SECRET, one)["metadata"]["resourceVersion"] for one in SECRETS] == versions
+
+    play(steps)
+
+
+def test_a_missing_authority_is_named_in_the_status() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(SECURE, certificateAuthorities={"cluster": {"secretName": "company"}}))
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[1] == "AuthorityUnusable", "the status says so")
+        assert "Secret shop/company does not exist" in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"])
+
+    play(steps)

@@ -1,0 +1,143 @@
+"""The content of a cluster's Secrets: complete, stable, and renewed in time.."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+from odradek_operator.crds.types import CertificateAuthorities, CertificateAuthoritySource, Cluster
+from odradek_operator.objects import names
+from odradek_operator.security.authorities import AuthorityError, new_authority
+from odradek_operator.security.material import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    CA_PASSWORD,
+    CA_TRUSTSTORE,
+    OPERATOR_KEYSTORE,
+    cluster_files,
+    new_password,
+    secrets_of,
+)
+
+NOW = datetime.now(UTC)
+CLUSTER = Cluster(name="demo", namespace="shop")
+HOSTS = {0: ("kafka-0.shop.svc", "192.0.2.1"), 1: ("kafka-1.shop.svc",)}
+KAFKA = names.kafka_certs("demo")
+
+
+def made(
+    stored: Mapping[str, Mapping[str, bytes]] | None = None,
+    *,
+    cluster: Cluster = CLUSTER,
+    hosts: Mapping[int, tuple[str, ...]] = HOSTS,
+    now: datetime = NOW,
+) -> dict[str, dict[str, bytes]]:
+    return cluster_files(cluster, hosts, stored or {}, now=now)
+
+
+def leaf(files: Mapping[str, Mapping[str, bytes]], broker: int) -> x509.Certificate:
+    return x509.load_pem_x509_certificates(files[KAFKA][names.broker_keystore(broker)])[0]
+
+
+def test_everything_is_made_and_then_stays() -> None:
+    first = made()
+    assert set(first) == secrets_of(CLUSTER)
+    assert made(first) == first
+    assert made(first, now=NOW + timedelta(days=200)) == first
+
+
+def test_only_what_has_changed_is_made_again() -> None:
+    first = made()
+    second = made(first, hosts={**HOSTS, 1: ("kafka-1.shop.svc", "new.example"), 2: ("kafka-2.shop.svc",)})
+    assert leaf(second, 0) == leaf(first, 0)
+    assert leaf(second, 1) != leaf(first, 1)
+    assert leaf(second, 2).subject.rfc4514_string() == "CN=demo-kafka,O=odradek.dev"
+    assert {secret for secret in first if first[secret] != second[secret]} == {KAFKA}
+
+
+def test_certificates_and_authorities_are_renewed_before_their_end() -> None:
+    first = made()
+    later = made(first, now=NOW + timedelta(days=300))
+    assert leaf(later, 0) != leaf(first, 0)
+    assert later[names.cluster_ca("demo")] == first[names.cluster_ca("demo")]
+
+    much_later = made(later, now=NOW + timedelta(days=1_825 - 89))
+    authority = names.cluster_ca("demo")
+    assert much_later[authority][CA_CERTIFICATE] != first[authority][CA_CERTIFICATE]
+    assert much_later[authority][CA_KEY] == first[authority][CA_KEY]
+    leaf(later, 0).verify_directly_issued_by(x509.load_pem_x509_certificate(much_later[authority][CA_CERTIFICATE]))
+    expired = made(later, now=NOW + timedelta(days=3_000))
+    assert expired[authority][CA_KEY] == first[authority][CA_KEY], "an operator that was away for years goes on"
+
+
+def test_a_short_validity_is_renewed_at_its_half() -> None:
+    sources = CertificateAuthorities(cluster=CertificateAuthoritySource(validity_days=10))
+    cluster = dataclasses.replace(CLUSTER, certificate_authorities=sources)
+    first = made(cluster=cluster)
+    assert made(first, cluster=cluster) == first
+    assert made(first, cluster=cluster, now=NOW + timedelta(days=6)) != first
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing", b"-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----"])
+def test_a_damaged_certificate_is_replaced(content: bytes) -> None:
+    first = made()
+    damaged = {**first, KAFKA: {**first[KAFKA], names.broker_keystore(0): content}}
+    assert leaf(made(damaged), 0) != leaf(first, 0)
+    assert leaf(made(damaged), 1) == leaf(first, 1)
+
+
+def test_a_certificate_with_the_key_of_another_is_replaced() -> None:
+    first = made()
+    key = first[KAFKA]["broker-1.pem"].partition(b"-----BEGIN CERTIFICATE")[0]
+    certificate = b"-----BEGIN CERTIFICATE" + first[KAFKA]["broker-0.pem"].partition(b"-----BEGIN CERTIFICATE")[2]
+    assert leaf(made({**first, KAFKA: {**first[KAFKA], "broker-0.pem": key + certificate}}), 0) != leaf(first, 0)
+
+
+def test_a_damaged_authority_is_an_error_and_never_replaced() -> None:
+    first, authority = made(), names.cluster_ca("demo")
+    for damaged in ({**first[authority], CA_KEY: b"nothing"}, {CA_CERTIFICATE: first[authority][CA_CERTIFICATE]}, {}):
+        with pytest.raises(AuthorityError, match="Secret shop/demo-cluster-ca") as raised:
+            made({**first, authority: damaged})
+        assert "PRIVATE" not in str(raised.value)
+
+
+def test_a_given_authority_is_used_and_left_alone() -> None:
+    given = new_authority("company", validity_days=30, now=NOW)
+    sources = CertificateAuthorities(clients=CertificateAuthoritySource(secret_name="company"))
+    cluster = dataclasses.replace(CLUSTER, certificate_authorities=sources)
+    with pytest.raises(AuthorityError, match="Secret shop/company does not exist"):
+        made(cluster=cluster)
+    stored = {"company": {CA_CERTIFICATE: given.certificate_pem.encode(), CA_KEY: given.key_pem.encode()}}
+    files = made(stored, cluster=cluster)
+    assert "company" not in files
+    assert names.clients_ca("demo") not in files
+    assert files[KAFKA][names.CLIENTS_CA_FILE] == given.certificate_pem.encode()
+    with pytest.raises(AuthorityError, match="expired"):
+        made(stored, cluster=cluster, now=NOW + timedelta(days=31))
+
+
+def test_clients_can_read_what_they_trust(tmp_path: Path) -> None:
+    files = made()
+    trust = files[names.cluster_ca_cert("demo")]
+    assert trust[CA_CERTIFICATE] == files[names.cluster_ca("demo")][CA_CERTIFICATE]
+    assert CA_KEY not in trust
+    store = load_pkcs12(trust[CA_TRUSTSTORE], trust[CA_PASSWORD])
+    assert [each.certificate.subject.rfc4514_string() for each in store.additional_certs] == ["CN=demo cluster CA"]
+    keystore = tmp_path / "operator.pem"
+    keystore.write_bytes(files[names.operator_certs("demo")][OPERATOR_KEYSTORE])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_cert_chain(keystore)
+    context.load_verify_locations(cadata=trust[CA_CERTIFICATE].decode())
+
+
+def test_passwords_are_random_and_need_no_quotes() -> None:
+    found = {new_password() for _ in range(100)}
+    assert len(found) == 100
+    assert all(len(password) == 32 and password.isalnum() for password in found)

@@ -1,0 +1,223 @@
+"""Tests clusters with TLS and logins: one from a manifest, and one that was open and changes under load."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from odradek_operator.security.authorities import read_authority
+from odradek_operator.security.leaves import LeafNames, LeafUsage, issue
+from support.clients import consume_all, produce_all
+from support.figures import tell
+from support.load import running
+from support.product import CLUSTER, EXAMPLES, Demo
+from support.waiting import eventually
+
+RECORDS: Final = [str(number) for number in range(200)]
+PASSWORD: Final = "a password of alice"
+PARTITIONS: Final = 3
+_CALL_SECONDS: Final = 30.0
+_BROKER_LOGIN: Final = """\
+security.protocol=SSL
+ssl.keystore.type=PEM
+ssl.keystore.location=/etc/odradek-certificates/broker-0.pem
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/odradek-certificates/cluster-ca.crt
+"""
+
+
+def small(demo: Demo, name: str, listeners: list[dict[str, Any]], *, brokers: int) -> dict[str, Any]:
+    """The Cluster of the example with fewer pods and other listeners."""
+    wanted = yaml.safe_load((EXAMPLES / "secured" / "cluster.yaml").read_text(encoding="utf-8"))
+    wanted["metadata"]["name"] = name
+    spec = wanted["spec"]
+    spec["brokers"] |= {"replicas": brokers, "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}}}
+    spec["brokers"]["storage"] = {"volumes": [{"id": 0, "size": "1Gi", "storageClass": demo.storage_class}]}
+    spec["brokers"]["config"] = {"min.insync.replicas": min(2, brokers)}
+    spec["zookeeper"] = {"replicas": 1, "storage": {"size": "1Gi", "storageClass": demo.storage_class}}
+    spec["listeners"] = listeners or spec["listeners"]
+    return dict(wanted)
+
+
+def secret(cluster: Demo, name: str) -> dict[str, bytes]:
+    """The decoded data of a Secret of the cluster."""
+    data = cluster.kubectl.require("secret", f"{cluster.name}-{name}")["data"]
+    return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def as_broker(cluster: Demo, *arguments: str, stdin: str | None = None) -> str:
+    """Run `odradek` in the pod of broker 0 with the broker's certificate, which is that of a super user."""
+    pod, config = f"{cluster.name}-kafka-0", "/tmp/broker.properties"
+    cluster.kubectl.execute(pod, "sh", "-c", f"cat > {config}", container="kafka", stdin=_BROKER_LOGIN)
+    bootstrap = f"{pod}.{cluster.name}-kafka-brokers.{cluster.kubectl.namespace}.svc:9090"
+    return cluster.command(*arguments, "-b", bootstrap, "--command-config", config, stdin=stdin)
+
+
+def alice(cluster: Demo) -> dict[str, str]:
+    """librdkafka's properties for the user alice, with a password."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.pem": secret(cluster, "cluster-ca-cert")["ca.crt"].decode(),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "alice",
+        "sasl.password": PASSWORD,
+    }
+
+
+def bob(cluster: Demo) -> dict[str, str]:
+    """librdkafka's properties for the user CN=bob, with a certificate of the authority of users."""
+    found = secret(cluster, "clients-ca")
+    now = datetime.now(UTC)
+    authority = read_authority(found["ca.crt"], found["ca.key"], where="clients-ca", now=now)
+    leaf = issue(authority, LeafNames("bob"), LeafUsage.CLIENT, validity_days=1, now=now)
+    return {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": secret(cluster, "cluster-ca-cert")["ca.crt"].decode(),
+        "ssl.certificate.pem": leaf.certificate_pem,
+        "ssl.key.pem": leaf.key_pem,
+    }
+
+
+def make_topic(cluster: Demo, name: str, replicas: int) -> None:
+    topic = {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"cluster": cluster.name, "partitions": PARTITIONS, "replicas": replicas},
+    }
+    cluster.kubectl.apply(topic)
+    cluster.await_topic(name)
+
+
+def topics_of(bootstrap: str, login: Mapping[str, str]) -> set[str]:
+    """The topics that a user sees."""
+    return set(AdminClient({"bootstrap.servers": bootstrap, **login}).list_topics(timeout=_CALL_SECONDS).topics)
+
+
+def refused(bootstrap: str, login: Mapping[str, str]) -> KafkaError:
+    """The error with which a client that cannot log in fails."""
+    errors: list[KafkaError] = []
+    admin = AdminClient({"bootstrap.servers": bootstrap, "error_cb": errors.append, **login})
+
+    def tried() -> list[KafkaError]:
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=1.0)
+        admin.poll(0)  # serves the callback
+        return errors
+
+    return eventually(tried, what="an error")[0]
+
+
+@pytest.fixture(scope="module")
+def secured(demo: Demo) -> Iterator[Demo]:
+    """A new cluster from the example's manifest, with a topic and the user alice."""
+    made = replace(demo, name="secured")
+    made.kubectl.apply(small(demo, made.name, [], brokers=1))
+    try:
+        made.await_ready()
+        make_topic(made, "letters", 1)
+        as_broker(made, "user", "add", "alice", "--password-file", "-", stdin=f"{PASSWORD}\n")
+        yield made
+    finally:
+        made.kubectl.delete(CLUSTER, made.name)
+
+
+def test_a_user_with_a_password_may_do_what_the_rules_allow(secured: Demo) -> None:
+    bootstrap, login = secured.bootstrap("outside"), alice(secured)
+    assert topics_of(bootstrap, login) == set(), "a user without rights sees no topic"
+
+    rights = ("--allow-principal", "User:alice", "--producer", "--consumer", "--topic", "letters", "--group", "*")
+    as_broker(secured, "acl", "add", *rights)
+    eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"letters"}, what="the right")
+    produce_all(bootstrap, "letters", RECORDS, login)
+    assert sorted(consume_all(bootstrap, "letters", len(RECORDS), login)) == sorted(RECORDS)
+
+
+def test_a_user_with_a_certificate_is_known_by_its_name(secured: Demo) -> None:
+    bootstrap, login = secured.bootstrap("mutual"), bob(secured)
+    assert topics_of(bootstrap, login) == set()
+    as_broker(
+        secured, "acl", "add", "--allow-principal", "User:CN=bob", "--operation", "Describe", "--topic", "letters"
+    )
+    eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"letters"}, what="the right")
+
+
+def test_logins_that_are_refused(secured: Demo) -> None:
+    outside, mutual = secured.bootstrap("outside"), secured.bootstrap("mutual")
+    wrong = {**alice(secured), "sasl.password": "another password"}
+    assert refused(outside, wrong).code() == KafkaError._AUTHENTICATION
+    certificate = {key: value for key, value in bob(secured).items() if key == "ssl.ca.pem"}
+    assert refused(mutual, {"security.protocol": "SSL", **certificate}).code() in (
+        KafkaError._SSL,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+    )
+    assert refused(outside, {}).code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+def test_the_exporter_reads_sizes_with_the_certificate_of_the_operator(secured: Demo) -> None:
+    produced = lambda: secured.topic("letters")["status"].get("size", "0")  # noqa: E731
+    eventually(produced, lambda size: not size.startswith("0"), what="the size of the topic")
+
+
+def test_a_renewed_certificate_is_served_without_a_restart(secured: Demo) -> None:
+    """The Secret loses the broker's certificate, so the operator makes another; the broker follows its file."""
+    bootstrap, login = secured.bootstrap("outside"), alice(secured)
+    host, _, port = bootstrap.partition(":")
+    pods, before = secured.pods("kafka"), ssl.get_server_certificate((host, int(port)))
+    secured.kubectl.patch("secret", "secured-kafka-certs", {"data": {"broker-0.pem": None}})
+    now = eventually(
+        lambda: (topics_of(bootstrap, login), ssl.get_server_certificate((host, int(port)))),
+        lambda found: found[1] != before,
+        what="another certificate",
+        seconds=300,
+    )
+    assert now[0] == {"letters"}
+    assert [pod.uid for pod in secured.pods("kafka")] == [pod.uid for pod in pods]
+
+
+def test_an_open_cluster_is_closed_under_load(demo: Demo, tmp_path: Path) -> None:
+    """Three rolls, and no record is lost or refused. Clients move to the new listener before the old one goes."""
+    closing = replace(demo, name="closing")
+    listeners: list[dict[str, Any]] = [{"name": "plain", "port": 9092, "type": "nodeport", "insecure": True}]
+    secure = {"name": "secure", "port": 9093, "type": "nodeport", "tls": True}
+    secure["authentication"] = {"type": "scram-sha-512"}
+    wanted = small(demo, closing.name, listeners, brokers=3)
+    closing.kubectl.apply(wanted)
+    try:
+        closing.await_ready()
+        make_topic(closing, "moving", 3)
+        with running(closing.bootstrap("plain"), "moving", partitions=PARTITIONS, folder=tmp_path) as load:
+            load.await_more()
+            changed = copy.deepcopy(wanted)
+            changed["spec"]["listeners"] = [*listeners, secure]
+            closing.kubectl.apply(changed)
+            closing.await_ready(seconds=600)
+            as_broker(closing, "user", "add", "alice", "--password-file", "-", stdin=f"{PASSWORD}\n")
+            rights = ("--allow-principal", "User:alice", "--consumer", "--topic", "moving", "--group", "*")
+            as_broker(closing, "acl", "add", *rights)
+            load.await_more()
+            outcome = load.finish()
+        assert outcome.verdict.good, str(outcome.verdict)
+        tell(f"an open cluster changed to TLS under load: pause {outcome.longest_produce_pause:.1f} s")
+        bootstrap = eventually(lambda: closing.bootstrap("secure"), what="an address of the new listener")
+        assert topics_of(bootstrap, alice(closing)) == {"moving"}
+
+        changed["spec"]["listeners"] = [secure]
+        closing.kubectl.apply(changed)
+        closing.await_ready(seconds=600)
+        assert closing.bootstrap("plain") == ""
+        assert topics_of(bootstrap, alice(closing)) == {"moving"}
+    finally:
+        closing.kubectl.delete(CLUSTER, closing.name)
