@@ -134,12 +134,16 @@ def brokers(kafka: Path, odradek_zookeeper: str, tmp_path: Path) -> Iterator[lis
 
 
 def printed(tools: Tools, *arguments: str) -> tuple[bool, list[str]]:
-    """Return whether the tool succeeds, and the sorted lines that it prints then: sets have no order."""
+    """Return whether the tool succeeds, and what it prints then: the lines and the settings in each, both sorted.
+
+    The tool prints them in the order of Java's maps, which can differ from one process to the next.
+    """
     try:
         output = tools.run(CONFIGS, *arguments)
     except InteropError:
         return False, []
-    return True, sorted(line.strip() for line in output.splitlines() if line.strip())
+    lines = [line.strip().partition(" are ") for line in output.splitlines() if line.strip()]
+    return True, sorted(f"{entity}{verb}{', '.join(sorted(values.split(', ')))}" for entity, verb, values in lines)
 
 
 def test_the_tool_does_the_same_with_both(kafka: Path, brokers: list[tuple[Chroot, Any]]) -> None:
