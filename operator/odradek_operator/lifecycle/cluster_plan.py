@@ -190,6 +190,8 @@ def _disruption(
     released = Verdict(step=given_up.step, waiting=released.waiting + given_up.waiting)
     if released.step is not None:
         return released
+    # Pods that this round adds count already: none restarts before they serve.
+    count = max(count, cluster.brokers.replicas)
     rolled = rolling.decide(
         cluster,
         state,

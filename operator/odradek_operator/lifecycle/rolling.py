@@ -88,7 +88,7 @@ def decide(
     count: int,
     ensemble: EnsembleState,
 ) -> Verdict:
-    """Apply all rules. `count`: the size of the StatefulSet."""
+    """Apply all rules. `count`: the size of the StatefulSet, with pods that this round adds."""
     pods, ordinals = members(cluster, state, count), cluster.brokers.ordinals(count)
     old = outdated(pods, wanted_hash)
     if not old or not has_template(state, names.kafka(cluster.name), wanted_hash):

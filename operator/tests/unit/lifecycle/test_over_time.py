@@ -234,3 +234,20 @@ def test_replicas_of_a_partition_in_the_only_pod_that_stays_need_a_person() -> N
         ("roll", "InSyncReplicas", True),
         ("scale-in", "ReplicasDoNotFit", True),
     }
+
+
+def test_no_pod_restarts_in_the_round_that_adds_another() -> None:
+    """A surplus pod is still terminating when the size grows again. It counts as soon as the size includes it."""
+    state = OverTime()
+    state.begin(brokers=1, zookeeper=1, shapes=[(1, 1, 1)], racked=False, per_pod=1)
+    state.size_changes(count=2)
+    state.time_goes_on(events=[], dies_after=None)
+    state.pods_change(per_pod=2)
+    state.size_changes(count=1)
+    state.time_goes_on(events=[("sets", 0)], dies_after=None)
+    state.size_changes(count=2)
+    state.time_goes_on(events=[("sets", 0)], dies_after=None)
+    state.world.sets_act()
+    waiting = [one.message for one in state.world.decide().waiting]
+    assert waiting == ["Pod demo-kafka-1 is ending."]
+    state.teardown()
