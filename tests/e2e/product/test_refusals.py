@@ -74,7 +74,7 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
     "a listener that is open to the world": (
         listeners({"name": "outside", "port": 9094, "type": "nodeport"}),
         "everybody who reaches its port can read, write and delete everything",
-        "Set insecure: true to accept that",
+        "Set authentication, or set insecure: true to accept that",
     ),
     "a password in the open": (
         lambda spec: spec["brokers"]["config"].update({"zookeeper.ssl.keystore.password": "x"}),
@@ -117,10 +117,10 @@ NEW_CLUSTERS: Final[dict[str, tuple[Change, str, str]]] = {
         "choose another",
     ),
     "no listener": (listeners(), "spec.listeners", "at least 1"),
-    "a listener with TLS": (
-        listeners({"name": "secure", "port": 9093, "tls": True}),
-        "come with a later version",
-        "remove them",
+    "certificates without TLS": (
+        listeners({"name": "secure", "port": 9093, "authentication": {"type": "tls"}}),
+        "authentication of type tls needs certificates",
+        "set tls: true",
     ),
     "a property of the operator": (
         lambda spec: spec["brokers"]["config"].update({"broker.id": 7}),
@@ -161,6 +161,7 @@ def test_a_name_that_no_service_could_bear(demo: Demo) -> None:
 def test_what_makes_sense_is_taken(demo: Demo) -> None:
     """Without this test the refusals above would prove nothing."""
     assert "created" in judged(demo, cluster_with(lambda spec: None))
+    assert "created" in judged(demo, cluster_with(listeners({"name": "secure", "port": 9093, "tls": True})))
     assert "created" in judged(demo, topic_of("refused"))
 
 
