@@ -17,6 +17,7 @@ _WITH_STATUS: Final = frozenset(
     {
         Kind.CLUSTER,
         Kind.TOPIC,
+        Kind.USER,
         Kind.POD,
         Kind.NODE,
         Kind.SERVICE,
@@ -31,6 +32,7 @@ _WITH_GENERATION: Final = frozenset(
     {
         Kind.CLUSTER,
         Kind.TOPIC,
+        Kind.USER,
         Kind.STATEFUL_SET,
         Kind.DEPLOYMENT,
         Kind.DISRUPTION_BUDGET,
@@ -39,7 +41,7 @@ _WITH_GENERATION: Final = frozenset(
         Kind.PROMETHEUS_RULE,
     }
 )
-_CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
+_CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

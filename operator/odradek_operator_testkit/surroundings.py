@@ -402,6 +402,8 @@ class Operator:
                 self.manager.cluster_changed(body, deleted=deleted)
             case "Topic":
                 self.manager.topic_changed(body, deleted=deleted)
+            case "User":
+                self.manager.user_changed(body, deleted=deleted)
             case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
                 self.manager.object_changed(body, deleted=deleted)
 

@@ -15,7 +15,7 @@ import pytest
 from chart_files import CHART
 
 WELL = {"/readyz": (200, b"at work"), "/leader": (200, b"serving all namespaces: shop\n")}
-SERVED = ["clusters", "clusters/status", "topics", "topics/status"]
+SERVED = ["clusters", "clusters/status", "users", "users/status", "topics", "topics/status"]
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_definitions_are_missing(check: Any, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_definition_is_older_than_the_chart(check: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving({"/apis/odradek.dev/v1": resources(SERVED[:3]), **WELL}) as url:
+    with serving({"/apis/odradek.dev/v1": resources(SERVED[:5]), **WELL}) as url:
         assert check.main([url, url], 0) == 1
     assert "without topics/status" in capsys.readouterr().err
 

@@ -91,26 +91,8 @@ class AccessRules:
     async def change(
         self, resource: ResourcePattern, *, add: Collection[AclRule] = (), remove: Collection[AclRule] = ()
     ) -> None:
-        """Add rules to a pattern and remove others. Writes nothing if that changes nothing.
-
-        Raises `LayoutError` if no znode can have this name or the znode cannot be decoded, and `ZkError`, which leaves
-        it open whether the change was made.
-        """
-        path = resource_path(resource)
-        for _ in range(ATTEMPTS):
-            found = await self._zk.get_or_none(path)
-            before = decode_rules(path, found[0]) if found is not None else frozenset()
-            after = (before | frozenset(add)) - frozenset(remove)
-            if after == before:
-                break
-            version = None if found is None else found[1].version
-            try:
-                await self._zk.multi([_write(path, after, version), _notification(resource)])
-                break
-            except (BadVersion, NodeExists, NoNode):
-                continue
-        else:
-            raise BadVersion(f"other changes came first {ATTEMPTS} times: try again", path)
+        """Change the rules of a pattern as `change_rules`, and have the change in `index` afterwards."""
+        await change_rules(self._zk, resource, add=add, remove=remove)
         async with self._reading:
             await self._read([resource])
 
@@ -159,6 +141,30 @@ class AccessRules:
         for path, node in (await self._zk.get_many(list(paths))).items():
             index = index.with_rules(paths[path], frozenset() if node is None else _decoded(path, node[0]))
         self.index = index
+
+
+async def change_rules(
+    zk: ZkClient, resource: ResourcePattern, *, add: Collection[AclRule] = (), remove: Collection[AclRule] = ()
+) -> None:
+    """Add rules to a pattern and remove others, in one transaction. Writes nothing if that changes nothing.
+
+    The paths of `RULE_PATHS` must exist. Raises `LayoutError` if no znode can have this name or the znode cannot be
+    decoded, and `ZkError`, which leaves it open whether the change was made.
+    """
+    path = resource_path(resource)
+    for _ in range(ATTEMPTS):
+        found = await zk.get_or_none(path)
+        before = decode_rules(path, found[0]) if found is not None else frozenset()
+        after = (before | frozenset(add)) - frozenset(remove)
+        if after == before:
+            return
+        version = None if found is None else found[1].version
+        try:
+            await zk.multi([_write(path, after, version), _notification(resource)])
+            return
+        except (BadVersion, NodeExists, NoNode):
+            continue
+    raise BadVersion(f"other changes came first {ATTEMPTS} times: try again", path)
 
 
 def _decoded(path: str, data: bytes) -> _Rules:

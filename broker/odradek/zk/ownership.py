@@ -12,12 +12,24 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from odradek.base.errors import ConfigError
+from odradek.security.acls.model import (
+    AclBinding,
+    AclOperation,
+    AclPermission,
+    AclRule,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
+from odradek.security.principals import parse_principal
 from odradek.zk.layout import decode_uuid, encode_uuid
-from odradek.znode import ZnodeJson
+from odradek.znode import LayoutError, ZnodeJson, url_encoded
 
 ROOT: Final = "/odradek"
 MANAGED_TOPICS: Final = f"{ROOT}/topics"
 MANAGED_BROKERS: Final = f"{ROOT}/brokers"
+MANAGED_USERS: Final = f"{ROOT}/users"
 _VERSION: Final = 1
 
 
@@ -122,3 +134,86 @@ def _brokers_ownership(node: ZnodeJson) -> BrokersOwnership:
         preserved=frozenset(node.text_list("preserved")),
         ids=frozenset(node.integers("ids")),
     )
+
+
+def managed_user_path(user: str) -> str:
+    """Return the path of a user's record. `user`: the name of the principal, which may have any characters."""
+    return f"{MANAGED_USERS}/{url_encoded(user)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedUser:
+    """`/odradek/users/U`: the rights, quotas and credentials of a user that belong to its resource."""
+
+    user: str
+    """Name of the principal."""
+    cluster: str
+    """Namespace and name of the Cluster resource, with a slash. Several can share an ensemble."""
+    resource: str
+    """Uid of the User resource."""
+    rules: frozenset[AclBinding] = frozenset()
+    quotas: frozenset[str] = frozenset()
+    """Names of quotas, as in `/config/users`."""
+    credentials: frozenset[str] = frozenset()
+    """Names of SCRAM mechanisms."""
+
+    @property
+    def path(self) -> str:
+        """The path of the record."""
+        return managed_user_path(self.user)
+
+    def encode(self) -> bytes:
+        """Encode version 1."""
+        node: dict[str, object] = {
+            "version": _VERSION,
+            "user": self.user,
+            "cluster": self.cluster,
+            "resource": self.resource,
+            "rules": [_rule_object(binding) for binding in sorted(self.rules)],
+            "quotas": sorted(self.quotas),
+            "credentials": sorted(self.credentials),
+        }
+        return json.dumps(node, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, path: str, data: bytes) -> ManagedUser:
+        """Decode version 1. Raises `LayoutError`."""
+        node = ZnodeJson(path, data)
+        if node.integer("version") != _VERSION:
+            raise node.error("version", f"{_VERSION}")
+        return cls(
+            user=node.text("user"),
+            cluster=node.text("cluster"),
+            resource=node.text("resource"),
+            rules=frozenset(_rule_binding(path, item) for item in node.objects("rules")),
+            quotas=frozenset(node.text_list("quotas")),
+            credentials=frozenset(node.text_list("credentials")),
+        )
+
+
+def _rule_object(binding: AclBinding) -> dict[str, str]:
+    resource, rule = binding
+    return {
+        "type": resource.type.name,
+        "name": resource.name,
+        "pattern": resource.pattern.name,
+        "principal": str(rule.principal),
+        "permission": rule.permission.name,
+        "operation": rule.operation.name,
+        "host": rule.host,
+    }
+
+
+def _rule_binding(path: str, item: ZnodeJson) -> AclBinding:
+    try:
+        return AclBinding(
+            ResourcePattern(ResourceType[item.text("type")], item.text("name"), PatternType[item.text("pattern")]),
+            AclRule(
+                parse_principal(item.text("principal")),
+                AclPermission[item.text("permission")],
+                AclOperation[item.text("operation")],
+                item.text("host"),
+            ),
+        )
+    except (KeyError, ConfigError) as error:
+        raise LayoutError(path, f"a rule cannot be read: {error}") from error

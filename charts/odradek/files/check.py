@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-WANTED = {"clusters", "clusters/status", "topics", "topics/status"}
+WANTED = {"clusters", "clusters/status", "topics", "topics/status", "users", "users/status"}
 PATIENCE_SECONDS = 30.0
 """How long to retry. The API server serves new definitions after a moment, and a new operator waits up to 15 seconds
 for the Leases of an operator that was killed."""

@@ -63,13 +63,13 @@ Secrets and does not execute commands in pods.
 {{- define "odradek.rules" -}}
 # Finalizers and annotations of the resources, their statuses, and owner references to them.
 - apiGroups: [odradek.dev]
-  resources: [clusters, topics]
+  resources: [clusters, topics, users]
   verbs: [get, list, watch, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/status, topics/status]
+  resources: [clusters/status, topics/status, users/status]
   verbs: [get, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/finalizers, topics/finalizers]
+  resources: [clusters/finalizers, topics/finalizers, users/finalizers]
   verbs: [update]
 # The objects of a cluster.
 - apiGroups: [apps]

@@ -6,7 +6,7 @@ from odradek_operator.crds.listener_types import AUTHENTICATIONS as AUTHENTICATI
 from odradek_operator.crds.metadata import Metadata as Metadata
 from odradek_operator.crds.notices import notices_of as notices_of
 from odradek_operator.crds.notices import unknown_field as unknown_field
-from odradek_operator.crds.reader import cluster_of_topic as cluster_of_topic
+from odradek_operator.crds.reader import cluster_named as cluster_named
 from odradek_operator.crds.reader import read_metadata as read_metadata
 from odradek_operator.crds.reader import read_object as read_object
 from odradek_operator.crds.reader import read_resources as read_resources
@@ -27,9 +27,11 @@ from odradek_operator.crds.types import Monitoring as Monitoring
 from odradek_operator.crds.types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.types import PodTemplate as PodTemplate
 from odradek_operator.crds.types import Rebalance as Rebalance
+from odradek_operator.crds.types import Resource as Resource
 from odradek_operator.crds.types import Resources as Resources
 from odradek_operator.crds.types import Spread as Spread
 from odradek_operator.crds.types import Topic as Topic
+from odradek_operator.crds.types import User as User
 from odradek_operator.crds.types import Volume as Volume
 from odradek_operator.crds.types import Wanted as Wanted
 from odradek_operator.crds.types import ZooKeeper as ZooKeeper

@@ -1,4 +1,4 @@
-"""Reads documents and objects into Cluster and Topic resources and collects every problem. Pure.
+"""Reads documents and objects into Cluster, Topic and User resources and collects every problem. Pure.
 
 pydantic reads the document with the types of the model. This module adds what needs the document: file and line of each
 problem, unknown fields, and messages that say what is allowed and what was found. `odradek up` reads all documents at
@@ -19,9 +19,9 @@ from odradek_operator.crds.model import ALLOWED, COMPLAINT, Location, Reading, S
 from odradek_operator.crds.notices import notices_of
 from odradek_operator.crds.openapi import adapter_of, schema_of
 from odradek_operator.crds.problems import Problem, ResourceError, either, nearest, shown
-from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resources, Topic
+from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resource, Resources, Topic, User
 
-_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic}
+_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic, "User": User}
 _UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
 _NOT_WRITTEN: Final = ("unknownFields", "brokerLink")
@@ -40,11 +40,12 @@ def read_resources(documents: Iterable[Document]) -> Resources:
     return Resources(
         clusters={found.name: found for found in manifests.found if isinstance(found, Cluster)},
         topics={found.name: found for found in manifests.found if isinstance(found, Topic)},
+        users={found.name: found for found in manifests.found if isinstance(found, User)},
         notices=tuple(manifests.notices),
     )
 
 
-def read_object(content: Mapping[str, Any]) -> Cluster | Topic:
+def read_object(content: Mapping[str, Any]) -> Resource:
     """Return an object of the API server as a resource. Raise `ResourceError` with a line `field: message` per problem.
 
     A field that is not known is not a problem: the API server accepted it, so the resource definitions are newer than
@@ -74,8 +75,8 @@ def read_metadata(content: Mapping[str, Any]) -> Metadata:
             return found
 
 
-def cluster_of_topic(content: Mapping[str, Any]) -> str | None:
-    """Return the cluster that a Topic names, whatever else is wrong with it; None if it names none."""
+def cluster_named(content: Mapping[str, Any]) -> str | None:
+    """Return the cluster that a Topic or a User names, whatever else is wrong with it; None if it names none."""
     name = _specification(content).get("cluster")
     return name if isinstance(name, str) and name else None
 
@@ -100,7 +101,7 @@ class _Read:
         """Read the document. `title` names it in messages as long as its kind and name are not known."""
         self.content: Final = content
         self.problems: Final[list[Problem]] = []
-        self.resource: Cluster | Topic | None = None
+        self.resource: Resource | None = None
         self.source: Final = source
         self._title = title
         self._schema: Schema = {}
@@ -108,9 +109,7 @@ class _Read:
         kind = content.get("kind")
         if content.get("apiVersion") != API_VERSION:
             self._expect("apiVersion", API_VERSION)
-        if kind == "User":
-            self.complain(("kind",), "User resources come with a later version: remove this document for now.")
-        elif not isinstance(kind, str) or kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _KINDS:
             self._expect("kind", either(list(_KINDS)))
             self._read(Metadata)
         else:
@@ -242,7 +241,7 @@ class _Manifests:
     """The documents of a set of manifests."""
 
     def __init__(self) -> None:
-        self.found: list[Cluster | Topic] = []
+        self.found: list[Resource] = []
         self.notices: list[str] = []
         self._other_problems: list[Problem] = []
         self._reads: dict[tuple[str, str], _Read] = {}
@@ -270,22 +269,29 @@ class _Manifests:
             self._other_problems += read.problems
         elif read.resource is not None:
             self.found.append(read.resource)
-            self.notices += notices_of(read.resource) if isinstance(read.resource, Cluster) else ()
+            match read.resource:
+                case Cluster() as cluster:
+                    self.notices += notices_of(cluster)
+                case User() as user:
+                    self.notices.append(
+                        f"User {user.name} is ignored: an embedded cluster has no authentication, so that every client "
+                        "may do everything."
+                    )
 
     def check_references(self) -> None:
-        """Check the cluster of each topic: that it exists, and that it has enough brokers."""
+        """Check the cluster of each topic and user: that it exists, and has enough brokers for the topic."""
         clusters = {name: read for (kind, name), read in self._reads.items() if kind == "Cluster"}
         for (kind, _), read in self._reads.items():
-            name = cluster_of_topic(read.content)
-            if kind != "Topic" or name is None or read.has_problem_at("spec.cluster"):
+            name = cluster_named(read.content)
+            if kind not in ("Topic", "User") or name is None or read.has_problem_at("spec.cluster"):
                 continue
             if name not in clusters:
                 read.complain(("spec", "cluster"), f"there is no Cluster {name}{nearest(name, clusters)}.")
-            else:
+            elif kind == "Topic":
                 _check_replicas(read, clusters[name].resource)
 
 
-def _check_replicas(topic: _Read, cluster: Cluster | Topic | None) -> None:
+def _check_replicas(topic: _Read, cluster: Resource | None) -> None:
     replicas = _specification(topic.content).get("replicas")
     if isinstance(cluster, Cluster) and isinstance(replicas, int) and not topic.has_problem_at("spec.replicas"):
         brokers = len(cluster.brokers.ids())

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of Cluster and Topic, generated from the model. Pure.
+"""The CustomResourceDefinitions of Cluster, Topic and User, generated from the model. Pure.
 
 `generate_crds` writes them as files of the chart. `kubectl apply` refuses what these definitions refuse. The operator
 reports in the status what needs Kafka's knowledge, or other objects.
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from odradek_operator.crds.model import RULES, Schema
 from odradek_operator.crds.openapi import published_schema, schema_of
-from odradek_operator.crds.status_types import ClusterStatusSchema, TopicStatusSchema
-from odradek_operator.crds.types import API_VERSION, Cluster, Topic
+from odradek_operator.crds.status_types import ClusterStatusSchema, TopicStatusSchema, UserStatusSchema
+from odradek_operator.crds.types import API_VERSION, Cluster, Topic, User
 
 _GROUP, _VERSION = API_VERSION.split("/")
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
@@ -19,7 +19,7 @@ _READY: Final = '.status.conditions[?(@.type=="Ready")]'
 
 def definitions() -> dict[str, dict[str, Any]]:
     """Return the CRDs by plural name."""
-    return {"clusters": _cluster_definition(), "topics": _topic_definition()}
+    return {"clusters": _cluster_definition(), "topics": _topic_definition(), "users": _user_definition()}
 
 
 def _cluster_definition() -> dict[str, Any]:
@@ -55,6 +55,17 @@ def _topic_definition() -> dict[str, Any]:
         _column("Message", "string", f"{_READY}.message", "Details about the reason, for people.", priority=1),
     ]
     return _definition("Topic", "odt", _object(Topic, TopicStatusSchema), columns)
+
+
+def _user_definition() -> dict[str, Any]:
+    columns = [
+        _column("Cluster", "string", ".spec.cluster", "The Cluster that the user belongs to."),
+        _column("Authentication", "string", ".spec.authentication.type", "How the user authenticates."),
+        *_ready_columns(),
+        _column("User", "string", ".status.username", "Name of the user in access rules.", priority=1),
+        _column("Message", "string", f"{_READY}.message", "Details about the reason, for people.", priority=1),
+    ]
+    return _definition("User", "odu", _object(User, UserStatusSchema), columns)
 
 
 def _object(resource: Any, status: Any) -> Schema:

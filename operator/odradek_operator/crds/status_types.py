@@ -1,4 +1,4 @@
-"""The statuses of Cluster and Topic: only their schema is generated. `kube.cluster.status_documents` writes them. Pure.
+"""The statuses of Cluster, Topic and User: only their schema is generated. `kube.cluster` writes them. Pure.
 
 Fields that are not optional in these types are required in the schema.
 """
@@ -170,3 +170,18 @@ class TopicStatusSchema(Model):
     """With drift: Adopt, the settings that others made in addition to the specification: partitions=N and KEY=VALUE."""
     warnings: _Warnings = ()
     """Parts of the specification that have no effect, and other warnings, one message each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserStatusSchema(Model):
+    """What the operator observed last. Only the operator writes it."""
+
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+    conditions: Annotated[tuple[_Condition, ...], published(list_key="type")] = ()
+    """Conditions in Kubernetes' usual form. Ready: the Secret, the access rules and the quotas are as specified."""
+    username: str | None = None
+    """Name of the user in access rules and quotas, without User: in front."""
+    secret: str | None = None
+    """Secret with what clients need to log in."""
+    warnings: _Warnings = ()
+    """Parts of the specification that have no effect, one message each."""

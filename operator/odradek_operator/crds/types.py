@@ -34,6 +34,9 @@ from odradek_operator.crds.topic_types import MAX_PARTITIONS as MAX_PARTITIONS
 from odradek_operator.crds.topic_types import Deletion as Deletion
 from odradek_operator.crds.topic_types import Drift as Drift
 from odradek_operator.crds.topic_types import Topic as Topic
+from odradek_operator.crds.user_types import SERVICE_ACCOUNT_LOGIN as SERVICE_ACCOUNT_LOGIN
+from odradek_operator.crds.user_types import TLS_LOGIN as TLS_LOGIN
+from odradek_operator.crds.user_types import User as User
 
 API_VERSION: Final = "odradek.dev/v1"
 API_GROUP: Final = "odradek.dev/"
@@ -45,6 +48,7 @@ class Resources:
 
     clusters: Mapping[str, Cluster]
     topics: Mapping[str, Topic]
+    users: Mapping[str, User] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     """Messages about parts that have no effect."""
 
@@ -61,6 +65,9 @@ class Wanted:
     topics: Mapping[str, Topic] = field(default_factory=dict)
     removed: Mapping[str, Topic] = field(default_factory=dict)
     """Topics whose resource was deleted, as the resource was last, until the deletion is processed."""
+
+
+Resource = Cluster | Topic | User
 
 
 def same_spec(left: Topic | Cluster, right: Topic | Cluster) -> bool:

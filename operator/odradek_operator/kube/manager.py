@@ -1,8 +1,8 @@
 """Manages all clusters of an operator: one loop for each Cluster resource, and objects without a cluster.
 
 `handlers` passes watch events, `scopes` the namespaces that are served. The manager runs loops only in these
-namespaces, writes the statuses of Topics without a Cluster, and deletes cluster-scoped objects of deleted Clusters,
-which Kubernetes does not collect.
+namespaces, writes the statuses of Topics and Users without a Cluster, and deletes cluster-scoped objects of deleted
+Clusters, which Kubernetes does not collect.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from odradek_operator.kube.api.object_kinds import Kind, Object, kind_of
 from odradek_operator.kube.api.unowned import Key, key_of, present_unowned, remove
 from odradek_operator.kube.cluster.cluster_loop import ClusterLoop, Shared
 from odradek_operator.kube.cluster.cluster_view import cluster_of, is_paused
+from odradek_operator.kube.cluster.finalizers import release_finalizers
 from odradek_operator.kube.cluster.status_writer import Statuses
-from odradek_operator.kube.cluster.topic_finalizers import release_finalizers
 from odradek_operator.kube.scopes import Alone, Scopes
 from odradek_operator.objects import names
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 SWEEP_SECONDS: Final = 30.0
 """Maximum seconds between two sweeps."""
 SWEEP_DELAY_SECONDS: Final = 1.0
-"""Delay of a sweep after an event about a Cluster, or about a Topic without one, so that many events cause one
+"""Delay of a sweep after an event about a Cluster, or about a Topic or User without one, so that many events cause one
 sweep."""
 
 
@@ -88,6 +88,11 @@ class Manager:
         if deleted and found is not None:
             found[0].topic_deleted(body)
         if not self._wake(key, body, deleted=deleted):
+            self._woken.set()
+
+    def user_changed(self, body: Object, *, deleted: bool) -> None:
+        """Handle a User that was created, changed or deleted."""
+        if not self._wake((body["metadata"]["namespace"], cluster_of(body)), body, deleted=deleted):
             self._woken.set()
 
     def object_changed(self, body: Object, *, deleted: bool) -> None:
@@ -185,16 +190,18 @@ class Manager:
         unowned = self._unowned
         clusters = await self._all(Kind.CLUSTER, max_age=max_age)
         topics = await self._all(Kind.TOPIC, max_age=max_age)
+        users = await self._all(Kind.USER, max_age=max_age)
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
         self._clusters = set(keys)
         places = {key[0] for key in (*keys, *self._loops)} | {key_of(body)[0] for body in unowned}
-        self._scopes.set_namespaces(places | {topic["metadata"]["namespace"] for topic in topics})
+        self._scopes.set_namespaces(places | {body["metadata"]["namespace"] for body in (*topics, *users)})
         for key in keys:
             self._start(key)
         self._count("Cluster", clusters)
         self._count("Topic", topics)
-        for topic in topics:
-            await self._handle_topic(topic, keys)
+        self._count("User", users)
+        for body in (*topics, *users):
+            await self._handle_dependent(body, keys)
         for body in unowned:
             namespace = key_of(body)[0]
             if self._scopes.holds(namespace) or self._scopes.is_closing(namespace):
@@ -207,20 +214,20 @@ class Manager:
             body for body in await present_unowned(self._shared.client) if not watched or key_of(body)[0] in watched
         ]
 
-    async def _handle_topic(self, topic: Object, clusters: Container[Key]) -> None:
-        """Write the status of a Topic without a Cluster, or remove its finalizer if it is being deleted."""
-        namespace, cluster = topic["metadata"]["namespace"], cluster_of(topic)
-        leaving = "deletionTimestamp" in topic["metadata"]
+    async def _handle_dependent(self, body: Object, clusters: Container[Key]) -> None:
+        """Write the status of a Topic or User without a Cluster, or remove its finalizer if it is being deleted."""
+        namespace, cluster = body["metadata"]["namespace"], cluster_of(body)
+        leaving = "deletionTimestamp" in body["metadata"]
         client = self._in(namespace)[1]
         if self._scopes.is_closing(namespace):
             # The whole namespace is deleted and no Lease can be held in it: every operator may remove the finalizer.
             if leaving:
-                await release_finalizers(client, [topic])
+                await release_finalizers(client, [body])
         elif self._scopes.holds(namespace) and (namespace, cluster) not in clusters:
             if leaving:
-                await release_finalizers(client, [topic])
+                await release_finalizers(client, [body])
             else:
-                await Statuses(client).without_cluster(topic, cluster)
+                await Statuses(client).without_cluster(body, cluster)
 
     async def _all(self, kind: Kind, *, max_age: float) -> list[Object]:
         watched = self._shared.settings.namespaces or (None,)

@@ -93,7 +93,7 @@ class TestWatches(WatchContract):
         selectors = {server.api.place(one.path).resource.plural: one.query.get("labelSelector") for one in watches}
         for kind in LABELLED:
             assert selectors.pop(kind.plural) == names.CLUSTER_LABEL
-        assert {selectors[kind] for kind in ("clusters", "topics", "nodes", "persistentvolumes")} == {None}
+        assert {selectors[kind] for kind in ("clusters", "topics", "users", "nodes", "persistentvolumes")} == {None}
 
     async def test_node_updates_without_a_change_of_readiness_wake_no_loop(
         self, server: ApiServer, namespace: str

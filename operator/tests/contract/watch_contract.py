@@ -43,6 +43,9 @@ class Listener:
     def topic_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
+    def user_changed(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
+
     def object_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 

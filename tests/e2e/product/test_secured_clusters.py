@@ -27,6 +27,7 @@ from support.waiting import eventually
 RECORDS: Final = [str(number) for number in range(200)]
 PASSWORD: Final = "a password of alice"
 PARTITIONS: Final = 3
+USER: Final = "user.odradek.dev"
 _CALL_SECONDS: Final = 30.0
 _BROKER_LOGIN: Final = """\
 security.protocol=SSL
@@ -166,6 +167,88 @@ def test_logins_that_are_refused(secured: Demo) -> None:
     assert refused(outside, {}).code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
+def user(cluster: Demo, name: str, login: str, *operations: str) -> dict[str, Any]:
+    """A User with a right for the topic `parcels` and all groups."""
+    rules = [
+        {"resource": {"type": "topic", "name": "parcels"}, "operations": list(operations)},
+        {"resource": {"type": "group", "name": "*"}, "operations": ["Read"]},
+    ]
+    return {
+        "apiVersion": "odradek.dev/v1",
+        "kind": "User",
+        "metadata": {"name": name},
+        "spec": {"cluster": cluster.name, "authentication": {"type": login}, "acls": rules},
+    }
+
+
+def files_of(cluster: Demo, name: str) -> dict[str, bytes]:
+    """The decoded data of the Secret of a ready User."""
+
+    def is_ready() -> bool:
+        status = cluster.kubectl.require(USER, name).get("status", {})
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
+
+    eventually(is_ready, what=f"User {name} is ready")
+    data = cluster.kubectl.require("secret", name)["data"]
+    return {key: base64.b64decode(value) for key, value in data.items()}
+
+
+def with_password(name: str, files: Mapping[str, bytes]) -> dict[str, str]:
+    """librdkafka's properties from the Secret of a user with a password."""
+    return {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.pem": files["ca.crt"].decode(),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": name,
+        "sasl.password": files["password"].decode(),
+    }
+
+
+def test_a_user_resource_makes_a_login_with_rights_and_takes_both_away(secured: Demo) -> None:
+    bootstrap = secured.bootstrap("outside")
+    make_topic(secured, "parcels", 1)
+    secured.kubectl.apply(user(secured, "carol", "scram-sha-512", "Read", "Write"))
+    files = files_of(secured, "carol")
+    login = with_password("carol", files)
+    eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"parcels"}, what="the right")
+    produce_all(bootstrap, "parcels", RECORDS, login)
+    assert sorted(consume_all(bootstrap, "parcels", len(RECORDS), login)) == sorted(RECORDS)
+
+    pod, config = f"{secured.name}-kafka-0", "/tmp/carol.properties"
+    text = files["client.properties"].decode()
+    secured.kubectl.execute(pod, "sh", "-c", f"cat > {config}", container="kafka", stdin=text)
+    address = f"{pod}.{secured.name}-kafka-brokers.{secured.kubectl.namespace}.svc:9094"
+    assert "parcels" in secured.command("topic", "list", "-b", address, "--command-config", config)
+
+    secured.kubectl.patch(USER, "carol", {"metadata": {"annotations": {"odradek.dev/new-password": "1"}}})
+    newer = eventually(
+        lambda: files_of(secured, "carol"), lambda found: found["password"] != files["password"], what="a new password"
+    )
+    eventually(
+        lambda: topics_of(bootstrap, with_password("carol", newer)), lambda found: bool(found), what="the new login"
+    )
+    assert refused(bootstrap, login).code() == KafkaError._AUTHENTICATION
+    secured.kubectl.delete(USER, "carol")
+    assert refused(bootstrap, with_password("carol", newer)).code() == KafkaError._AUTHENTICATION
+    assert "carol" not in as_broker(secured, "acl", "list")
+
+
+def test_a_user_resource_with_a_certificate(secured: Demo) -> None:
+    bootstrap = secured.bootstrap("mutual")
+    make_topic(secured, "parcels", 1)
+    secured.kubectl.apply(user(secured, "dave", "tls", "Describe"))
+    files = files_of(secured, "dave")
+    login = {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": files["ca.crt"].decode(),
+        "ssl.certificate.pem": files["user.crt"].decode(),
+        "ssl.key.pem": files["user.key"].decode(),
+    }
+    eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"parcels"}, what="the right")
+    secured.kubectl.delete(USER, "dave")
+    assert topics_of(bootstrap, login) == set(), "the certificate is valid until it expires, without rights"
+
+
 def test_the_exporter_reads_sizes_with_the_certificate_of_the_operator(secured: Demo) -> None:
     produced = lambda: secured.topic("letters")["status"].get("size", "0")  # noqa: E731
     eventually(produced, lambda size: not size.startswith("0"), what="the size of the topic")
@@ -196,7 +279,7 @@ def test_an_open_cluster_is_closed_under_load(demo: Demo, tmp_path: Path) -> Non
     wanted = small(demo, closing.name, listeners, brokers=3)
     closing.kubectl.apply(wanted)
     try:
-        closing.await_ready()
+        closing.await_ready(seconds=600)
         make_topic(closing, "moving", 3)
         with running(closing.bootstrap("plain"), "moving", partitions=PARTITIONS, folder=tmp_path) as load:
             load.await_more()

@@ -33,18 +33,16 @@ from odradek_operator.kube.api.unowned import remove_unowned
 from odradek_operator.kube.cluster.cluster_secrets import ClusterSecrets
 from odradek_operator.kube.cluster.cluster_view import View, ViewReader, is_paused
 from odradek_operator.kube.cluster.exporter_reports import Reports
+from odradek_operator.kube.cluster.finalizers import release_finalizers
 from odradek_operator.kube.cluster.kubernetes_events import Events, EventType
 from odradek_operator.kube.cluster.record_keeper import keep_record
 from odradek_operator.kube.cluster.specification import Specification, read_topics, specification
 from odradek_operator.kube.cluster.status_documents import INVALID_SPEC
 from odradek_operator.kube.cluster.status_writer import Findings, Statuses
 from odradek_operator.kube.cluster.topic_events import CompletedAction, write_topic_events
-from odradek_operator.kube.cluster.topic_finalizers import (
-    DeletedTopics,
-    keep_finalizers,
-    release_finalizers,
-    release_protected,
-)
+from odradek_operator.kube.cluster.topic_finalizers import DeletedTopics, keep_finalizers, release_protected
+from odradek_operator.kube.cluster.user_keeper import UserKeeper
+from odradek_operator.kube.cluster.user_statuses import write_why_kept
 from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, ask_members, open_kazoo
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
@@ -116,6 +114,9 @@ class ClusterLoop:
         self._woken = asyncio.Event()
         self._applier = Applier(self._client)
         self._secrets = ClusterSecrets(self._client, self._check_write)
+        self._users = UserKeeper(
+            shared.client, self._check_write, shared.events, resync_seconds=shared.settings.resync_seconds
+        )
         self._statuses = Statuses(shared.client)
         self._session = ZooKeeperSession(self.wake, shared.opened)
         self._resync_at = 0.0
@@ -207,14 +208,14 @@ class ClusterLoop:
             await remove_unowned(self._client, (self.namespace, self.name))
             return None
         if view.leaving:
-            await release_finalizers(self._client, view.topics.values())
+            await release_finalizers(self._client, [*view.topics.values(), *view.users.values()])
             return self._shared.settings.idle_seconds
         if is_paused(view.cluster):
             await release_protected(self._client, view.topics.values())
             await self._statuses.paused(view.cluster, view.state)
-            await self._statuses.held(
-                view.topics, f"Cluster {self.name} is paused: remove its annotation {names.PAUSED}."
-            )
+            why = f"Cluster {self.name} is paused: remove its annotation {names.PAUSED}."
+            await self._statuses.held(view.topics, why)
+            await write_why_kept(self._shared.client, view.users, why)
             return self._shared.settings.idle_seconds
         if former := view.former_sets:
             message = f"The former Cluster with this name is still being deleted: waiting for {', '.join(former)}."
@@ -229,7 +230,9 @@ class ClusterLoop:
         await release_protected(self._client, view.topics.values())
         outcome.failed = True
         await self._statuses.invalid(view.cluster, message, view.topics)
-        await self._statuses.held(view.topics, f"The specification of Cluster {self.name} is invalid: correct it.")
+        why = f"The specification of Cluster {self.name} is invalid: correct it."
+        await self._statuses.held(view.topics, why)
+        await write_why_kept(self._shared.client, view.users, why)
         await self._shared.events.write_once(view.cluster, INVALID_SPEC, message, EventType.WARNING)
         return BUSY_SECONDS if self._statuses.unsettled else self._shared.settings.idle_seconds
 
@@ -282,9 +285,16 @@ class ClusterLoop:
                 topic_warnings=spec.topic_warnings,
             )
         )
+        settled_users = await self._settle_users(cluster, view, trouble)
         outcome.failed = bool(trouble or invalid or spec.problem)
         busy = bool(decision.steps or decision.waiting or decision.progress or trouble or self._statuses.unsettled)
+        busy = busy or not settled_users
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
+
+    async def _settle_users(self, cluster: Cluster, view: View, trouble: str) -> bool:
+        """Make the users as their resources specify. Returns whether nothing is left to do."""
+        zk = None if trouble else await self._session.client(zookeeper_connect(cluster))
+        return await self._users.settle(cluster, view.users, zk, trouble)
 
     def _count_pods(self, cluster: Cluster, view: View) -> None:
         wanted = {Component.KAFKA: cluster.brokers.ordinals()}

@@ -56,7 +56,7 @@ class ClusterSecrets:
         if (foreign := _foreign(cluster, present)) is not None:
             return (foreign,)
         try:
-            stored = {name: _content(body) for name, body in present.items()}
+            stored = {name: content_of(body) for name, body in present.items()}
             wanted = cluster_files(cluster, hosts, stored, now=datetime.now(UTC))
         except AuthorityError as error:
             return (_refusal("AuthorityUnusable", f"The certificates of the cluster cannot be made: {error}."),)
@@ -106,7 +106,7 @@ def _foreign(cluster: Cluster, present: Mapping[str, Object]) -> Waiting | None:
     return None
 
 
-def _content(body: Mapping[str, Any]) -> dict[str, bytes]:
+def content_of(body: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the decoded data of a Secret. The API server refuses data that is not base64."""
     found = {}
     for key, value in (body.get("data") or {}).items():

@@ -35,6 +35,8 @@ class View:
     cluster: Object
     topics: Mapping[str, Object]
     """Topic resources of the cluster by name."""
+    users: Mapping[str, Object] = field(default_factory=dict)
+    """User resources of the cluster by name."""
     services: tuple[Object, ...] = ()
     sets: Mapping[str, Object] = field(default_factory=dict)
     """StatefulSets by name."""
@@ -61,9 +63,9 @@ def is_paused(body: Object) -> bool:
     return (body["metadata"].get("annotations") or {}).get(PAUSED) == "true"
 
 
-def cluster_of(topic: Object) -> str:
-    """Return the name of a Topic's cluster; empty if it has none."""
-    name = (topic.get("spec") or {}).get("cluster", "")
+def cluster_of(body: Object) -> str:
+    """Return the name of the cluster of a Topic or User; empty if it has none."""
+    name = (body.get("spec") or {}).get("cluster", "")
     return name if isinstance(name, str) else ""
 
 
@@ -91,6 +93,7 @@ class ViewReader:
         self._cluster = ListQuery(kind=Kind.CLUSTER, namespace=namespace, name=name)
         self._record = ListQuery(kind=Kind.CONFIG_MAP, namespace=namespace, name=record_name(name))
         self._topics = ListQuery(kind=Kind.TOPIC, namespace=namespace)
+        self._users = ListQuery(kind=Kind.USER, namespace=namespace)
         self._labelled = [ListQuery(kind=kind, namespace=namespace, label=label) for kind in OBSERVED]
         self._events: list[Object] = []
         self._events_read_at = float("-inf")
@@ -103,12 +106,12 @@ class ViewReader:
         cluster = await self._cache.find(self._cluster, max_age=max_age)
         if cluster is None:
             return None
-        queries = [self._topics, NODES, VOLUMES, *self._labelled]
+        queries = [self._topics, self._users, NODES, VOLUMES, *self._labelled]
         record, answers = await asyncio.gather(
             self._cache.find(self._record, max_age=max_age),
             asyncio.gather(*(self._cache.list(query, max_age=max_age) for query in queries)),
         )
-        topics, nodes, volumes, pods, sets, claims, services = answers
+        topics, users, nodes, volumes, pods, sets, claims, services = answers
         name, uid = self._name, cluster["metadata"]["uid"]
         state = observe(name, pods=pods, claims=claims, volumes=volumes, nodes=nodes, sets=sets)
         if record is not None and (record["metadata"].get("labels") or {}).get(CLUSTER_LABEL) != name:
@@ -121,6 +124,7 @@ class ViewReader:
         return View(
             cluster=cluster,
             topics={topic["metadata"]["name"]: topic for topic in topics if cluster_of(topic) == name},
+            users={user["metadata"]["name"]: user for user in users if cluster_of(user) == name},
             sets={body["metadata"]["name"]: body for body in sets},
             claims={body["metadata"]["name"]: body for body in claims},
             services=tuple(services),

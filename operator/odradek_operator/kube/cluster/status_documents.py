@@ -372,11 +372,11 @@ def invalid_cluster(cluster: str) -> Condition:
     )
 
 
-def no_cluster(cluster: str) -> Condition:
-    """Return the status of a Topic whose Cluster does not exist."""
+def no_cluster(kind: str, cluster: str) -> Condition:
+    """Return the status of a Topic or User whose Cluster does not exist."""
     return not_ready(
         "NoCluster",
-        f"There is no Cluster {cluster} in this namespace." if cluster else "The Topic does not name a Cluster.",
+        f"There is no Cluster {cluster} in this namespace." if cluster else f"The {kind} does not name a Cluster.",
     )
 
 

@@ -196,8 +196,8 @@ class Statuses:
         await self._patch(body, document)
 
     async def without_cluster(self, body: Object, cluster: str) -> None:
-        """Write the status of a Topic whose Cluster does not exist."""
-        await self._write_condition(body, no_cluster(cluster), keep_figures=False)
+        """Write the status of a Topic or User whose Cluster does not exist."""
+        await self._write_condition(body, no_cluster(body["kind"], cluster), keep_figures=False)
 
     async def _write_condition(self, body: Object, condition: Condition, *, keep_figures: bool = True) -> bool:
         document = with_condition(

@@ -6,15 +6,12 @@ A resource that protects its topic has no finalizer, so that `kubectl delete` ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from http import HTTPStatus
-from typing import Final
 
 from odradek_operator.crds import Deletion, Topic
-from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
-from odradek_operator.kube.api.object_kinds import Object, Reference
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Object
+from odradek_operator.kube.cluster.finalizers import has_finalizer, release_finalizers, set_finalizer
 from odradek_operator.topics.reconcile import Outcome
-
-FINALIZER: Final = "odradek.dev/topic"
 
 
 class DeletedTopics:
@@ -64,15 +61,7 @@ async def keep_finalizers(
             needed = topic.deletion is Deletion.DELETE
         # Kubernetes refuses a new finalizer on an object that is being deleted.
         if needed != has_finalizer(body) and not (needed and leaving):
-            await _set(client, body, needed=needed)
-
-
-async def release_finalizers(client: KubernetesClient, bodies: Iterable[Object]) -> None:
-    """Remove the finalizer from resources whose cluster is deleted: its topics cannot be deleted separately any
-    more."""
-    for body in bodies:
-        if has_finalizer(body):
-            await _set(client, body, needed=False)
+            await set_finalizer(client, body, needed=needed)
 
 
 async def release_protected(client: KubernetesClient, bodies: Iterable[Object]) -> None:
@@ -90,25 +79,3 @@ def asks_for_finalizer(body: Object) -> bool:
 def waits_for_deletion(body: Object) -> bool:
     """Whether the resource is being deleted and waits until its topic is deleted."""
     return "deletionTimestamp" in body["metadata"] and has_finalizer(body) and asks_for_finalizer(body)
-
-
-def has_finalizer(body: Object) -> bool:
-    """Whether the resource has the finalizer."""
-    return FINALIZER in (body["metadata"].get("finalizers") or [])
-
-
-async def _set(client: KubernetesClient, body: Object, *, needed: bool) -> None:
-    metadata = body["metadata"]
-    others = [name for name in metadata.get("finalizers") or [] if name != FINALIZER]
-    patch = {
-        # With the version that was read: the list is replaced as a whole, and another finalizer may have been added.
-        "metadata": {
-            "finalizers": [*others, FINALIZER] if needed else others,
-            "resourceVersion": metadata["resourceVersion"],
-        }
-    }
-    try:
-        await client.merge(Reference.of(body), patch)
-    except KubernetesError as error:
-        if error.status != HTTPStatus.CONFLICT:
-            raise  # The next round reads the object again and resolves the conflict.

@@ -28,7 +28,7 @@ from odradek_operator.crds import (
     Topic,
     Volume,
     ZooKeeper,
-    cluster_of_topic,
+    cluster_named,
     notices_of,
     read_metadata,
     read_object,
@@ -341,11 +341,11 @@ def test_what_is_wrong_with_a_topic(spec: str, message: str) -> None:
         ),
         (
             "{apiVersion: odradek.dev/v1, kind: Topik, metadata: {name: a}, spec: {}}",
-            "kind: must be Cluster or Topic, found 'Topik'.",
+            "kind: must be Cluster, Topic or User, found 'Topik'.",
         ),
         (
             "{apiVersion: odradek.dev/v1, kind: User, metadata: {name: a}, spec: {}}",
-            "kind: User resources come with a later version",
+            "spec.cluster: must be lower-case letters",
         ),
         (
             "{apiVersion: odradek.dev/v1, kind: Topic, spec: {cluster: demo}}",
@@ -486,11 +486,6 @@ def test_the_brokers_of_a_secured_cluster_keep_a_port_and_a_name() -> None:
             read_object(as_object(cluster(refused)))
 
 
-def test_user_resources_come_later() -> None:
-    with pytest.raises(ResourceError, match="kind: User resources come with a later version"):
-        read_object({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": {"name": "a"}, "spec": {}})
-
-
 def test_names_of_external_listeners_are_short_enough_for_their_services() -> None:
     content = as_object(cluster("{listeners: [{name: abcdefghij, port: 9094, type: nodeport}]}"))
     content["metadata"]["name"] = "c" * 36
@@ -502,9 +497,9 @@ def test_names_of_external_listeners_are_short_enough_for_their_services() -> No
 
 def test_the_cluster_and_metadata_of_an_invalid_object_are_read() -> None:
     content = as_object(topic("{cluster: demo, partitions: none}"))
-    assert cluster_of_topic(content) == "demo"
+    assert cluster_named(content) == "demo"
     assert read_metadata(content) == Metadata(name="orders", namespace="kafka", uid="u-1", generation=4)
-    assert [cluster_of_topic(broken) for broken in ({}, {"spec": 1}, {"spec": {"cluster": 3}})] == [None, None, None]
+    assert [cluster_named(broken) for broken in ({}, {"spec": 1}, {"spec": {"cluster": 3}})] == [None, None, None]
     assert read_metadata({"metadata": "none"}) == Metadata()
 
 

@@ -19,6 +19,7 @@ from odradek_testkit.loop import run_virtual
 VIEW = {
     "clusters",
     "topics",
+    "users",
     "nodes",
     "persistentvolumes",
     "pods",
@@ -57,8 +58,8 @@ def test_an_idle_cluster_is_listed_only_at_a_resync() -> None:
         counts = Counter(world.api.lists())
         assert counts["pods"] == periods
         # One view, the kinds that are pruned, and one sweep of the manager.
-        assert counts.total() == periods * (len(VIEW) + len(PRUNED_KINDS) + 3)
-        assert counts.total() / (periods * operator.settings.resync_seconds / 60) < 5, "lists a minute"
+        assert counts.total() == periods * (len(VIEW) + len(PRUNED_KINDS) + 4)
+        assert counts.total() / (periods * operator.settings.resync_seconds / 60) < 6, "lists a minute"
 
     play(steps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from odradek_operator.kube.api.object_kinds import Kind, Object
-from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
+from odradek_operator.kube.cluster.finalizers import FINALIZERS
 from odradek_operator.kube.manager import SWEEP_SECONDS
 from odradek_operator.objects import names
 from odradek_operator_testkit.surroundings import (
@@ -93,7 +93,7 @@ def test_a_cluster_that_no_watch_reported_is_found() -> None:
 def test_topics_without_a_cluster_get_a_status_and_can_be_deleted() -> None:
     async def steps(world: World, operator: Operator) -> None:
         body = topic_body("orders", cluster="nowhere", deletion="Delete")
-        body["metadata"]["finalizers"] = [FINALIZER]
+        body["metadata"]["finalizers"] = [FINALIZERS[Kind.TOPIC]]
         world.api.put(body)
         await until(
             lambda: condition(world.find(Kind.TOPIC, "orders")) == ("False", "NoCluster"), "its status is written"

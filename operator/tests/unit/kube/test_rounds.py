@@ -10,7 +10,7 @@ import pytest
 
 from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api.object_kinds import Kind
-from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
+from odradek_operator.kube.cluster.finalizers import FINALIZERS
 from odradek_operator.objects import names
 from odradek_operator.objects.storage import template_sizes
 from odradek_operator_testkit.resources import Resource
@@ -91,7 +91,7 @@ def test_a_topic_with_deletion_delete_is_deleted_before_its_resource() -> None:
         world.api.put(topic_body("loose", deletion="Delete"))
         await made(world, "kept")
         await until(lambda: world.ready(Kind.TOPIC, "loose"), "it is ready")
-        assert world.get(Kind.TOPIC, "loose")["metadata"]["finalizers"] == [FINALIZER]
+        assert world.get(Kind.TOPIC, "loose")["metadata"]["finalizers"] == [FINALIZERS[Kind.TOPIC]]
         assert "finalizers" not in world.get(Kind.TOPIC, "kept")["metadata"]
         world.delete(Kind.TOPIC, "loose")
         world.delete(Kind.TOPIC, "kept")

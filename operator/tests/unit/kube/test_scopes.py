@@ -9,7 +9,7 @@ from http import HTTPStatus
 from odradek.zk.port import ConnectionLost
 from odradek_operator.kube.api.api_client import FencedError
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
-from odradek_operator.kube.cluster.topic_finalizers import FINALIZER
+from odradek_operator.kube.cluster.finalizers import FINALIZERS
 from odradek_operator.kube.lease import RETRY_SECONDS, Timing
 from odradek_operator.kube.scopes import ALL, ALL_LEASE, LEASE, Alone, Standing
 from odradek_operator_testkit.api import Asked
@@ -236,7 +236,7 @@ def test_topics_of_a_namespace_that_is_being_deleted_lose_their_finalizers() -> 
         world = World()
         world.api.put(cluster_body())
         body = topic_body("orders", deletion="Delete")
-        body["metadata"]["finalizers"] = [FINALIZER]
+        body["metadata"]["finalizers"] = [FINALIZERS[Kind.TOPIC]]
         world.api.put(body)
         async with Operator(world, leases="a").working() as operator:
             # The operator removes finalizers without reading ZooKeeper only after it has stopped serving the namespace.

@@ -172,5 +172,5 @@ def test_a_container_that_ended_has_the_reason_from_its_termination_message() ->
 
 def test_the_status_of_a_topic_without_a_cluster_has_no_figures() -> None:
     previous = {"partitions": 3, "size": "1Gi", "conditions": []}
-    document = with_condition(no_cluster("gone"), 2, previous=previous, now=NOW, keep_figures=False)
+    document = with_condition(no_cluster("Topic", "gone"), 2, previous=previous, now=NOW, keep_figures=False)
     assert document.keys() == {"observedGeneration", "conditions"}

@@ -392,8 +392,8 @@ def test_a_topic_that_does_not_exist() -> None:
     ("condition", "truth", "reason"),
     [
         (invalid("spec.partitions: must be more."), "False", "InvalidSpec"),
-        (no_cluster("demo"), "False", "NoCluster"),
-        (no_cluster(""), "False", "NoCluster"),
+        (no_cluster("Topic", "demo"), "False", "NoCluster"),
+        (no_cluster("Topic", ""), "False", "NoCluster"),
         (paused(), "Unknown", "Paused"),
         (zookeeper_unreachable("It does not answer."), "Unknown", "ZooKeeperUnreachable"),
     ],
@@ -412,7 +412,7 @@ def test_the_rest_of_the_status_stays_when_only_a_condition_is_known(condition: 
 def test_a_condition_has_the_time_at_which_its_status_changed() -> None:
     """The time does not change with the reason only, or in another round."""
     first = with_condition(invalid("one."), 1, previous={}, now=NOW)
-    second = with_condition(no_cluster("demo"), 2, previous=first, now=NOW + 60)
+    second = with_condition(no_cluster("Topic", "demo"), 2, previous=first, now=NOW + 60)
     third = with_condition(paused(), 3, previous=second, now=NOW + 120)
     times = [document["conditions"][0]["lastTransitionTime"] for document in (first, second, third)]
     assert times == [STAMP, STAMP, "2023-11-14T22:15:20Z"]

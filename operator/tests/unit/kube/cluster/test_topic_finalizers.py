@@ -6,14 +6,9 @@ import pytest
 
 from odradek.zk.layout import TopicAssignment
 from odradek_operator.crds import Cluster, Deletion, Topic
-from odradek_operator.kube.api.object_kinds import Object
-from odradek_operator.kube.cluster.topic_finalizers import (
-    FINALIZER,
-    DeletedTopics,
-    has_finalizer,
-    keep_finalizers,
-    release_finalizers,
-)
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.cluster.finalizers import FINALIZERS, has_finalizer, release_finalizers
+from odradek_operator.kube.cluster.topic_finalizers import DeletedTopics, keep_finalizers
 from odradek_operator.topics.reconcile import Outcome
 from odradek_operator.topics.topic_plan import Wanted, make_plan
 from odradek_operator.topics.zookeeper_state import ObservedTopic, Snapshot
@@ -48,11 +43,11 @@ async def keep(api: KubernetesApi, body: Object, deletion: Deletion, seen: Outco
 
 
 @pytest.mark.parametrize("deletion", Deletion)
-@pytest.mark.parametrize("before", [(), (FINALIZER,), (OTHER,), (OTHER, FINALIZER)])
+@pytest.mark.parametrize("before", [(), (FINALIZERS[Kind.TOPIC],), (OTHER,), (OTHER, FINALIZERS[Kind.TOPIC])])
 def test_finalizers_of_a_resource_that_is_not_deleted(deletion: Deletion, before: tuple[str, ...]) -> None:
     async def run() -> None:
         api = KubernetesApi()
-        ours = [FINALIZER] if deletion is Deletion.DELETE else []
+        ours = [FINALIZERS[Kind.TOPIC]] if deletion is Deletion.DELETE else []
         theirs = [OTHER] if OTHER in before else []
         assert await keep(api, resource(api, *before), deletion, outcome(there=True)) == theirs + ours
 
@@ -62,9 +57,9 @@ def test_finalizers_of_a_resource_that_is_not_deleted(deletion: Deletion, before
 def test_a_resource_that_is_being_deleted_waits_for_its_topic() -> None:
     async def run() -> None:
         api = KubernetesApi()
-        body = resource(api, FINALIZER, leaving=True)
-        assert await keep(api, body, Deletion.DELETE, outcome(there=True)) == [FINALIZER]
-        assert await keep(api, body, Deletion.DELETE, outcome(there=False, deleting=True)) == [FINALIZER]
+        body = resource(api, FINALIZERS[Kind.TOPIC], leaving=True)
+        assert await keep(api, body, Deletion.DELETE, outcome(there=True)) == [FINALIZERS[Kind.TOPIC]]
+        assert await keep(api, body, Deletion.DELETE, outcome(there=False, deleting=True)) == [FINALIZERS[Kind.TOPIC]]
         assert await keep(api, body, Deletion.DELETE, outcome(there=False)) is None
 
     run_virtual(run())
@@ -73,7 +68,7 @@ def test_a_resource_that_is_being_deleted_waits_for_its_topic() -> None:
 def test_a_protected_topic_does_not_hold_its_resource() -> None:
     async def run() -> None:
         api = KubernetesApi()
-        body = resource(api, FINALIZER, OTHER, leaving=True)
+        body = resource(api, FINALIZERS[Kind.TOPIC], OTHER, leaving=True)
         assert await keep(api, body, Deletion.PROTECT, outcome(there=True)) == [OTHER]
 
     run_virtual(run())
@@ -97,7 +92,7 @@ def test_a_resource_that_changed_meanwhile_is_left_for_the_next_round() -> None:
         api.store.merge(key_of(body), {"metadata": {"finalizers": [OTHER]}})
         assert await keep(api, body, Deletion.DELETE, outcome(there=True)) == [OTHER]
         fresh = api.store.get(key_of(body))
-        assert await keep(api, fresh, Deletion.DELETE, outcome(there=True)) == [OTHER, FINALIZER]
+        assert await keep(api, fresh, Deletion.DELETE, outcome(there=True)) == [OTHER, FINALIZERS[Kind.TOPIC]]
 
     run_virtual(run())
 
@@ -105,7 +100,7 @@ def test_a_resource_that_changed_meanwhile_is_left_for_the_next_round() -> None:
 def test_resources_without_a_cluster_lose_the_finalizer() -> None:
     async def run() -> None:
         api = KubernetesApi()
-        body = resource(api, FINALIZER, leaving=True)
+        body = resource(api, FINALIZERS[Kind.TOPIC], leaving=True)
         assert has_finalizer(body)
         await release_finalizers(MemoryClient(api), [body])
         assert api.store.find(key_of(body)) is None

@@ -1,0 +1,134 @@
+"""The Secrets of users: reads them, and writes what has changed. `security/user_material` decides on the content.
+
+A Secret belongs to its User resource, with which Kubernetes deletes it. Secrets of others are never changed.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from odradek.base.errors import OdradekError
+from odradek_operator.crds.types import API_VERSION, Cluster, User
+from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator.kube.api.owners import is_leaving, owner_of
+from odradek_operator.kube.cluster.cluster_secrets import content_of
+from odradek_operator.objects import names
+from odradek_operator.security.authorities import read_authority
+from odradek_operator.security.material import CA_CERTIFICATE, CA_KEY, Files
+from odradek_operator.security.user_material import UserAuthorities, user_files
+
+NEW_PASSWORD: Final = "odradek.dev/new-password"
+"""Annotation of a User: each new value asks for a new password or certificate. The Secret has the last value."""
+USER_COMPONENT: Final = "user"
+"""Value of the component's label of a user's Secret."""
+
+
+class UserError(OdradekError):
+    """A user cannot be made as specified. The text says why, and what to do."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        """`reason`: one word, for a condition."""
+        super().__init__(message)
+        self.reason: Final = reason
+
+
+def requested(body: Object) -> str:
+    """Return the value of the annotation that asks for a new password."""
+    return str((body["metadata"].get("annotations") or {}).get(NEW_PASSWORD, ""))
+
+
+async def read_authorities(client: KubernetesClient, cluster: Cluster) -> UserAuthorities:
+    """Return what the Secrets of users are made with. Raises `UserError` while the cluster does not have it."""
+    source = cluster.certificate_authorities.clients
+    secret = source.secret_name or names.clients_ca(cluster.name)
+    found = {name: await client.get(Kind.SECRET, cluster.namespace, name) for name in _names(cluster, secret)}
+    stored = {name: {} if body is None else content_of(body) for name, body in found.items()}
+    clients, trusted = stored[secret], stored[names.cluster_ca_cert(cluster.name)].get(CA_CERTIFICATE)
+    if trusted is None or CA_CERTIFICATE not in clients or CA_KEY not in clients:
+        why = "is being made" if cluster.is_secured else "needs a listener with tls or authentication"
+        raise UserError("NoAuthority", f"The certificate authority of Cluster {cluster.name} {why}.")
+    where = f"Secret {cluster.namespace}/{secret}"
+    authority = read_authority(clients[CA_CERTIFICATE], clients[CA_KEY], where=where, now=datetime.now(UTC))
+    return UserAuthorities(clients=authority, certificate_days=source.certificate_days, trusted=trusted)
+
+
+def _names(cluster: Cluster, secret: str) -> tuple[str, str]:
+    return secret, names.cluster_ca_cert(cluster.name)
+
+
+async def keep_secret(
+    client: KubernetesClient, cluster: Cluster, user: User, body: Object, authorities: UserAuthorities
+) -> tuple[Files, bool]:
+    """Complete the Secret of a user. Returns its data, and whether it was written.
+
+    Raises `UserError` if the name belongs to someone else, and `KubernetesError`.
+    """
+    metadata = _metadata(cluster, user, body)
+    present = await client.get(Kind.SECRET, user.namespace, user.name)
+    if present is not None and (owner := owner_of(present, {"metadata": metadata})) is not None:
+        if is_leaving(present, {"metadata": metadata}):
+            raise UserError("FormerSecretGoing", f"Waiting until Secret {user.name} of a former User is deleted.")
+        raise UserError(
+            "ForeignObject",
+            f"Secret {user.namespace}/{user.name} belongs to {owner} and is not changed, so this user has no login. "
+            "Give the User another name, or remove that Secret.",
+        )
+    stored: Files = {} if present is None else content_of(present)
+    known = None if present is None else requested(present)
+    wanted = requested(body)
+    is_new = bool(stored) and bool(wanted) and known != wanted
+    files = user_files(cluster, user, stored, authorities, is_new=is_new, now=datetime.now(UTC))
+    is_recorded = not wanted or known == wanted
+    if present is not None and files == stored and is_recorded and _is_labelled(present, metadata):
+        return files, False
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": metadata,
+        "data": {key: base64.b64encode(content).decode() for key, content in files.items()},
+    }
+    if present is None:
+        await client.create(secret)
+    else:
+        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+        kept = {**present["metadata"], **metadata, **version}
+        for part in ("labels", "annotations"):
+            kept[part] = {**(present["metadata"].get(part) or {}), **metadata[part]}
+        await client.replace({**secret, "metadata": kept})
+    return files, True
+
+
+def _is_labelled(present: Object, wanted: Object) -> bool:
+    labels: Mapping[str, str] = present["metadata"].get("labels") or {}
+    return all(labels.get(label) == value for label, value in wanted["labels"].items())
+
+
+def _metadata(cluster: Cluster, user: User, body: Object) -> Object:
+    return {
+        "name": user.name,
+        "namespace": user.namespace,
+        "labels": {
+            "app.kubernetes.io/name": "odradek",
+            "app.kubernetes.io/instance": cluster.name,
+            names.MANAGED_BY_LABEL: names.FIELD_MANAGER,
+            names.CLUSTER_LABEL: cluster.name,
+            names.COMPONENT_LABEL: USER_COMPONENT,
+            names.NAMESPACE_LABEL: user.namespace,
+        },
+        "annotations": {NEW_PASSWORD: wanted} if (wanted := requested(body)) else {},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "User",
+                "name": user.name,
+                "uid": user.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
