@@ -14,6 +14,7 @@ from http import HTTPStatus
 from itertools import count
 from typing import Any, Final
 
+from odradek_operator.kube.api.api_client import SERVICE_ACCOUNT_KEYS
 from odradek_operator.kube.api.object_kinds import Kind
 from odradek_operator_testkit.resources import Object, Resource, discovery
 from odradek_operator_testkit.selectors import field_matcher, matcher
@@ -101,6 +102,8 @@ class KubernetesApi:
         """All writes that were executed, including those without a change."""
         self.reads: Final[list[Asked]] = []
         """Every request that only reads, watches included."""
+        self.token_keys: list[Object] | None = [{"kty": "RSA", "kid": "one", "use": "sig", "alg": "RS256"}]
+        """The keys that verify tokens of ServiceAccounts; None if the client must not read them."""
         self.before_write: Callable[[Asked], None] = lambda asked: None
         """Called before each write. Its exceptions are raised to the caller of the request."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
@@ -115,6 +118,8 @@ class KubernetesApi:
             found = discovery(asked.path) if asked.method == "GET" else None
             if found is not None:
                 return Answer(HTTPStatus.OK, found)
+            if asked.path == SERVICE_ACCOUNT_KEYS and asked.method == "GET":
+                return self._keys()
             place = self.place(asked.path)
             if asked.is_write:
                 self.before_write(asked)
@@ -144,6 +149,11 @@ class KubernetesApi:
         return Place(resource, found["namespace"], found["name"], found["sub"])
 
     # Reads
+
+    def _keys(self) -> Answer:
+        if self.token_keys is None:
+            raise ApiError(HTTPStatus.FORBIDDEN, "Forbidden", f"cannot get path {SERVICE_ACCOUNT_KEYS}")
+        return Answer(HTTPStatus.OK, {"keys": self.token_keys})
 
     def _read(self, asked: Asked, place: Place) -> Object:
         if place.name is not None:

@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from odradek_operator.kube.api.api_client import SERVICE_ACCOUNT_KEYS
 from odradek_operator_testkit.api import Asked, KubernetesApi, Place, selection
 from odradek_operator_testkit.resources import Object
 from odradek_operator_testkit.store import ApiError, Change
 
 HOST: Final = "127.0.0.1"
+KEY_SET: Final = "application/jwk-set+json"
 WATCH_SECONDS: Final = 300.0
 """Default time after which a watch ends."""
 
@@ -100,6 +102,8 @@ class ApiServer:
             await asyncio.sleep(faults.delay_seconds)
         if asked.is_watch and not faults.status:
             return await self._watch(request, asked)
+        if asked.path == SERVICE_ACCOUNT_KEYS and KEY_SET not in request.headers.get("Accept", ""):
+            return web.Response(status=HTTPStatus.NOT_ACCEPTABLE)
         answer = self.api.answer(asked)
         if faults.loses_answers and concerned:
             return _cut(request)

@@ -2,7 +2,6 @@
 
 from odradek_operator.crds.broker_types import MAX_FIRST_BROKER_ID as MAX_FIRST_BROKER_ID
 from odradek_operator.crds.broker_types import OPERATED_KEYS as OPERATED_KEYS
-from odradek_operator.crds.listener_types import AUTHENTICATIONS as AUTHENTICATIONS
 from odradek_operator.crds.metadata import Metadata as Metadata
 from odradek_operator.crds.notices import notices_of as notices_of
 from odradek_operator.crds.notices import unknown_field as unknown_field
@@ -22,6 +21,7 @@ from odradek_operator.crds.types import ComputeResources as ComputeResources
 from odradek_operator.crds.types import Deletion as Deletion
 from odradek_operator.crds.types import Drift as Drift
 from odradek_operator.crds.types import Listener as Listener
+from odradek_operator.crds.types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.types import ListenerType as ListenerType
 from odradek_operator.crds.types import Monitoring as Monitoring
 from odradek_operator.crds.types import NetworkAccess as NetworkAccess

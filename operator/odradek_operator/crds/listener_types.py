@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, ClassVar, Final, Literal, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -18,7 +18,6 @@ from odradek_operator.crds.fields import (
     ObjectName,
     Text,
     Whole,
-    Written,
 )
 from odradek_operator.crds.model import Check, Complaint, Model, Reading, Rule, must, published
 from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, REPLICATION_PORT
@@ -26,8 +25,14 @@ from odradek_operator.objects.names import METRICS_PORT, REPLICATION_LISTENER, R
 MAX_LISTENER_NAME_LENGTH: Final = 25
 RESERVED_PORTS: Final = (REPLICATION_PORT, METRICS_PORT)
 """Ports of broker pods for the other brokers and for Prometheus."""
-_Authentications = Literal["tls", "scram-sha-256", "scram-sha-512"]
-AUTHENTICATIONS: Final[tuple[str, ...]] = get_args(_Authentications)
+TLS_LOGIN: Final = "tls"
+"""Authentication with a certificate."""
+OAUTH_LOGIN: Final = "oauth"
+"""Authentication with a token of an OAuth 2 issuer."""
+SERVICE_ACCOUNT_LOGIN: Final = "serviceaccount"
+"""Authentication with the token of a pod."""
+TOKEN_LOGINS: Final = (OAUTH_LOGIN, SERVICE_ACCOUNT_LOGIN)
+MAX_URL: Final = 2_048
 
 
 class ListenerType(Enum):
@@ -38,12 +43,53 @@ class ListenerType(Enum):
     LOAD_BALANCER = "loadbalancer"
 
 
+_OF_OAUTH: Final = ("jwksUrl", "issuer", "audience", "principalClaim")
+
+
+def _of_oauth(login: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
+    """The CEL rules are the same."""
+    if login.get("type") == OAUTH_LOGIN:
+        for name in ("jwksUrl", "issuer"):
+            if name not in login:
+                yield Complaint((name,), "must be set for type oauth, and it is missing.")
+        return
+    for name in _OF_OAUTH:
+        if name in login:
+            yield Complaint((name,), "has a meaning for type oauth only: remove it.")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Authentication(Model):
+class ListenerAuthentication(Model):
     """How clients authenticate."""
 
-    type: _Authentications
-    """tls: with a certificate. The others: with a password."""
+    cel_rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"self.type != '{OAUTH_LOGIN}' || (has(self.jwksUrl) && has(self.issuer))",
+            "Type oauth needs jwksUrl and issuer: the address of the keys that verify tokens, and who issues them.",
+        ),
+        Rule(
+            f"self.type == '{OAUTH_LOGIN}' || !({' || '.join(f'has(self.{name})' for name in _OF_OAUTH)})",
+            f"{', '.join(_OF_OAUTH[:-1])} and {_OF_OAUTH[-1]} have a meaning for type oauth only: remove them.",
+        ),
+    )
+    checks: ClassVar[tuple[Check, ...]] = (_of_oauth,)
+
+    type: Literal["tls", "scram-sha-256", "scram-sha-512", "oauth", "serviceaccount"]
+    """tls: with a certificate. scram-sha-256, scram-sha-512: with a password. oauth: with a token of an OAuth 2 issuer.
+    serviceaccount: with the token of a pod, whose audience is NAMESPACE.CLUSTER."""
+    jwks_url: Annotated[
+        Text | None,
+        Field(max_length=MAX_URL, pattern="^https?://[^ ]+$"),
+        published(allowed="an address that begins with https:// or http://"),
+    ] = None
+    """Address of the keys with which the brokers verify tokens (RFC 7517), for type oauth."""
+    issuer: Annotated[Text | None, Field(max_length=MAX_URL)] = None
+    """Issuer that the claim iss of a token must have, for type oauth."""
+    audience: Annotated[Text | None, Field(max_length=MAX_TEXT)] = None
+    """Audience that the claim aud of a token must contain, for type oauth. If not set, only tokens without an audience
+    are accepted."""
+    principal_claim: Annotated[Text | None, Field(max_length=MAX_TEXT)] = None
+    """Claim with the name of the user, for type oauth. If not set, sub."""
 
 
 MAX_CERTIFICATE_DAYS: Final = 36_500
@@ -101,8 +147,10 @@ DEFAULT_AUTHORITIES: Final = CertificateAuthorities()
 def _security(listener: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
     """The CEL rules are the same."""
     authentication = listener.get("authentication")
-    if isinstance(authentication, Mapping) and authentication.get("type") == "tls" and listener.get("tls") is not True:
-        yield Complaint(("authentication",), "type tls needs certificates: set tls: true for this listener.")
+    login = authentication.get("type") if isinstance(authentication, Mapping) else None
+    if login in (TLS_LOGIN, *TOKEN_LOGINS) and listener.get("tls") is not True:
+        what = "needs certificates" if login == TLS_LOGIN else "sends tokens"
+        yield Complaint(("authentication",), f"type {login} {what}: set tls: true for this listener.")
     external = listener.get("type") in [kind.value for kind in ListenerType if kind is not ListenerType.INTERNAL]
     is_open = authentication is None and listener.get("insecure", False) is False
     if external and is_open and reading.embedded:
@@ -144,6 +192,10 @@ class Listener(Model):
             "!has(self.authentication) || self.authentication.type != 'tls' || self.tls",
             "authentication of type tls needs certificates: set tls: true for this listener.",
         ),
+        Rule(
+            f"!has(self.authentication) || !(self.authentication.type in {list(TOKEN_LOGINS)}) || self.tls",
+            "Without TLS, everybody on the way could read a token and use it: set tls: true for this listener.",
+        ),
     )
     checks: ClassVar[tuple[Check, ...]] = (_is_free, _security)
 
@@ -161,7 +213,7 @@ class Listener(Model):
     tls: Flag = False
     """Whether clients connect with TLS. They find the authority of the brokers in the Secret CLUSTER-cluster-ca-cert.
     An embedded cluster does not serve such a listener."""
-    authentication: Annotated[str, Written(_Authentication, lambda written: written.type)] | None = None
+    authentication: ListenerAuthentication | None = None
     """How clients authenticate. If not set, every client is accepted and may do everything. An embedded cluster does
     not serve a listener with authentication."""
     insecure: Flag = False
@@ -177,6 +229,11 @@ class Listener(Model):
     source_ranges: Annotated[tuple[Network, ...], Field(max_length=MAX_SOURCE_RANGES)] = ()
     """Networks that may connect to the load balancers, such as 192.0.2.0/24. If not set, all. They have an effect only
     on a listener of type loadbalancer."""
+
+    @property
+    def login(self) -> str | None:
+        """The type of authentication."""
+        return None if self.authentication is None else self.authentication.type
 
     @property
     def plain(self) -> bool:

@@ -21,9 +21,14 @@ from odradek_operator.crds.cluster_types import Monitoring as Monitoring
 from odradek_operator.crds.cluster_types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.cluster_types import ZooKeeper as ZooKeeper
 from odradek_operator.crds.fields import Json as Json
+from odradek_operator.crds.listener_types import OAUTH_LOGIN as OAUTH_LOGIN
+from odradek_operator.crds.listener_types import SERVICE_ACCOUNT_LOGIN as SERVICE_ACCOUNT_LOGIN
+from odradek_operator.crds.listener_types import TLS_LOGIN as TLS_LOGIN
+from odradek_operator.crds.listener_types import TOKEN_LOGINS as TOKEN_LOGINS
 from odradek_operator.crds.listener_types import CertificateAuthorities as CertificateAuthorities
 from odradek_operator.crds.listener_types import CertificateAuthoritySource as CertificateAuthoritySource
 from odradek_operator.crds.listener_types import Listener as Listener
+from odradek_operator.crds.listener_types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.listener_types import ListenerType as ListenerType
 from odradek_operator.crds.pod_types import ComputeResources as ComputeResources
 from odradek_operator.crds.pod_types import PodTemplate as PodTemplate
@@ -34,8 +39,6 @@ from odradek_operator.crds.topic_types import MAX_PARTITIONS as MAX_PARTITIONS
 from odradek_operator.crds.topic_types import Deletion as Deletion
 from odradek_operator.crds.topic_types import Drift as Drift
 from odradek_operator.crds.topic_types import Topic as Topic
-from odradek_operator.crds.user_types import SERVICE_ACCOUNT_LOGIN as SERVICE_ACCOUNT_LOGIN
-from odradek_operator.crds.user_types import TLS_LOGIN as TLS_LOGIN
 from odradek_operator.crds.user_types import User as User
 
 API_VERSION: Final = "odradek.dev/v1"

@@ -22,6 +22,7 @@ from odradek.security.acls.model import (
 from odradek.security.principals import USER, Principal
 from odradek.security.quotas.quota_model import QuotaKind
 from odradek_operator.crds.fields import ObjectName, Text, Whole
+from odradek_operator.crds.listener_types import SERVICE_ACCOUNT_LOGIN, TLS_LOGIN
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published
 from odradek_operator.crds.problems import either
@@ -36,10 +37,6 @@ MAX_BYTE_RATE: Final = 10**15
 MAX_PERCENTAGE: Final = 1_000_000
 MAX_MUTATION_RATE: Final = 1e9
 
-TLS_LOGIN: Final = "tls"
-"""Authentication with a certificate."""
-SERVICE_ACCOUNT_LOGIN: Final = "serviceaccount"
-"""Authentication with the token of a pod."""
 _UserLogins = Literal["scram-sha-256", "scram-sha-512", "tls", "serviceaccount"]
 
 _TYPES: Final = {

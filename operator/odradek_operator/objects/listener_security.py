@@ -10,14 +10,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek_operator.crds.types import Cluster, Listener
+from odradek.security.sasl.mechanism import OAUTHBEARER
+from odradek_operator.crds.types import (
+    OAUTH_LOGIN,
+    SERVICE_ACCOUNT_LOGIN,
+    TLS_LOGIN,
+    TOKEN_LOGINS,
+    Cluster,
+    Listener,
+    ListenerAuthentication,
+)
 from odradek_operator.objects import names
 from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.parts import Object
 
 PLAINTEXT: Final = "PLAINTEXT"
-TLS_LOGIN: Final = "tls"
-"""Type of authentication with a certificate."""
 _VOLUME: Final = "certificates"
 _MODE: Final = 0o440
 """File mode: readable by the pod's group, which is `fsGroup`."""
@@ -27,7 +34,7 @@ _SUPER_USERS: Final = "super.users"
 def protocol(listener: Listener) -> str:
     """Return Kafka's security protocol of a listener."""
     encrypted = "SSL" if listener.tls else PLAINTEXT
-    if listener.authentication in (None, TLS_LOGIN):
+    if listener.login in (None, TLS_LOGIN):
         return encrypted
     return f"SASL_{encrypted}"
 
@@ -56,7 +63,7 @@ def properties(cluster: Cluster) -> dict[str, str]:
         return found
     found["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
     for listener in cluster.listeners:
-        found |= _of_listener(listener)
+        found |= _of_listener(cluster, listener)
     return found
 
 
@@ -77,16 +84,43 @@ def principal(identity: str) -> str:
     return f"User:CN={identity},O={names.ORGANIZATION}"
 
 
-def _of_listener(listener: Listener) -> dict[str, str]:
+def _of_listener(cluster: Cluster, listener: Listener) -> dict[str, str]:
     prefix = f"listener.name.{listener.name}"
-    if listener.authentication == TLS_LOGIN:
+    authentication = listener.authentication
+    if authentication is None:
+        return {}
+    if authentication.type == TLS_LOGIN:
         return {
             f"{prefix}.ssl.client.auth": "required",
             f"{prefix}.ssl.truststore.location": f"{names.CERTIFICATES_FOLDER}/{names.CLIENTS_CA_FILE}",
         }
-    if listener.authentication is not None:
-        return {f"{prefix}.sasl.enabled.mechanisms": listener.authentication.upper()}
-    return {}
+    if authentication.type in TOKEN_LOGINS:
+        rules = _token_rules(cluster, authentication)
+        return {f"{prefix}.sasl.enabled.mechanisms": OAUTHBEARER} | {
+            f"{prefix}.sasl.oauthbearer.{key}": value for key, value in rules.items() if value is not None
+        }
+    return {f"{prefix}.sasl.enabled.mechanisms": authentication.type.upper()}
+
+
+def _token_rules(cluster: Cluster, authentication: ListenerAuthentication) -> dict[str, str | None]:
+    """Return what tokens need to be accepted."""
+    if authentication.type == OAUTH_LOGIN:
+        return {
+            "jwks.endpoint.url": authentication.jwks_url,
+            "expected.issuer": authentication.issuer,
+            "expected.audience": authentication.audience,
+            "sub.claim.name": authentication.principal_claim,
+        }
+    # A token for another cluster, or for the API server, must not be accepted: its audience differs.
+    return {
+        "jwks.endpoint.url": f"file://{names.CERTIFICATES_FOLDER}/{names.SERVICE_ACCOUNT_KEYS_FILE}",
+        "expected.audience": names.token_audience(cluster.name, cluster.namespace),
+    }
+
+
+def needs_service_account_keys(cluster: Cluster) -> bool:
+    """Whether the brokers verify tokens of ServiceAccounts."""
+    return any(listener.login == SERVICE_ACCOUNT_LOGIN for listener in cluster.listeners)
 
 
 def mounts(cluster: Cluster) -> list[Object]:

@@ -48,6 +48,8 @@ CERTIFICATES_FOLDER: Final = "/etc/odradek-certificates"
 """Folder with the certificates of the cluster in the containers of brokers and of the exporter."""
 CLUSTER_CA_FILE: Final = "cluster-ca.crt"
 CLIENTS_CA_FILE: Final = "clients-ca.crt"
+SERVICE_ACCOUNT_KEYS_FILE: Final = "service-account-keys.json"
+"""The keys of the API server, with which brokers verify the tokens of ServiceAccounts."""
 CLIENT_CONFIG_FILE: Final = "client.properties"
 ORGANIZATION: Final = "odradek.dev"
 """Organization in the certificates of brokers and operator. Users have none, so no user can have their names."""
@@ -179,6 +181,11 @@ def broker_identity(cluster: str) -> str:
 def operator_identity(cluster: str) -> str:
     """Return the common name in the certificate of the operator."""
     return f"{cluster}-operator"
+
+
+def token_audience(cluster: str, namespace: str) -> str:
+    """Return the audience that tokens of ServiceAccounts have for a cluster. No other cluster accepts it."""
+    return f"{namespace}.{cluster}"
 
 
 def record(cluster: str) -> str:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 
 from odradek_operator.crds.types import CertificateAuthoritySource, Cluster
 from odradek_operator.objects import names
+from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
 from odradek_operator.security.authorities import (
     AuthorityError,
@@ -72,14 +73,25 @@ def secrets_of(cluster: Cluster) -> frozenset[str]:
 
 
 def cluster_files(
-    cluster: Cluster, hosts: Mapping[int, Iterable[str]], stored: Mapping[str, Files], *, now: datetime
+    cluster: Cluster,
+    hosts: Mapping[int, Iterable[str]],
+    stored: Mapping[str, Files],
+    *,
+    token_keys: bytes | None = None,
+    now: datetime,
 ) -> dict[str, dict[str, bytes]]:
     """Return the data of the cluster's Secrets by name, without those of given authorities.
 
     `hosts`: the host names and addresses of each broker, by id. `stored`: what the Secrets have, of those that exist.
-    `now` has a time zone. Raises `AuthorityError` if an authority cannot be used.
+    `token_keys`: the keys that verify tokens of ServiceAccounts; None keeps those that the brokers have. `now` has a
+    time zone. Raises `AuthorityError` if an authority cannot be used.
     """
-    return _Maker(cluster, stored, now).made(hosts)
+    made = _Maker(cluster, stored, now).made(hosts)
+    if needs_service_account_keys(cluster):
+        secret, key = names.kafka_certs(cluster.name), names.SERVICE_ACCOUNT_KEYS_FILE
+        token_keys = token_keys or stored.get(secret, {}).get(key)
+        made[secret] |= {} if token_keys is None else {key: token_keys}
+    return made
 
 
 class _Maker:

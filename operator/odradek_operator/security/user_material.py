@@ -45,7 +45,7 @@ class UserAuthorities:
 
 def listener_for(cluster: Cluster, user: User) -> Listener | None:
     """Return the listener that the user logs in to: preferably an internal one, with TLS; None if there is none."""
-    possible = [one for one in cluster.listeners if one.authentication == user.login]
+    possible = [one for one in cluster.listeners if one.login == user.login]
     possible.sort(key=lambda one: (one.type is not ListenerType.INTERNAL, not one.tls))
     return possible[0] if possible else None
 

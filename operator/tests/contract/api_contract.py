@@ -8,6 +8,7 @@ API server (`tests/e2e`).
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -437,6 +438,13 @@ class ApiContract:
             with pytest.raises(KubernetesError) as caught:
                 await client.merge(Reference.of(made), {"spec": {"resources": {"requests": {"storage": size}}}})
             assert caught.value.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.FORBIDDEN)
+
+    # Keys of tokens
+
+    async def test_the_keys_of_service_accounts_are_a_key_set(self, client: KubernetesClient) -> None:
+        keys = json.loads(await client.service_account_keys())["keys"]
+        assert {(key["kty"], key["use"]) for key in keys} == {("RSA", "sig")}
+        assert await client.service_account_keys() == await client.service_account_keys()
 
     # Cluster-scoped objects
 

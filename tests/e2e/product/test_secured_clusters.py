@@ -20,6 +20,7 @@ from odradek_operator.security.authorities import read_authority
 from odradek_operator.security.leaves import LeafNames, LeafUsage, issue
 from support.clients import consume_all, produce_all
 from support.figures import tell
+from support.kubectl import KubectlError
 from support.load import running
 from support.product import CLUSTER, EXAMPLES, Demo
 from support.waiting import eventually
@@ -247,6 +248,67 @@ def test_a_user_resource_with_a_certificate(secured: Demo) -> None:
     eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"parcels"}, what="the right")
     secured.kubectl.delete(USER, "dave")
     assert topics_of(bootstrap, login) == set(), "the certificate is valid until it expires, without rights"
+
+
+_POD_LOGIN: Final = """\
+security.protocol=SASL_SSL
+ssl.truststore.type=PEM
+ssl.truststore.location=/var/run/kafka/ca.crt
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.token.endpoint.url=file:///var/run/kafka/{token}
+"""
+
+
+def courier(cluster: Demo) -> list[dict[str, Any]]:
+    """A ServiceAccount, its User, and a pod with a token for the cluster and one for another audience."""
+    image = cluster.kubectl.require("pod", f"{cluster.name}-kafka-0")["spec"]["containers"][0]["image"]
+    login = {"type": "serviceaccount", "serviceAccount": {"name": "courier"}}
+    described = user(cluster, "courier", "serviceaccount", "Describe")
+    described["spec"]["authentication"] = login
+    audiences = {"token": f"{cluster.kubectl.namespace}.{cluster.name}", "other": "another"}
+    tokens = [{"serviceAccountToken": {"path": path, "audience": name}} for path, name in audiences.items()]
+    authority = {"secret": {"name": f"{cluster.name}-cluster-ca-cert", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
+    pod = {
+        "serviceAccountName": "courier",
+        "securityContext": {"runAsUser": 10001, "fsGroup": 10001},
+        "containers": [
+            {
+                "name": "main",
+                "image": image,
+                "command": ["sleep", "3600"],
+                "volumeMounts": [{"name": "kafka", "mountPath": "/var/run/kafka", "readOnly": True}],
+            }
+        ],
+        "volumes": [{"name": "kafka", "projected": {"sources": [*tokens, authority]}}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "courier"}},
+        described,
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "courier"}, "spec": pod},
+    ]
+
+
+def test_a_pod_logs_in_with_the_token_of_its_service_account(secured: Demo) -> None:
+    make_topic(secured, "parcels", 1)
+    kubectl = secured.kubectl
+    kubectl.apply(*courier(secured))
+    eventually(
+        lambda: kubectl.require("pod", "courier")["status"]["phase"], lambda phase: phase == "Running", what="it"
+    )
+
+    def topics(token: str) -> str:
+        config = f"/tmp/{token}.properties"
+        kubectl.execute("courier", "sh", "-c", f"cat > {config}", stdin=_POD_LOGIN.format(token=token))
+        address = f"{secured.name}-kafka-bootstrap.{kubectl.namespace}.svc:9096"
+        return kubectl.execute("courier", "odradek", "topic", "list", "-b", address, "--command-config", config)
+
+    eventually(lambda: topics("token"), lambda found: "parcels" in found, what="the right")
+    with pytest.raises(KubectlError, match=r"(?i)audience|authentication"):
+        topics("other")
+    kubectl.delete(USER, "courier")
+    assert "parcels" not in topics("token"), "a known user without rights"
+    kubectl.delete("pod", "courier")
 
 
 def test_the_exporter_reads_sizes_with_the_certificate_of_the_operator(secured: Demo) -> None:

@@ -29,6 +29,7 @@ from odradek_operator.objects.names import FIELD_MANAGER
 
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
+SERVICE_ACCOUNT_KEYS: Final = "/openid/v1/jwks"
 PAGE: Final = 500
 """Maximum number of objects in one page of a list."""
 MIN_WRITE_SECONDS: Final = 1.0
@@ -184,6 +185,13 @@ class KubernetesClient:
         """
         return (await self.list_with_version(kind, namespace, selector=selector, fields=fields))[0]
 
+    async def service_account_keys(self) -> bytes:
+        """Return the keys that verify tokens of ServiceAccounts, as a JSON Web Key Set (RFC 7517).
+
+        The same keys are the same bytes.
+        """
+        return json.dumps(await self._request("GET", SERVICE_ACCOUNT_KEYS), sort_keys=True).encode()
+
     async def apply(self, body: Object, *, force: bool = True) -> Object:
         """Server-side apply: create the object, or set the fields in `body`, even if others have set them.
 
@@ -299,7 +307,9 @@ class KubernetesClient:
                 raise FencedError(str(call))
             # The server gives up the request after this time, too.
             query = {**query, "timeout": f"{int(seconds * 1000)}ms"}
-        headers = {"Accept": "application/json", "Content-Type": call.content_type, "User-Agent": FIELD_MANAGER}
+        # The keys of ServiceAccounts have another type.
+        accept = "application/json, application/jwk-set+json"
+        headers = {"Accept": accept, "Content-Type": call.content_type, "User-Agent": FIELD_MANAGER}
         self._api.update_params_for_auth(headers, [], ["BearerToken"], call.path, call.method, call.body)
         url = f"{self._api.configuration.host}{call.path}" + (f"?{urlencode(query)}" if query else "")
         data = json.dumps(call.body).encode() if call.content_type == APPLY else call.body

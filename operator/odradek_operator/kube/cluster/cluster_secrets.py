@@ -12,16 +12,18 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 from odradek_operator.crds.types import Cluster
-from odradek_operator.kube.api.api_client import KubernetesClient
+from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.api.owners import owner_of
 from odradek_operator.kube.cluster.cluster_view import View
 from odradek_operator.lifecycle.broker_link import SECURITY
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.objects import parts
+from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.names import BrokerLink, Component
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.broker_hosts import broker_hosts
@@ -46,7 +48,7 @@ class ClusterSecrets:
         if not cluster.is_secured and cluster.broker_link is BrokerLink.PLAINTEXT:
             return ()
         hosts = _hosts(cluster, view)
-        needed = (cluster.uid, hosts, cluster.certificate_authorities)
+        needed = (cluster.uid, hosts, cluster.certificate_authorities, needs_service_account_keys(cluster))
         if not is_fresh:
             if needed != self._settled:
                 self._check_fresh()
@@ -57,14 +59,31 @@ class ClusterSecrets:
             return (foreign,)
         try:
             stored = {name: content_of(body) for name, body in present.items()}
-            wanted = cluster_files(cluster, hosts, stored, now=datetime.now(UTC))
+            token_keys, refusals = await self._token_keys(cluster)
+            wanted = cluster_files(cluster, hosts, stored, token_keys=token_keys, now=datetime.now(UTC))
         except AuthorityError as error:
             return (_refusal("AuthorityUnusable", f"The certificates of the cluster cannot be made: {error}."),)
         for name, files in wanted.items():
             if stored.get(name) != files:
                 await self._write(cluster, name, files, present.get(name))
-        self._settled = needed
-        return ()
+        if not refusals:
+            self._settled = needed
+        return refusals
+
+    async def _token_keys(self, cluster: Cluster) -> tuple[bytes | None, tuple[Waiting, ...]]:
+        """Return the keys that verify tokens of ServiceAccounts, or None and why the API server refuses them."""
+        if not needs_service_account_keys(cluster):
+            return None, ()
+        try:
+            return await self._client.service_account_keys(), ()
+        except KubernetesError as error:
+            if not HTTPStatus.BAD_REQUEST <= error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            message = (
+                f"The brokers cannot verify tokens of ServiceAccounts: {error}. Bind the ClusterRole "
+                "system:service-account-issuer-discovery to the ServiceAccount of the operator."
+            )
+            return None, (_refusal("TokenKeysRefused", message),)
 
     async def _read(self, cluster: Cluster) -> dict[str, Object]:
         secrets = sorted(secrets_of(cluster))

@@ -57,7 +57,13 @@ SPECIFICATIONS: dict[str, Any] = {
                 "port": 1,
                 "type": "internal",
                 "tls": True,
-                "authentication": {"type": "scram-sha-512"},
+                "authentication": {
+                    "type": "oauth",
+                    "jwksUrl": "https://issuer.example/keys",
+                    "issuer": "https://issuer.example",
+                    "audience": "kafka",
+                    "principalClaim": "client_id",
+                },
                 "insecure": True,
                 "alternativeNames": ["kafka.example"],
                 "annotations": {"a": "b"},
@@ -98,6 +104,12 @@ OTHER_RULES: set[Path] = {
     ("config",),
 }
 """Fields with rules beyond their own bounds, in CEL or in the settings of Kafka."""
+TIED: set[Path] = {
+    ("listeners", "[]", "tls"),
+    ("listeners", "[]", "authentication", "type"),
+    ("listeners", "[]", "authentication", "jwksUrl"),
+}
+"""Fields whose values depend on other fields, or have a pattern: `test_reader` tests them."""
 KEYWORDS = {
     *("description", "default", "format", "properties", "required", "items", "additionalProperties"),
     *("x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
@@ -265,17 +277,14 @@ def test_the_samples_have_every_field_and_are_valid() -> None:
 
 @pytest.mark.parametrize(("kind", "path", "schema"), FIELDS)
 def test_schema_and_reader_refuse_values_outside_of_the_bounds(kind: str, path: Path, schema: Schema) -> None:
-    if path == ("listeners", "[]", "authentication"):
-        values: list[Any] = ["a", [], 1, {}]
-    else:
-        values = list(outside(kind, path, schema))
+    values = list(outside(kind, path, schema))
     assert len(values) >= 3
     for value in values:
         assert not is_valid(value, schema), value
         assert not is_read(kind, replaced(kind, path, value)), value
 
 
-@pytest.mark.parametrize(("kind", "path", "schema"), FIELDS)
+@pytest.mark.parametrize(("kind", "path", "schema"), [one for one in FIELDS if one.values[1] not in TIED])
 def test_schema_and_reader_accept_values_at_the_bounds(kind: str, path: Path, schema: Schema) -> None:
     for value in inside(kind, path, schema):
         assert is_valid(value, schema), value

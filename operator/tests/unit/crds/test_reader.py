@@ -18,6 +18,7 @@ from odradek_operator.crds import (
     Deletion,
     Drift,
     Listener,
+    ListenerAuthentication,
     ListenerType,
     Metadata,
     Monitoring,
@@ -151,8 +152,14 @@ def test_every_field_of_a_cluster() -> None:
     assert found.listeners == (
         Listener(name="plain", port=9092),
         Listener(name="lb", port=9095, type=ListenerType.LOAD_BALANCER, insecure=True),
-        Listener(name="tls", port=9093, tls=True, authentication="scram-sha-512"),
-        Listener(name="external", port=9094, type=ListenerType.NODE_PORT, tls=True, authentication="tls"),
+        Listener(name="tls", port=9093, tls=True, authentication=ListenerAuthentication(type="scram-sha-512")),
+        Listener(
+            name="external",
+            port=9094,
+            type=ListenerType.NODE_PORT,
+            tls=True,
+            authentication=ListenerAuthentication(type="tls"),
+        ),
     )
     assert found.zookeeper == ZooKeeper(connect="zk-0:2181/kafka")
     assert found.monitoring == Monitoring(
@@ -254,7 +261,23 @@ def test_every_field_of_a_topic() -> None:
         ),
         (
             "{listeners: [{name: a, port: 1, authentication: {type: plain}}]}",
-            "spec.listeners[0].authentication.type: must be tls, scram-sha-256 or scram-sha-512, found 'plain'.",
+            "spec.listeners[0].authentication.type: must be tls, scram-sha-256, scram-sha-512, oauth or",
+        ),
+        (
+            "{listeners: [{name: a, port: 1, authentication: {type: serviceaccount}}]}",
+            "spec.listeners[0].authentication: type serviceaccount sends tokens: set tls: true",
+        ),
+        (
+            "{listeners: [{name: a, port: 1, tls: true, authentication: {type: oauth, issuer: x}}]}",
+            "spec.listeners[0].authentication.jwksUrl: must be set for type oauth, and it is missing.",
+        ),
+        (
+            "{listeners: [{name: a, port: 1, authentication: {type: scram-sha-512, audience: x}}]}",
+            "spec.listeners[0].authentication.audience: has a meaning for type oauth only: remove it.",
+        ),
+        (
+            "{listeners: [{name: a, port: 1, tls: true, authentication: {type: oauth, issuer: x, jwksUrl: y}}]}",
+            "spec.listeners[0].authentication.jwksUrl: must be an address that begins with https:// or http://",
         ),
         (
             "{listeners: [{name: a, port: 9091}]}",

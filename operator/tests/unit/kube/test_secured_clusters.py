@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -105,6 +106,31 @@ def test_a_running_cluster_changes_in_three_rolls_and_serves_the_listener_afterw
         await until(lambda: "User:ANONYMOUS" not in properties(world), "the cluster is closed")
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready again")
         assert properties(world) != before
+
+    play(steps)
+
+
+def test_brokers_get_the_keys_of_the_api_server_for_tokens_of_pods() -> None:
+    pods = {**SECURE, "name": "pods", "port": 9095, "authentication": {"type": "serviceaccount"}}
+    secret, key = names.kafka_certs("demo"), "service-account-keys.json"
+
+    async def steps(world: World, operator: Operator) -> None:
+        keys, world.api.token_keys = world.api.token_keys, None
+        world.api.put(cluster(SECURE))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready: it needs no keys")
+        assert key not in files(world, secret)
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [SECURE, pods]}})
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[1] == "TokenKeysRefused", "the status says so")
+        assert "system:service-account-issuer-discovery" in str(world.get(Kind.CLUSTER, "demo")["status"])
+        world.api.token_keys = keys
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert json.loads(files(world, secret)[key]) == {"keys": keys}
+
+        world.api.token_keys = [{"kty": "RSA", "kid": "two"}]
+        await until(lambda: b"two" in files(world, secret)[key], "new keys follow")
+        world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [SECURE]}})
+        await until(lambda: key not in files(world, secret), "they go with the listener")
 
     play(steps)
 

@@ -13,6 +13,7 @@ from odradek_operator.crds.types import (
     Brokers,
     Cluster,
     Listener,
+    ListenerAuthentication,
     ListenerType,
     Monitoring,
     NetworkAccess,
@@ -111,7 +112,7 @@ def test_pods_are_told_what_they_need(build: Build) -> None:
     assert "RACK_TOPOLOGY_KEY" not in environment(build(cluster()))
 
 
-@pytest.mark.parametrize("secured", [{"tls": True}, {"authentication": "scram-sha-512"}])
+@pytest.mark.parametrize("secured", [{"tls": True}, {"authentication": ListenerAuthentication(type="scram-sha-512")}])
 def test_a_listener_that_asks_for_secrets_is_never_served_without(build: Build, secured: dict[str, Any]) -> None:
     objects = build(cluster(PLAIN, Listener(name="secret", port=9099, type=ListenerType.NODE_PORT, **secured)))
     assert "9099" not in json.dumps([body for (kind, _), body in objects.items() if kind != "ConfigMap"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerType
+from odradek_operator.crds.types import Brokers, Cluster, Listener, ListenerAuthentication, ListenerType
 from odradek_operator.objects import names
 from odradek_operator.objects.cluster_properties import split
 from odradek_operator.objects.listener_security import protocol
@@ -17,9 +17,10 @@ from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.wanted import wanted_objects
 
+CERTIFICATE = ListenerAuthentication(type="tls")
 OPEN = Listener(name="open", port=9092)
-SCRAM = Listener(name="scram", port=9093, tls=True, authentication="scram-sha-512")
-MUTUAL = Listener(name="mutual", port=9094, tls=True, authentication="tls", type=ListenerType.NODE_PORT)
+SCRAM = Listener(name="scram", port=9093, tls=True, authentication=ListenerAuthentication(type="scram-sha-512"))
+MUTUAL = Listener(name="mutual", port=9094, tls=True, authentication=CERTIFICATE, type=ListenerType.NODE_PORT)
 CLUSTER = Cluster(name="demo", namespace="shop", uid="1", listeners=(OPEN, SCRAM, MUTUAL))
 
 
@@ -101,13 +102,43 @@ def test_super_users_are_brokers_operator_those_given_and_clients_of_open_listen
     assert "ANONYMOUS" in split(at(BrokerLink.TLS, open_but_encrypted)).static["super.users"]
 
 
+def test_tokens_of_an_issuer() -> None:
+    login = ListenerAuthentication(
+        type="oauth", jwks_url="https://issuer.example/keys", issuer="https://issuer.example", audience="kafka"
+    )
+    tokens = dataclasses.replace(SCRAM, authentication=login)
+    assert protocol(tokens) == "SASL_SSL"
+    static = split(at(BrokerLink.TLS, dataclasses.replace(CLUSTER, listeners=(tokens,)))).static
+    assert {key: value for key, value in static.items() if key.startswith("listener.name.scram.")} == {
+        "listener.name.scram.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.scram.sasl.oauthbearer.jwks.endpoint.url": "https://issuer.example/keys",
+        "listener.name.scram.sasl.oauthbearer.expected.issuer": "https://issuer.example",
+        "listener.name.scram.sasl.oauthbearer.expected.audience": "kafka",
+    }
+    claim = dataclasses.replace(login, principal_claim="client_id")
+    named = dataclasses.replace(CLUSTER, listeners=(dataclasses.replace(SCRAM, authentication=claim),))
+    assert split(at(BrokerLink.TLS, named)).static["listener.name.scram.sasl.oauthbearer.sub.claim.name"] == "client_id"
+
+
+def test_tokens_of_service_accounts_are_for_one_cluster_only() -> None:
+    pods = dataclasses.replace(SCRAM, authentication=ListenerAuthentication(type="serviceaccount"))
+    static = split(at(BrokerLink.TLS, dataclasses.replace(CLUSTER, listeners=(pods,)))).static
+    assert {key: value for key, value in static.items() if key.startswith("listener.name.scram.")} == {
+        "listener.name.scram.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.scram.sasl.oauthbearer.jwks.endpoint.url": (
+            "file:///etc/odradek-certificates/service-account-keys.json"
+        ),
+        "listener.name.scram.sasl.oauthbearer.expected.audience": "shop.demo",
+    }
+
+
 def test_services_have_the_annotations_and_ranges_of_their_listener() -> None:
     balanced = Listener(
         name="lb",
         port=9095,
         type=ListenerType.LOAD_BALANCER,
         tls=True,
-        authentication="tls",
+        authentication=CERTIFICATE,
         annotations={"cloud.example/internal": "true"},
         source_ranges=("192.0.2.0/24",),
     )
