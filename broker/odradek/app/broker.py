@@ -19,7 +19,7 @@ from odradek.app.controller_link import ControllerLink
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.app.delegation import Delegation
 from odradek.app.listeners import Listeners
-from odradek.app.logins import Logins
+from odradek.app.logins import Logins, TlsReport
 from odradek.app.observation import Observed, observation, observe
 from odradek.app.quota_enforcement import QuotaEnforcement
 from odradek.app.system import SessionClient, System
@@ -163,7 +163,13 @@ class Broker:
     async def _start(self) -> None:
         config = self._config
         collector, http = observation(
-            config, broker_state=lambda: self.state, is_healthy=self._healthy, is_ready=self.ready
+            config,
+            broker_state=lambda: self.state,
+            is_healthy=self._healthy,
+            is_ready=self.ready,
+            certificates=lambda: self._logins.certificates(
+                self._listeners if self.state is BrokerState.RUNNING else ()
+            ),
         )
         self._closers.callback(collector.close)
         if http is not None:
@@ -222,6 +228,9 @@ class Broker:
         await self._controller.start()
         expiry = self._delegation.remove_expired(lambda: self._controller.is_active)
         self._tasks.spawn(expiry, name="remove-expired-tokens")
+
+    async def _certificates(self) -> TlsReport:
+        return await self._logins.certificates(self._listeners if self.state is BrokerState.RUNNING else ())
 
     def _healthy(self) -> Probe:
         return Probe(not self.failed.done(), self.failed.result() if self.failed.done() else "The event loop answers.")

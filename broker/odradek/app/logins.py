@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from odradek.app.system import System
 from odradek.base.config import BrokerConfig
 from odradek.base.types import Endpoint
 from odradek.network.channel_security import ChannelSecurity
-from odradek.network.listener import ListenerSecurity
+from odradek.network.listener import Listener, ListenerSecurity
+from odradek.security.tls.contexts import UsedCertificates
 from odradek.server.security.inter_broker_login import security_between_brokers
 from odradek.server.security.listener_security import LoginPorts, SecurityMaker
 from odradek.server.security.login import DescribeVersions
 from odradek.server.security.mechanisms import FindToken
 from odradek.zk.port import ZkClient
 from odradek.zk.users import UserCredentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsReport:
+    """The certificates that the next connections of a broker use."""
+
+    listeners: Mapping[str, UsedCertificates]
+    """Of each listener with TLS."""
+    client: UsedCertificates | None
+    """Of connections to other brokers; None without TLS."""
 
 
 class Logins:
@@ -52,6 +64,15 @@ class Logins:
         """Wait until the users are known, if a listener needs them."""
         if self._users is not None:
             await self._users.loaded()
+
+    async def certificates(self, listeners: Iterable[Listener]) -> TlsReport:
+        """Return the certificates that the next connections use: those of listeners, and those to other brokers."""
+        found = {listener.name: await listener.certificates() for listener in listeners}
+        between = self.between_brokers
+        return TlsReport(
+            listeners={name: used for name, used in found.items() if used is not None},
+            client=None if between is None else await between.certificates(),
+        )
 
     def user_changed(self, entity: str) -> None:
         """A user in ZooKeeper was changed: `entity` is its path below `/config/users`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from odradek.app.logins import TlsReport
 from odradek.base.config import BrokerConfig
 from odradek.base.error_names import ERROR_NAMES
 from odradek.base.setting_definitions import INT64_MAX
@@ -16,7 +17,16 @@ from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
 from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector, Distribution
-from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
+from odradek.metrics.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpServer,
+    Probe,
+    Route,
+    json_answer,
+    metrics_route,
+    probe_route,
+)
 from odradek.metrics.process import ProcessTreeCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.request_stats import RequestStats
@@ -59,9 +69,10 @@ def observation(
     broker_state: Callable[[], int],
     is_healthy: Callable[[], Probe],
     is_ready: Callable[[], Probe],
+    certificates: Callable[[], Awaitable[TlsReport]],
 ) -> tuple[BrokerCollector, HttpServer | None]:
-    """Return the collector of a broker's metrics and, unless `metrics.port` is negative, the server for them and for
-    probes."""
+    """Return the collector of a broker's metrics and, unless `metrics.port` is negative, the server for them, for
+    probes, and for what TLS uses."""
     registry, collector = CollectorRegistry(), BrokerCollector()
     registry.register(collector)
     ProcessTreeCollector(registry=registry)
@@ -74,8 +85,19 @@ def observation(
         "/healthz": probe_route(is_healthy),
         "/livez": probe_route(is_healthy),
         "/readyz": probe_route(is_ready),
+        "/tls": _tls_route(certificates),
     }
     return collector, HttpServer(host=config.metrics_host, port=config.metrics_port, routes=routes)
+
+
+def _tls_route(certificates: Callable[[], Awaitable[TlsReport]]) -> Route:
+    """Return a route with the fingerprints of the certificates in use, from which an operator sees which pods use a
+    renewed one."""
+
+    async def answer(_: HttpRequest) -> HttpResponse:
+        return json_answer(asdict(await certificates()))
+
+    return answer
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:

@@ -26,6 +26,7 @@ from odradek.base.ports import Clock, Timer
 from odradek.network.connection import Connection
 from odradek.network.limited_log import LimitedLog
 from odradek.security.addresses import host_of
+from odradek.security.tls.contexts import UsedCertificates
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ class ContextSource(Protocol):
 
     async def current(self) -> ssl.SSLContext:
         """Return the context."""
+        ...
+
+    async def used(self) -> UsedCertificates:
+        """Return the certificates of the context."""
         ...
 
 

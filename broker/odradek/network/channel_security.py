@@ -25,7 +25,7 @@ from odradek.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandsha
 from odradek.security.client_security import ClientSecurity, NewExchange
 from odradek.security.sasl.mechanism import ClientExchange, SaslError, shown
 from odradek.security.sasl.token_sources import TokenSourceError
-from odradek.security.tls.contexts import ReloadingContext, client_context
+from odradek.security.tls.contexts import ReloadingContext, UsedCertificates, client_context
 
 MAX_STEPS: Final = 10
 """Maximum number of messages that a login sends. Mechanisms need one or two."""
@@ -78,6 +78,10 @@ class ChannelSecurity:
     async def context(self) -> ssl.SSLContext | None:
         """Return the TLS context of the next connection; None without TLS."""
         return None if self._contexts is None else await self._contexts.current()
+
+    async def certificates(self) -> UsedCertificates | None:
+        """Return the certificates of the next connection; None without TLS."""
+        return None if self._contexts is None else await self._contexts.used()
 
     async def log_in(self, channel: Asks) -> float | None:
         """Authenticate, also again. Return after how many milliseconds it must be done again; None for never.

@@ -25,6 +25,7 @@ from odradek.base.tasks import TaskOwner
 from odradek.network.acceptor import Acceptor, AcceptorPort, ContextSource
 from odradek.network.connection import Connection, Handler, Request, accept_anonymous
 from odradek.network.connection_options import ConnectionOptions, NetworkCounters
+from odradek.security.tls.contexts import UsedCertificates
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +134,11 @@ class Listener:
     def protocol(self) -> str:
         """The security protocol."""
         return self._security.protocol
+
+    async def certificates(self) -> UsedCertificates | None:
+        """Return the certificates of the next connection; None without TLS."""
+        contexts = self._security.contexts
+        return None if contexts is None else await contexts.used()
 
     def limit(self, *, max_connections: int, max_connections_per_ip: int, max_creation_rate: int) -> None:
         """Set the limits for new connections. Open connections stay. A listener without TLS and without a creation rate

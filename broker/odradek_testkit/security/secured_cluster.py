@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -65,10 +66,10 @@ class SecuredCluster:
             "zookeeper.session.timeout.ms": "6000",
         }
 
-    def add(self, replicas: int = 3) -> OdradekBroker:
-        """Return a new broker, which is not started."""
+    def add(self, replicas: int = 3, *, more: Mapping[str, str] | None = None) -> OdradekBroker:
+        """Return a new broker, which is not started. `more`: further properties."""
         port, between = free_ports(2)
-        properties = self.properties(port, between, replicas)
+        properties = {**self.properties(port, between, replicas), **(more or {})}
         number = len(self.brokers) + 1
         broker = OdradekBroker(
             self.folder / str(number), zookeeper=self.root, properties=properties, broker_id=number, port=port

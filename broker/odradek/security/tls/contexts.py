@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +34,7 @@ log = logging.getLogger(__name__)
 CHECK_INTERVAL_MS: Final = 1_000
 """Files are checked at most once in this time."""
 
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _CLIENT_AUTH: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
@@ -38,7 +42,24 @@ _CLIENT_AUTH: Final = {
 }
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedCertificates:
+    """SHA-256 fingerprints of certificates, in hexadecimal digits."""
+
+    chain: tuple[str, ...] = ()
+    """The own certificate and those of its issuers; empty without a keystore."""
+    trusted: tuple[str, ...] = ()
+    """The certificates that those of the other side are verified with; empty if it needs none, or for those of the
+    system."""
+
+
+class TlsContext(ssl.SSLContext):
+    """A context that tells which certificates it has, which `ssl.SSLContext` does not."""
+
+    certificates: UsedCertificates = UsedCertificates()
+
+
+def server_context(settings: TlsSettings) -> TlsContext:
     """Return the context of a listener. Reads the files. Raises `ConfigError`.
 
     If clients are asked for certificates, TLS 1.3 sessions cannot be resumed, because OpenSSL would not verify the
@@ -58,7 +79,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def client_context(settings: TlsSettings) -> ssl.SSLContext:
+def client_context(settings: TlsSettings) -> TlsContext:
     """Return the context of a client. Reads the files. Raises `ConfigError`."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, settings)
     context.check_hostname = settings.verify_host_name
@@ -66,14 +87,20 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
+def _context(protocol: int, settings: TlsSettings) -> TlsContext:
+    context = TlsContext(protocol)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     prefix = settings.prefix
     apply_choice(context, choose(settings.protocols, settings.cipher_suites, prefix), prefix)
     if settings.keystore is not None:
-        _load_key(context, read_keystore(settings.keystore), settings.keystore.setting)
+        material = read_keystore(settings.keystore)
+        _load_key(context, material, settings.keystore.setting)
+        context.certificates = UsedCertificates(chain=_fingerprints(material.chain))
     return context
+
+
+def _fingerprints(pem: bytes) -> tuple[str, ...]:
+    return tuple(sha256(ssl.PEM_cert_to_DER_cert(block.decode())).hexdigest() for block in _CERTIFICATE.findall(pem))
 
 
 def _load_key(context: ssl.SSLContext, material: KeyMaterial, setting: str) -> None:
@@ -86,13 +113,14 @@ def _load_key(context: ssl.SSLContext, material: KeyMaterial, setting: str) -> N
             ) from None
 
 
-def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def _load_trust(context: TlsContext, settings: TlsSettings) -> None:
     if settings.truststore is None:
         context.load_default_certs()
         material = TrustMaterial(b"")
     else:
         material = read_truststore(settings.truststore)
         context.load_verify_locations(cadata=material.certificates.decode())
+        context.certificates = replace(context.certificates, trusted=_fingerprints(material.certificates))
     if settings.check_revocation:
         if not material.revocation_lists:
             raise ConfigError(
@@ -149,7 +177,7 @@ class ReloadingContext:
     def __init__(
         self,
         settings: TlsSettings,
-        build: Callable[[TlsSettings], ssl.SSLContext],
+        build: Callable[[TlsSettings], TlsContext],
         *,
         clock: Clock,
         run_blocking: RunBlocking,
@@ -165,8 +193,15 @@ class ReloadingContext:
         self._check: asyncio.Future[None] | None = None
         self._complaint = ""
 
+    async def used(self) -> UsedCertificates:
+        """Return the certificates of the next connection. It may wait as `current`."""
+        return (await self._latest()).certificates
+
     async def current(self) -> ssl.SSLContext:
         """Return the context for the next connection. If the call is cancelled, a check goes on."""
+        return await self._latest()
+
+    async def _latest(self) -> TlsContext:
         if self._settings.files and self._is_due():
             self._check = asyncio.ensure_future(self._run_blocking(self._reload))
             await asyncio.shield(self._check)

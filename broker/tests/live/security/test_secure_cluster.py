@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from odradek.base.errors import AuthenticationError
 from odradek.client.admin import Admin
@@ -17,7 +22,9 @@ from odradek.client.models import NewTopic
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.security.sasl.scram import LOGIN_MODULE
+from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
+from odradek_testkit.security.certificates import Authority, key_pem
 from odradek_testkit.security.secured_cluster import BROKER_PASSWORD, SecuredCluster
 
 pytestmark = pytest.mark.java
@@ -61,6 +68,29 @@ def test_brokers_replicate_authenticate_again_and_fail_over(cluster: SecuredClus
         assert BROKER_PASSWORD not in broker.log()
         assert "authentication failed" not in broker.log()
         assert "end of its session" not in broker.log()
+
+
+def test_a_broker_tells_which_certificates_it_uses(cluster: SecuredCluster) -> None:
+    (port,) = free_ports(1)
+    cluster.add(replicas=1, more={"metrics.port": str(port)}).start()
+
+    def report() -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/tls", timeout=60) as response:
+            found: dict[str, Any] = json.load(response)
+            return found
+
+    def fingerprints(name: str) -> list[str]:
+        certificates = x509.load_pem_x509_certificates((cluster.folder / name).read_bytes())
+        return [each.fingerprint(SHA256()).hex() for each in certificates]
+
+    of_client = {"chain": fingerprints("broker.pem"), "trusted": fingerprints("root.pem")}
+    assert report() == {"listeners": {"BETWEEN": {**of_client, "trusted": []}}, "client": of_client}
+
+    other = Authority.root("other").issue("broker")
+    (cluster.folder / "new.pem").write_text(key_pem(other.key) + other.chain_pem)
+    (cluster.folder / "new.pem").rename(cluster.folder / "broker.pem")
+    wait_until(lambda: report()["listeners"]["BETWEEN"]["chain"] == fingerprints("broker.pem"), what="the new file")
+    assert report()["client"]["chain"] == fingerprints("broker.pem")
 
 
 def test_clients_and_commands_use_the_same_properties(cluster: SecuredCluster) -> None:

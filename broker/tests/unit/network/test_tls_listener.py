@@ -22,7 +22,7 @@ from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
 from odradek.network.pages import FileAccess
 from odradek.network.tls_outflow import SLICE_BYTES
-from odradek.security.tls.contexts import client_context, server_context
+from odradek.security.tls.contexts import UsedCertificates, client_context, server_context
 from odradek.security.tls.keystores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 from odradek_testkit.security.certificates import Authority, Issued, key_pem, pem
@@ -53,6 +53,9 @@ class Contexts:
     async def current(self) -> ssl.SSLContext:
         await self.is_ready.wait()
         return self._context
+
+    async def used(self) -> UsedCertificates:
+        return self._context.certificates
 
 
 def echo(request: Request) -> None:

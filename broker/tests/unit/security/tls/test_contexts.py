@@ -16,12 +16,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from odradek.base.errors import ConfigError
 from odradek.base.system_ports import SystemClock
 from odradek.security.tls import contexts
-from odradek.security.tls.contexts import CHECK_INTERVAL_MS, ReloadingContext, client_context, server_context
+from odradek.security.tls.contexts import (
+    CHECK_INTERVAL_MS,
+    ReloadingContext,
+    UsedCertificates,
+    client_context,
+    server_context,
+)
 from odradek.security.tls.keystores import PemKeyText, PemTrustText, StoreFile
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 from odradek_testkit.security.certificates import Authority, Issued, key_pem, pem, rsa_key
@@ -306,6 +313,22 @@ class TestReloading:
         assert certificates[0] != certificates[1]
         first.ping()
         second.ping()
+
+    async def test_it_tells_which_certificates_the_next_connection_uses(self, followed: Followed) -> None:
+        def fingerprints(*issued: Issued) -> tuple[str, ...]:
+            return tuple(each.certificate.fingerprint(SHA256()).hex() for each in issued)
+
+        assert await followed.context.used() == UsedCertificates(
+            chain=fingerprints(BROKER, MIDDLE), trusted=fingerprints(ROOT)
+        )
+        renewed = ROOT.issue("renewed")
+        followed.write(followed.key, renewed.pem)
+        followed.write(followed.trust, pem(ROOT.certificate, FOREIGN.certificate))
+        followed.clock.ahead_ms += CHECK_INTERVAL_MS
+        assert await followed.context.used() == UsedCertificates(
+            chain=fingerprints(renewed), trusted=fingerprints(ROOT, FOREIGN)
+        ), "also if no connection has used them yet"
+        assert client_context(TlsSettings()).certificates == UsedCertificates()
 
     async def test_a_changed_truststore_applies_to_new_connections(self, followed: Followed, connect: Connect) -> None:
         side = client(CLIENT)
