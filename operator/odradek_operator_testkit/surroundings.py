@@ -8,12 +8,14 @@ as from kopf. Several operators can run one after the other in one world.
 from __future__ import annotations
 
 import asyncio
+import base64
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from odradek.base.types import Endpoint, TopicPartition
@@ -28,11 +30,13 @@ from odradek.zk.layout import (
     TopicAssignment,
 )
 from odradek.zk.port import Result, ZkClient, ZkError, ZkSettings
+from odradek_operator.crds.types import TLS_LOGIN, Cluster
 from odradek_operator.kube.api.object_cache import ObjectCache
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.cluster.cluster_loop import Shared
 from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events
+from odradek_operator.kube.cluster.tls_reports import TlsReport, UsedFiles
 from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
@@ -40,6 +44,8 @@ from odradek_operator.kube.scopes import Leases
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.slots import ID_STRIDE, slot_of
+from odradek_operator.security.material import Files
+from odradek_operator.security.stored_authority import fingerprint
 from odradek_operator_testkit.api import Asked, KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
 from odradek_operator_testkit.store import Change, Key, key_of
@@ -111,6 +117,10 @@ class World:
         """Names of pods in the order of the requests to delete them."""
         self.makes_pods = True
         """Whether the StatefulSet controller creates missing pods."""
+        self.mounts_follow = True
+        """Whether brokers read changed Secrets at once, as if the kubelets were without delay."""
+        self.mounted: dict[int, Files] = {}
+        """The files with certificates that each broker has read, by id."""
         for number in range(NODES):
             self.api.put(
                 {
@@ -122,6 +132,28 @@ class World:
             )
         self._zk = MemoryZk(self.tree)
         self._brokers: dict[int, MemoryZk] = {}
+
+    # Certificates
+
+    def read_secrets(self, *brokers: int) -> None:
+        """Let brokers read the present Secret with their certificates."""
+        data = self.get(Kind.SECRET, names.kafka_certs("demo"))["data"]
+        files = {key: base64.b64decode(value) for key, value in data.items()}
+        self.mounted |= dict.fromkeys(brokers, files)
+
+    async def ask_brokers(self, cluster: Cluster, brokers: Collection[int]) -> dict[int, TlsReport]:
+        """Return what the brokers use, as `ask_brokers` of `tls_reports` does."""
+        if self.mounts_follow:
+            self.read_secrets(*brokers)
+        found = {}
+        for broker in set(brokers) & self.mounted.keys():
+            files = self.mounted[broker]
+            chain = _fingerprints(files[names.broker_keystore(broker)])
+            link = UsedFiles(chain=chain, trusted=frozenset(_fingerprints(files[names.CLUSTER_CA_FILE])))
+            users = UsedFiles(chain=chain, trusted=frozenset(_fingerprints(files[names.CLIENTS_CA_FILE])))
+            listeners = {one.name: users for one in cluster.listeners if one.login == TLS_LOGIN}
+            found[broker] = TlsReport(listeners={names.SECURE_REPLICATION_LISTENER: link, **listeners}, client=link)
+        return found
 
     # Actions of users
 
@@ -361,6 +393,7 @@ class Operator:
             settings=self.settings,
             reconciliations=Reconciliations(self.registry, namespaces),
             reports=Reports(),
+            ask_brokers=world.ask_brokers,
             opened=self._open,
         )
         self.lease_client = MemoryClient(world.api)
@@ -476,3 +509,7 @@ def _pod(owner: Object, number: int) -> Object:
         },
         "spec": {**template["spec"], "nodeName": f"node-{number % NODES}"},
     }
+
+
+def _fingerprints(pem: bytes) -> tuple[str, ...]:
+    return tuple(map(fingerprint, x509.load_pem_x509_certificates(pem)))

@@ -93,6 +93,7 @@ class ListenerAuthentication(Model):
 
 
 MAX_CERTIFICATE_DAYS: Final = 36_500
+MAX_GRACE_HOURS: Final = 8_760
 MAX_ALTERNATIVE_NAMES: Final = 32
 MAX_SOURCE_RANGES: Final = 64
 
@@ -126,6 +127,10 @@ class CertificateAuthoritySource(Model):
     certificates stay valid."""
     certificate_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 365
     """Days for which certificates of the authority are valid. They are replaced when a third of that is left."""
+
+    grace_hours: Annotated[Whole, Field(ge=0, le=MAX_GRACE_HOURS)] = 24
+    """Hours that clients have to read a new authority before it signs certificates, and for which the former one is
+    trusted after that, when an authority that the operator has made is replaced."""
 
 
 _MADE: Final = CertificateAuthoritySource()

@@ -148,6 +148,11 @@ def cluster_ca_cert(cluster: str) -> str:
     return f"{cluster}-cluster-ca-cert"
 
 
+def replace_ca(kind: str) -> str:
+    """Return the annotation of a Cluster that asks for the replacement of an authority. `kind`: cluster or clients."""
+    return f"odradek.dev/replace-{kind}-ca"
+
+
 def clients_ca(cluster: str) -> str:
     """Return the name of the Secret with the authority of users, and its key."""
     return f"{cluster}-clients-ca"

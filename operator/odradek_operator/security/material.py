@@ -21,21 +21,20 @@ from odradek_operator.crds.types import CertificateAuthoritySource, Cluster
 from odradek_operator.objects import names
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
-from odradek_operator.security.authorities import (
-    AuthorityError,
-    CertificateAuthority,
-    new_authority,
-    pem_of,
-    read_authority,
-    renewed,
-)
+from odradek_operator.security.authorities import AuthorityError, CertificateAuthority, pem_of, read_authority
 from odradek_operator.security.leaves import Leaf, LeafNames, LeafUsage, issue, reason_to_replace
+from odradek_operator.security.rotation import PodTrust, next_rotation
+from odradek_operator.security.stored_authority import (
+    CA_CERTIFICATE,
+    CA_KEY,
+    StoredAuthority,
+    needed,
+    renewal_time,
+)
 
 Files = Mapping[str, bytes]
 """The data of a Secret: contents by key."""
 
-CA_CERTIFICATE: Final = "ca.crt"
-CA_KEY: Final = "ca.key"
 CA_TRUSTSTORE: Final = "ca.p12"
 CA_PASSWORD: Final = "ca.password"
 OPERATOR_KEYSTORE: Final = "operator.pem"
@@ -55,6 +54,33 @@ class _Signer:
     def trusted_pem(self) -> bytes:
         """The trusted authorities as PEM."""
         return pem_of(self.trusted).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplacementState:
+    """What decides about the replacement of an authority: a request, and how far the pods are."""
+
+    request: str = ""
+    """The value of the Cluster's annotation. Each new value asks for a replacement; empty does not."""
+    pods: tuple[PodTrust, ...] | None = None
+    """The pods that have to trust the authority, or have certificates of it. None: they were not asked, so that a
+    replacement does not go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFiles:
+    """What the Secrets of a cluster must have."""
+
+    secrets: Mapping[str, dict[str, bytes]]
+    """Their data by name, without those of given authorities."""
+    notices: tuple[str, ...]
+    """What replacements of authorities wait for, and requests that have no effect."""
+    is_replacing: bool
+    """Whether an authority is being replaced: the pods should be asked again soon."""
+
+
+_NOTHING: Final = ReplacementState()
+_UNASKED: Final = (PodTrust("the brokers"),)
 
 
 def secrets_of(cluster: Cluster) -> frozenset[str]:
@@ -77,21 +103,24 @@ def cluster_files(
     hosts: Mapping[int, Iterable[str]],
     stored: Mapping[str, Files],
     *,
+    of_cluster: ReplacementState = _NOTHING,
+    of_clients: ReplacementState = _NOTHING,
     token_keys: bytes | None = None,
     now: datetime,
-) -> dict[str, dict[str, bytes]]:
-    """Return the data of the cluster's Secrets by name, without those of given authorities.
+) -> ClusterFiles:
+    """Return what the cluster's Secrets must have.
 
     `hosts`: the host names and addresses of each broker, by id. `stored`: what the Secrets have, of those that exist.
     `token_keys`: the keys that verify tokens of ServiceAccounts; None keeps those that the brokers have. `now` has a
     time zone. Raises `AuthorityError` if an authority cannot be used.
     """
-    made = _Maker(cluster, stored, now).made(hosts)
+    maker = _Maker(cluster, stored, now)
+    made = maker.made(hosts, of_cluster, of_clients)
     if needs_service_account_keys(cluster):
         secret, key = names.kafka_certs(cluster.name), names.SERVICE_ACCOUNT_KEYS_FILE
         token_keys = token_keys or stored.get(secret, {}).get(key)
         made[secret] |= {} if token_keys is None else {key: token_keys}
-    return made
+    return ClusterFiles(secrets=made, notices=tuple(maker.notices), is_replacing=maker.is_replacing)
 
 
 class _Maker:
@@ -101,42 +130,60 @@ class _Maker:
         self._cluster = cluster
         self._stored = stored
         self._now = now
+        self.notices: Final[list[str]] = []
+        self.is_replacing = False
 
-    def made(self, hosts: Mapping[int, Iterable[str]]) -> dict[str, dict[str, bytes]]:
+    def made(
+        self, hosts: Mapping[int, Iterable[str]], cluster_state: ReplacementState, clients_state: ReplacementState
+    ) -> dict[str, dict[str, bytes]]:
         """Return the data of all Secrets."""
         sources, name = self._cluster.certificate_authorities, self._cluster.name
-        of_cluster = self._signer(sources.cluster, names.cluster_ca(name), f"{name} cluster CA")
-        of_clients = self._signer(sources.clients, names.clients_ca(name), f"{name} clients CA")
-        made = {
+        made: dict[str, dict[str, bytes]] = {}
+        of_cluster = self._signer(sources.cluster, "cluster", cluster_state, made)
+        of_clients = self._signer(sources.clients, "clients", clients_state, made)
+        return made | {
             names.cluster_ca_cert(name): self._trust(names.cluster_ca_cert(name), of_cluster),
             names.clients_ca_cert(name): self._trust(names.clients_ca_cert(name), of_clients),
             names.kafka_certs(name): self._brokers(hosts, of_cluster, of_clients),
             names.operator_certs(name): self._operator(of_cluster),
         }
-        for source, secret, signer in (
-            (sources.cluster, names.cluster_ca(name), of_cluster),
-            (sources.clients, names.clients_ca(name), of_clients),
-        ):
-            if source.secret_name is None:
-                authority = signer.authority
-                made[secret] = {CA_CERTIFICATE: authority.certificate_pem.encode(), CA_KEY: authority.key_pem.encode()}
-        return made
 
-    def _signer(self, source: CertificateAuthoritySource, secret: str, common_name: str) -> _Signer:
-        """Return the given authority, which is never changed, or the one of the operator: as it is, new or renewed."""
+    def _signer(
+        self, source: CertificateAuthoritySource, kind: str, state: ReplacementState, made: dict[str, dict[str, bytes]]
+    ) -> _Signer:
+        """Return the given authority, which is never changed, or the one of the operator, and add its Secret to `made`.
+
+        That one is as it was, new, renewed, or a step further in its replacement. `kind`: cluster or clients.
+        """
         if source.secret_name is not None:
+            if state.request:
+                self.notices.append(
+                    f"The annotation {names.replace_ca(kind)} has no effect: you gave the {kind} authority in Secret "
+                    f"{source.secret_name}. Replace it there."
+                )
             return self._given(source.secret_name, source.certificate_days)
-        stored, now = self._stored.get(secret), self._now
+        secret, name, now = f"{self._cluster.name}-{kind}-ca", f"{self._cluster.name} {kind} CA", self._now
+        validity, stored = source.validity_days, self._stored.get(secret)
         if stored is None:
-            authority = new_authority(common_name, validity_days=source.validity_days, now=now)
+            found = StoredAuthority.new(name, validity_days=validity, request=state.request, now=now)
         else:
-            # One that has expired is renewed like one that expires soon.
-            authority = self._read(secret, stored, now=datetime.min.replace(tzinfo=now.tzinfo))
-            renewal = min(timedelta(days=source.renewal_days), timedelta(days=source.validity_days) / 2)
-            if authority.certificate.not_valid_after_utc - now <= renewal:
-                authority = renewed(authority, validity_days=source.validity_days, now=now)
-        days = source.certificate_days
-        return _Signer(authority=authority, trusted=(authority.certificate,), certificate_days=days)
+            found = StoredAuthority.read(stored, self._where(secret))
+            rotation = next_rotation(
+                found.trust,
+                _UNASKED if state.pods is None else state.pods,
+                renewal=renewal_time(renewal_days=source.renewal_days, validity_days=validity),
+                grace=timedelta(hours=source.grace_hours),
+                is_replacement_wanted=state.request not in ("", found.replaced),
+                now=now,
+            )
+            if rotation.waiting is not None:
+                self.notices.append(f"The replacement of the {kind} authority waits: {rotation.waiting}.")
+            # Another name than that of the former one, so that no client takes one for the other.
+            name = f"{name} {now:%Y-%m-%d}"
+            found = found.stepped(rotation, name, validity_days=validity, request=state.request, now=now)
+        self.is_replacing |= found.is_being_replaced
+        made[secret] = found.files
+        return _Signer(authority=found.signing, trusted=found.trusted, certificate_days=source.certificate_days)
 
     def _given(self, secret: str, certificate_days: int) -> _Signer:
         stored = self._stored.get(secret)
@@ -144,14 +191,11 @@ class _Maker:
             raise AuthorityError(
                 f"{self._where(secret)} does not exist: create it with {CA_CERTIFICATE} and {CA_KEY} of the authority"
             )
-        authority = self._read(secret, stored, now=self._now)
+        where = self._where(secret)
+        certificate, key = needed(stored, CA_CERTIFICATE, where), needed(stored, CA_KEY, where)
+        authority = read_authority(certificate, key, where=where, now=self._now)
         trusted = tuple(x509.load_pem_x509_certificates(stored[CA_CERTIFICATE]))
         return _Signer(authority=authority, trusted=trusted, certificate_days=certificate_days)
-
-    def _read(self, secret: str, stored: Files, *, now: datetime) -> CertificateAuthority:
-        where = self._where(secret)
-        certificate, key = _needed(stored, CA_CERTIFICATE, where), _needed(stored, CA_KEY, where)
-        return read_authority(certificate, key, where=where, now=now)
 
     def _where(self, secret: str) -> str:
         return f"Secret {self._cluster.namespace}/{secret}"
@@ -199,13 +243,6 @@ class _Maker:
             return present
         leaf = issue(signer.authority, identity, usage, validity_days=signer.certificate_days, now=self._now)
         return keystore_pem(leaf, signer.authority.certificate)
-
-
-def _needed(stored: Files, key: str, where: str) -> bytes:
-    try:
-        return stored[key]
-    except KeyError:
-        raise AuthorityError(f"{where} has no {key}: store {CA_CERTIFICATE} and {CA_KEY} of one authority") from None
 
 
 def new_password() -> str:

@@ -22,7 +22,8 @@ from odradek_operator.objects.listener_security import protocol
 from odradek_operator.objects.properties_file import render
 from odradek_operator.security.authorities import CertificateAuthority, pem_of
 from odradek_operator.security.leaves import LeafNames, LeafUsage, issue, reason_to_replace
-from odradek_operator.security.material import CA_CERTIFICATE, Files, new_password
+from odradek_operator.security.material import Files, new_password
+from odradek_operator.security.stored_authority import CA_CERTIFICATE
 
 PASSWORD: Final = "password"
 USER_CERTIFICATE: Final = "user.crt"

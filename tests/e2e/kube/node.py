@@ -102,6 +102,8 @@ def kubelet_settings(run: Run, number: int) -> str:
             "clusterDomain": "cluster.local",
             "failSwapOn": False,
             "nodeStatusUpdateFrequency": "5s",
+            # How often changed Secrets reach running pods.
+            "syncFrequency": "10s",
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "100Mi"},
             "resolvConf": f"{folder}/resolv.conf",

@@ -332,7 +332,38 @@ def test_a_renewed_certificate_is_served_without_a_restart(secured: Demo) -> Non
     assert [pod.uid for pod in secured.pods("kafka")] == [pod.uid for pod in pods]
 
 
-def test_an_open_cluster_is_closed_under_load(demo: Demo, tmp_path: Path) -> None:
+def replace_authority(cluster: Demo, folder: Path) -> None:
+    """Replace the authority of the brokers under load of clients that trust the old and the new one."""
+    make_topic(cluster, "replaced", 3)
+    rights = ("--allow-principal", "User:alice", "--producer", "--consumer", "--topic", "replaced", "--group", "*")
+    as_broker(cluster, "acl", "add", *rights)
+    trusted = lambda: secret(cluster, "cluster-ca-cert")["ca.crt"].count(b"BEGIN CERTIFICATE")  # noqa: E731
+    before, pods = secret(cluster, "cluster-ca-cert")["ca.crt"], {pod.uid for pod in cluster.pods("kafka")}
+    source = {"spec": {"certificateAuthorities": {"cluster": {"graceHours": 0}}}}
+    cluster.kubectl.patch(CLUSTER, cluster.name, source)
+    annotation = {"metadata": {"annotations": {"odradek.dev/replace-cluster-ca": "1"}}}
+    cluster.kubectl.patch(CLUSTER, cluster.name, annotation)
+    eventually(trusted, lambda count: count == 2, what="the old and the new authority")
+    with running(
+        cluster.bootstrap("secure"), "replaced", partitions=PARTITIONS, folder=folder, login=alice(cluster)
+    ) as load:
+        load.await_more()
+        eventually(trusted, lambda count: count == 1, what="the new authority only", seconds=600)
+        assert {pod.uid for pod in cluster.pods("kafka")} == pods, "no broker restarted for it"
+        # A restarted broker connects to all others, with the files that there are now.
+        cluster.kubectl.delete("pod", f"{cluster.name}-kafka-1")
+        cluster.await_ready(seconds=600)
+        load.await_more()
+        outcome = load.finish()
+    assert outcome.verdict.good, str(outcome.verdict)
+    tell(f"an authority replaced under load: pause {outcome.longest_produce_pause:.1f} s")
+    assert secret(cluster, "cluster-ca-cert")["ca.crt"] != before
+    assert topics_of(cluster.bootstrap("secure"), alice(cluster)) == {"moving", "replaced"}
+    outdated = {**alice(cluster), "ssl.ca.pem": before.decode()}
+    assert refused(cluster.bootstrap("secure"), outdated).code() in (KafkaError._SSL, KafkaError._ALL_BROKERS_DOWN)
+
+
+def test_an_open_cluster_is_closed_under_load_and_its_authority_replaced(demo: Demo, tmp_path: Path) -> None:
     """Three rolls, and no record is lost or refused. Clients move to the new listener before the old one goes."""
     closing = replace(demo, name="closing")
     listeners: list[dict[str, Any]] = [{"name": "plain", "port": 9092, "type": "nodeport", "insecure": True}]
@@ -364,5 +395,6 @@ def test_an_open_cluster_is_closed_under_load(demo: Demo, tmp_path: Path) -> Non
         closing.await_ready(seconds=600)
         assert closing.bootstrap("plain") == ""
         assert topics_of(bootstrap, alice(closing)) == {"moving"}
+        replace_authority(closing, tmp_path)
     finally:
         closing.kubectl.delete(CLUSTER, closing.name)

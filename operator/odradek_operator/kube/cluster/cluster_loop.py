@@ -39,6 +39,7 @@ from odradek_operator.kube.cluster.record_keeper import keep_record
 from odradek_operator.kube.cluster.specification import Specification, read_topics, specification
 from odradek_operator.kube.cluster.status_documents import INVALID_SPEC
 from odradek_operator.kube.cluster.status_writer import Findings, Statuses
+from odradek_operator.kube.cluster.tls_reports import AskBrokers, ask_brokers
 from odradek_operator.kube.cluster.topic_events import CompletedAction, write_topic_events
 from odradek_operator.kube.cluster.topic_finalizers import DeletedTopics, keep_finalizers, release_protected
 from odradek_operator.kube.cluster.user_keeper import UserKeeper
@@ -90,6 +91,8 @@ class Shared:
     settings: OperatorSettings
     reconciliations: Reconciliations
     reports: Reports
+    ask_brokers: AskBrokers = ask_brokers
+    """Asks brokers which certificates they use."""
     opened: Opener = open_kazoo
     """Connects to a cluster's ZooKeeper."""
 
@@ -113,7 +116,7 @@ class ClusterLoop:
         """Time of the event loop at which the last fresh view was begun."""
         self._woken = asyncio.Event()
         self._applier = Applier(self._client)
-        self._secrets = ClusterSecrets(self._client, self._check_write)
+        self._secrets = ClusterSecrets(self._client, self._check_write, shared.ask_brokers)
         self._users = UserKeeper(
             shared.client, self._check_write, shared.events, resync_seconds=shared.settings.resync_seconds
         )
@@ -281,7 +284,12 @@ class ClusterLoop:
                 trouble=trouble,
                 decision=decision,
                 report=await self._shared.reports.of(cluster),
-                notices=(*notices_of(cluster), *self._applier.warnings(), *decision.notices),
+                notices=(
+                    *notices_of(cluster),
+                    *self._secrets.notices,
+                    *self._applier.warnings(),
+                    *decision.notices,
+                ),
                 topic_warnings=spec.topic_warnings,
             )
         )
@@ -294,7 +302,7 @@ class ClusterLoop:
     async def _settle_users(self, cluster: Cluster, view: View, trouble: str) -> bool:
         """Make the users as their resources specify. Returns whether nothing is left to do."""
         zk = None if trouble else await self._session.client(zookeeper_connect(cluster))
-        return await self._users.settle(cluster, view.users, zk, trouble)
+        return await self._users.settle(cluster, view.users, zk, trouble=trouble, authorities=self._secrets.authorities)
 
     def _count_pods(self, cluster: Cluster, view: View) -> None:
         wanted = {Component.KAFKA: cluster.brokers.ordinals()}

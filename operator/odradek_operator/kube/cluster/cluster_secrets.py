@@ -10,31 +10,46 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from odradek_operator.crds.types import Cluster
 from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesError
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.api.owners import owner_of
 from odradek_operator.kube.cluster.cluster_view import View
+from odradek_operator.kube.cluster.tls_reports import AskBrokers, ask_brokers, trust_between_brokers, trust_of_users
 from odradek_operator.lifecycle.broker_link import SECURITY
 from odradek_operator.lifecycle.steps import Waiting
-from odradek_operator.objects import parts
+from odradek_operator.objects import names, parts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.names import BrokerLink, Component
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.broker_hosts import broker_hosts
-from odradek_operator.security.material import Files, cluster_files, secrets_of
+from odradek_operator.security.material import Files, ReplacementState, cluster_files, secrets_of
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, StoredAuthority, is_being_replaced
+
+REPLACING_SECONDS: Final = 30.0
+"""Seconds between two looks at a replacement that waits for brokers or clients."""
 
 
 class ClusterSecrets:
     """The Secrets of one cluster."""
 
-    def __init__(self, client: KubernetesClient, check_fresh: Callable[[], None]) -> None:
+    def __init__(
+        self, client: KubernetesClient, check_fresh: Callable[[], None], ask_brokers: AskBrokers = ask_brokers
+    ) -> None:
         """`check_fresh` raises an error unless this round has a fresh view."""
+        self.notices: tuple[str, ...] = ()
+        """What replacements of authorities wait for, since the last fresh view."""
+        self.authorities: object = None
+        """Changes with what users trust and with what signs their certificates."""
+        self._ask_brokers = ask_brokers
+        self._ask_again_at = math.inf
+        """When a replacement has to be looked at again, in seconds of the event loop."""
         self._client = client
         self._check_fresh = check_fresh
         self._settled: object = None
@@ -48,9 +63,11 @@ class ClusterSecrets:
         if not cluster.is_secured and cluster.broker_link is BrokerLink.PLAINTEXT:
             return ()
         hosts = _hosts(cluster, view)
-        needed = (cluster.uid, hosts, cluster.certificate_authorities, needs_service_account_keys(cluster))
+        annotations = view.cluster["metadata"].get("annotations") or {}
+        requests = tuple(str(annotations.get(names.replace_ca(kind), "")) for kind in ("cluster", "clients"))
+        needed = (cluster.uid, hosts, cluster.certificate_authorities, needs_service_account_keys(cluster), requests)
         if not is_fresh:
-            if needed != self._settled:
+            if needed != self._settled or asyncio.get_running_loop().time() >= self._ask_again_at:
                 self._check_fresh()
             return ()
         self._settled = None
@@ -60,15 +77,44 @@ class ClusterSecrets:
         try:
             stored = {name: content_of(body) for name, body in present.items()}
             token_keys, refusals = await self._token_keys(cluster)
-            wanted = cluster_files(cluster, hosts, stored, token_keys=token_keys, now=datetime.now(UTC))
+            of_cluster, of_clients = await self._replacements(cluster, sorted(hosts), stored, requests)
+            wanted = cluster_files(
+                cluster,
+                hosts,
+                stored,
+                of_cluster=of_cluster,
+                of_clients=of_clients,
+                token_keys=token_keys,
+                now=datetime.now(UTC),
+            )
         except AuthorityError as error:
             return (_refusal("AuthorityUnusable", f"The certificates of the cluster cannot be made: {error}."),)
-        for name, files in wanted.items():
+        for name, files in wanted.secrets.items():
             if stored.get(name) != files:
                 await self._write(cluster, name, files, present.get(name))
         if not refusals:
             self._settled = needed
+        self.notices = wanted.notices
+        self.authorities = _trust_in(cluster, {**stored, **wanted.secrets})
+        seconds = REPLACING_SECONDS if wanted.is_replacing else math.inf
+        self._ask_again_at = asyncio.get_running_loop().time() + seconds
         return refusals
+
+    async def _replacements(
+        self, cluster: Cluster, brokers: Sequence[int], stored: Mapping[str, Files], requests: Sequence[str]
+    ) -> tuple[ReplacementState, ReplacementState]:
+        """Return the state of the replacements of both authorities. Brokers are asked only if it matters."""
+        secrets = names.cluster_ca(cluster.name), names.clients_ca(cluster.name)
+        authorities = [stored.get(secret, {}) for secret in secrets]
+        if not any(map(is_being_replaced, authorities)):
+            first, second = (ReplacementState(request=request) for request in requests)
+            return first, second
+        reports = await self._ask_brokers(cluster, brokers)
+        signing = StoredAuthority.read(authorities[1], secrets[1]).trust.signing if authorities[1] else ""
+        return (
+            ReplacementState(request=requests[0], pods=trust_between_brokers(brokers, reports)),
+            ReplacementState(request=requests[1], pods=trust_of_users(cluster, brokers, reports, signing)),
+        )
 
     async def _token_keys(self, cluster: Cluster) -> tuple[bytes | None, tuple[Waiting, ...]]:
         """Return the keys that verify tokens of ServiceAccounts, or None and why the API server refuses them."""
@@ -99,6 +145,12 @@ class ClusterSecrets:
         await self._client.create(
             {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
         )
+
+
+def _trust_in(cluster: Cluster, secrets: Mapping[str, Files]) -> object:
+    """Return the certificates with which Secrets of users are made."""
+    clients = cluster.certificate_authorities.clients.secret_name or names.clients_ca(cluster.name)
+    return tuple(secrets.get(name, {}).get(CA_CERTIFICATE) for name in (names.cluster_ca_cert(cluster.name), clients))
 
 
 def _hosts(cluster: Cluster, view: View) -> dict[int, tuple[str, ...]]:

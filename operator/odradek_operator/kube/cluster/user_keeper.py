@@ -117,16 +117,27 @@ class UserKeeper:
         self._check_fresh = check_fresh
         self._events = events
         self._resync_seconds = resync_seconds
+        self._authorities: object = None
         self._known: dict[str, _Known] = {}
         """The last result for each user."""
         self._swept: tuple[object, float] = (None, float("-inf"))
         """For which users obsolete records were last removed, and when."""
 
-    async def settle(self, cluster: Cluster, bodies: Mapping[str, Object], zk: ZkClient | None, trouble: str) -> bool:
+    async def settle(
+        self,
+        cluster: Cluster,
+        bodies: Mapping[str, Object],
+        zk: ZkClient | None,
+        *,
+        trouble: str = "",
+        authorities: object = None,
+    ) -> bool:
         """Change what is not as specified, and write statuses. Returns whether nothing is left to do.
 
-        `zk` is None while ZooKeeper does not answer, because of `trouble`. Raises `KubernetesError`.
+        `zk` is None while ZooKeeper does not answer, because of `trouble`. `authorities` changes with the certificates
+        that Secrets of users have. Raises `KubernetesError`.
         """
+        self._authorities = authorities
         users = Users.read(bodies)
         states = {name: UserState(condition=invalid(message)) for name, message in users.invalid.items()}
         is_reached = True
@@ -146,7 +157,7 @@ class UserKeeper:
     async def _settle_all(
         self, cluster: Cluster, users: Users, bodies: Mapping[str, Object], zk: ZkClient
     ) -> dict[str, UserState]:
-        keys = {name: _key(cluster, user, bodies[name]) for name, user in users.valid.items()}
+        keys = {name: (self._authorities, *_key(cluster, user, bodies[name])) for name, user in users.valid.items()}
         self._known = {name: known for name, known in self._known.items() if name in keys}
         due = sorted(name for name, key in keys.items() if not self._is_current(name, key))
         if self._is_swept(users) and not due:
@@ -208,7 +219,8 @@ class UserKeeper:
                 await write_user_statuses(self._status_client, {name: body}, {name: state})
 
 
-def _key(cluster: Cluster, user: User, body: Object) -> object:
+def _key(cluster: Cluster, user: User, body: Object) -> tuple[object, ...]:
+    """Return what the last result for a user depends on."""
     return user, requested(body), cluster.listeners, cluster.certificate_authorities
 
 

@@ -18,7 +18,8 @@ from odradek_operator.kube.api.owners import is_leaving, owner_of
 from odradek_operator.kube.cluster.cluster_secrets import content_of
 from odradek_operator.objects import names
 from odradek_operator.security.authorities import read_authority
-from odradek_operator.security.material import CA_CERTIFICATE, CA_KEY, Files
+from odradek_operator.security.material import Files
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
 from odradek_operator.security.user_material import UserAuthorities, user_files
 
 NEW_PASSWORD: Final = "odradek.dev/new-password"

@@ -71,8 +71,8 @@ SPECIFICATIONS: dict[str, Any] = {
             }
         ],
         "certificateAuthorities": {
-            "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
-            "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3},
+            "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
+            "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
         },
         "zookeeper": {
             "replicas": 5,

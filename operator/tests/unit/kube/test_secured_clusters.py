@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects import names
 from odradek_operator.objects.names import BrokerLink
+from odradek_operator.security.authorities import new_authority
 from odradek_operator_testkit.surroundings import Operator, World, cluster_body, condition, scenario, until
 from odradek_testkit.loop import run_virtual
 
@@ -155,6 +158,110 @@ def test_an_operator_that_was_killed_continues() -> None:
         if finished == [True]:
             return
         lives += 3
+
+
+def accept_each_other(world: World) -> None:
+    """Each broker trusts the certificate of every other one, with the files that they have read."""
+    for mine in world.mounted.values():
+        trusted = x509.load_pem_x509_certificates(mine["cluster-ca.crt"])
+        for broker, theirs in world.mounted.items():
+            (leaf, *_) = x509.load_pem_x509_certificates(theirs[f"broker-{broker}.pem"])
+            assert any(is_signed_by(leaf, authority) for authority in trusted), broker
+
+
+def is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def test_an_authority_is_replaced_step_by_step_while_brokers_read_their_files_one_after_the_other() -> None:
+    secret, authority, trust = names.kafka_certs("demo"), names.cluster_ca("demo"), names.cluster_ca_cert("demo")
+
+    def trusted(world: World) -> list[x509.Certificate]:
+        return x509.load_pem_x509_certificates(files(world, trust)["ca.crt"])
+
+    def warnings(world: World) -> str:
+        return " ".join(world.get(Kind.CLUSTER, "demo")["status"].get("warnings", []))
+
+    def is_waiting_for(world: World, broker: int, waiting: str) -> bool:
+        return waiting in warnings(world) and f"broker {broker}" in warnings(world)
+
+    async def all_read(world: World, waiting: str) -> None:
+        """Let the brokers read the files one after the other; the replacement waits for the last one."""
+        for broker in (2, 0, 1):
+            await until(lambda broker=broker: is_waiting_for(world, broker, waiting), "it waits")
+            world.read_secrets(broker)
+            accept_each_other(world)
+
+    async def steps(world: World, operator: Operator) -> None:
+        world.mounts_follow = False
+        wanted = cluster(SECURE, certificateAuthorities={"cluster": {"graceHours": 0}})
+        world.api.put(wanted)
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        world.read_secrets(0, 1, 2)
+        (old,), leaves = trusted(world), files(world, secret)
+        deleted = list(world.deleted_pods)
+
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {"odradek.dev/replace-cluster-ca": "1"}}})
+        await until(lambda: len(trusted(world)) == 2, "both are trusted")
+        assert files(world, secret)["broker-0.pem"] == leaves["broker-0.pem"], "the old one signs"
+        await all_read(world, "must trust the new authority")
+        await until(lambda: files(world, secret)["broker-0.pem"] != leaves["broker-0.pem"], "the new one signs")
+        assert old in trusted(world)
+        await all_read(world, "must use its certificate")
+        await until(lambda: len(trusted(world)) == 1, "the old one is not trusted any more")
+        world.read_secrets(0, 1, 2)
+        accept_each_other(world)
+        assert trusted(world) != [old]
+        assert set(files(world, authority)) == {"ca.crt", "ca.key", "changed", "replaced"}
+        await until(lambda: "authority" not in warnings(world), "nothing waits")
+        assert world.deleted_pods == deleted, "no broker restarted"
+
+    play(steps)
+
+
+def test_users_get_certificates_of_the_new_authority_before_the_old_one_goes() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(SECURE, MUTUAL, certificateAuthorities={"clients": {"graceHours": 0}}))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        spec = {"cluster": "demo", "authentication": {"type": "tls"}}
+        metadata = {"name": "alice", "namespace": "shop"}
+        world.api.put({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": metadata, "spec": spec})
+        await until(lambda: world.ready(Kind.USER, "alice"), "the user is ready")
+        before = files(world, "alice")["user.crt"]
+        valid = []
+
+        def is_replaced() -> bool:
+            certificates = x509.load_pem_x509_certificates(files(world, names.kafka_certs("demo"))["clients-ca.crt"])
+            (leaf, *_) = x509.load_pem_x509_certificates(files(world, "alice")["user.crt"])
+            valid.append(any(is_signed_by(leaf, authority) for authority in certificates))
+            return len(certificates) == 1 and files(world, "alice")["user.crt"] != before
+
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {"odradek.dev/replace-clients-ca": "1"}}})
+        await until(is_replaced, "the authority and the certificate are new")
+        assert all(valid)
+
+    play(steps)
+
+
+def test_a_request_to_replace_a_given_authority_is_answered() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        now = datetime.now(UTC)
+        given = new_authority("company", validity_days=30, now=now)
+        data = {"ca.crt": given.certificate_pem.encode(), "ca.key": given.key_pem.encode()}
+        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        metadata = {"name": "company", "namespace": "shop"}
+        world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded})
+        body = cluster(SECURE, certificateAuthorities={"cluster": {"secretName": "company"}})
+        body["metadata"]["annotations"] = {"odradek.dev/replace-cluster-ca": "1"}
+        world.api.put(body)
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert "you gave the cluster authority in Secret company" in str(world.get(Kind.CLUSTER, "demo")["status"])
+
+    play(steps)
 
 
 def test_a_secret_of_others_is_not_changed() -> None:

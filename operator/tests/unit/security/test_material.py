@@ -16,8 +16,6 @@ from odradek_operator.crds.types import CertificateAuthorities, CertificateAutho
 from odradek_operator.objects import names
 from odradek_operator.security.authorities import AuthorityError, new_authority
 from odradek_operator.security.material import (
-    CA_CERTIFICATE,
-    CA_KEY,
     CA_PASSWORD,
     CA_TRUSTSTORE,
     OPERATOR_KEYSTORE,
@@ -25,6 +23,7 @@ from odradek_operator.security.material import (
     new_password,
     secrets_of,
 )
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
 
 NOW = datetime.now(UTC)
 CLUSTER = Cluster(name="demo", namespace="shop")
@@ -39,7 +38,7 @@ def made(
     hosts: Mapping[int, tuple[str, ...]] = HOSTS,
     now: datetime = NOW,
 ) -> dict[str, dict[str, bytes]]:
-    return cluster_files(cluster, hosts, stored or {}, now=now)
+    return dict(cluster_files(cluster, hosts, stored or {}, now=now).secrets)
 
 
 def leaf(files: Mapping[str, Mapping[str, bytes]], broker: int) -> x509.Certificate:
