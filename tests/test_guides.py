@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.app.properties import parse_properties
 from odradek.base.config import BrokerConfig
+from odradek.base.setting_definitions import parse_properties
 from odradek_testkit.interop.guides import fenced_blocks
 
 ROOT = Path(__file__).parents[1]

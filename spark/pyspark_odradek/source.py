@@ -6,17 +6,32 @@ Invariant: options are validated in `schema`, so that `load()` reports mistakes,
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from odradek.base.errors import ConfigError
+from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
 from pyspark_odradek import options as source_options
 from pyspark_odradek.reader import BatchReader
 from pyspark_odradek.schema import row_schema
 from pyspark_odradek.stream import StreamReader
 
 log = logging.getLogger(__name__)
+
+
+def with_config_file(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options and, as `kafka.` options, the client properties of the file or profile of the option configFile.
+
+    Without the option, the environment variable ODRADEK_COMMAND_CONFIG counts. Options come before the file. Raises
+    `ConfigError` if the file cannot be read. It is read on the driver only.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    name = given.get("configfile") or os.environ.get(CONFIG_VARIABLE)
+    file = read_config_file(name, option="configFile") if name else {}
+    return {**{f"{source_options.CLIENT_PREFIX}{key}": value for key, value in file.items()}, **given}
 
 
 class DefaultSource(DataSource):
@@ -29,7 +44,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the fixed schema. Raises `ConfigError` if an option is invalid."""
-        options = source_options.parse(self.options)
+        options = source_options.parse(with_config_file(self.options))
         for warning in options.warnings:
             log.warning("%s", warning)
         return row_schema(include_headers=options.include_headers)
@@ -44,7 +59,7 @@ class DefaultSource(DataSource):
 
     def _checked(self, schema: StructType) -> source_options.SourceOptions:
         """Return the options. Raises `ConfigError` for a schema of the user, which Spark would not validate."""
-        options = source_options.parse(self.options)
+        options = source_options.parse(with_config_file(self.options))
         expected = row_schema(include_headers=options.include_headers)
         if schema != expected:
             raise ConfigError(

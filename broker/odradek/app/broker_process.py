@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from odradek.app.properties import parse_overrides, parse_properties
 from odradek.app.supervisor import BEAT_INTERVAL_MS, Credentials, Lifeline, Supervision, supervise
 from odradek.base import VERSION
 from odradek.base.build_form import build_form
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError, OdradekError
+from odradek.base.setting_definitions import parse_properties
 from odradek.base.system_ports import report_termination
 from odradek.zk.port import ZkError, ZkSettings
 from odradek.zk.security import zookeeper_settings
@@ -113,6 +113,17 @@ def load(properties_path: str, overrides: Iterable[str]) -> dict[str, str]:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"the properties file {properties_path} cannot be read: {reason}") from error
     return {**parse_properties(text), **parse_overrides(overrides)}
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:
+    """Return the properties in `key=value` arguments. Raises `ConfigError` if there is no `=`."""
+    pairs = {}
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigError(f"--override {override!r} is not of the form key=value")
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 async def _serve(config: BrokerConfig, properties: dict[str, str], lifeline: Lifeline | None) -> int:

@@ -15,11 +15,28 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
 
+import javaproperties
+
 from odradek.base.errors import ConfigError
+
+_TRAILING_SPACE: Final = re.compile(r"(?<!\\)[ \t\f]+$", re.MULTILINE)
+"""White space at the end of a line, except an escaped space."""
 
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the properties of a file, in the syntax of Java. The last value of a repeated key applies.
+
+    Unlike Java, it removes white space at the end of a line, as Kafka does later for most settings.
+    Raises `ConfigError` for an invalid escape sequence.
+    """
+    try:
+        return javaproperties.loads(_TRAILING_SPACE.sub("", text))
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"the properties file has an invalid escape sequence {error.escape}") from error
 
 
 class SettingType(Enum):

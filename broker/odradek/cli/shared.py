@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -18,7 +17,6 @@ from click.core import ParameterSource
 
 from odradek.base.errors import (
     AuthenticationError,
-    ConfigError,
     DelegationTokenAuthDisabledError,
     DelegationTokenNotFoundError,
     DelegationTokenRequestNotAllowedError,
@@ -29,6 +27,7 @@ from odradek.base.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
+from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
 
 if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
@@ -38,7 +37,6 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVER"
-CONFIG_VARIABLE: Final = "ODRADEK_COMMAND_CONFIG"
 API_TIMEOUT_MS: Final = 20_000
 """Shorter than the client library's default of 60 s, because a person waits at the terminal."""
 
@@ -64,10 +62,11 @@ def connection_options(command: _F) -> _F:
         "--command-config",
         envvar=CONFIG_VARIABLE,
         show_envvar=True,
-        metavar="FILE",
+        metavar="FILE|PROFILE",
         expose_value=False,
         callback=_read_config,
-        help="File of client properties, such as security.protocol and sasl.jaas.config.",
+        help="File of client properties, such as security.protocol and sasl.jaas.config, or a profile: prod means "
+        "~/.config/odradek/prod.properties.",
     )(command)
     return click.option(
         "-b",
@@ -86,20 +85,7 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: str 
     """Keep the properties of the file in the context of the command."""
     if path is not None:
         with reporting_errors():
-            context.meta[_CONFIG] = read_command_config(path)
-
-
-def read_command_config(path: str) -> dict[str, str]:
-    """Return the client properties in the file of `--command-config`. Raises `ConfigError`."""
-    from odradek.app.properties import parse_properties
-
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"--command-config {path} is not a text in UTF-8") from error
-    except OSError as error:
-        raise ConfigError(f"--command-config {path} cannot be read: {error.strerror}") from error
-    return parse_properties(text)
+            context.meta[_CONFIG] = read_config_file(path, option="--command-config")
 
 
 def output_option(command: _F) -> _F:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Final
 
-from odradek.app.properties import parse_properties
+from odradek.base.setting_definitions import parse_properties
 from odradek_testkit.interop.apache import QUICK_START, run_tool
 
 CLASSES: Final = {

@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from odradek.base.errors import OdradekError
-from odradek.cli.shared import CONFIG_VARIABLE, read_command_config
+from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
 from odradek.client.settings import ClientSettings
 from odradek_operator.exporter.exporter_settings import EVERYTHING, NOTHING, ExporterSettings, NameFilter
 from odradek_operator.exporter.service import Exporter, Place
@@ -103,7 +103,7 @@ def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
     }
     bootstrap, zookeeper = str(options.pop("bootstrap")), options.pop("zookeeper")
     config = options.pop("command_config")
-    file = {} if config is None else read_command_config(str(config))
+    file = {} if config is None else read_config_file(str(config), option="--command-config")
     properties = options.pop("properties")
     place = {"host": str(options.pop("host")), "port": options.pop("port")}
     settings = ExporterSettings(**options, **names)  # type: ignore[arg-type]

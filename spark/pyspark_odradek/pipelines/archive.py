@@ -22,6 +22,7 @@ from pyspark_odradek.lookup import OffsetLookup
 from pyspark_odradek.offsets import check_not_backwards, new_offsets, to_json
 from pyspark_odradek.pipelines.application import OpenSession, argument_parser, run, session, source_options, tell
 from pyspark_odradek.pipelines.manifest import Archive
+from pyspark_odradek.source import with_config_file
 
 _DESCRIPTION: Final = """Archive a topic as Parquet files by date.
 
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None, *, open_session: OpenSession = session) 
 def _archive(arguments: argparse.Namespace, open_session: OpenSession) -> dict[str, Any]:
     began = time.monotonic()
     options = source_options(arguments)
-    parsed = source.parse(options)
+    parsed = source.parse(with_config_file(options))
     archive = Archive(arguments.output, arguments.topic)
     with archive.opened(), BlockingClient.shared(parsed.client):
         start, end = _range(OffsetLookup(parsed), archive)

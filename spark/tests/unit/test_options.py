@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from odradek.base.errors import ConfigError
@@ -11,6 +13,7 @@ from odradek.client.security_fields import SecurityFields
 from odradek.client.settings import CLIENT_SETTINGS
 from pyspark_odradek.offsets import EARLIEST, LATEST
 from pyspark_odradek.options import FORBIDDEN, WITHOUT_EFFECT, Bound, SourceOptions, Subscription, parse
+from pyspark_odradek.source import with_config_file
 
 NEEDED = {"kafka.bootstrap.servers": "h1:9092, h2:9093"}
 
@@ -66,6 +69,20 @@ def test_client_properties_pass_through_and_unknown_ones_are_told() -> None:
     assert options.client.read_committed
     assert options.client.client_id == "mine"
     assert [warning.split()[0] for warning in options.warnings] == ["kafka.sasl.jaas.x"]
+
+
+def test_a_file_has_the_properties_that_are_not_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=file:1\nclient.rack=a\nsecurity.protocol=SSL\nnonsense=1\n")
+    options = parse(with_config_file({"subscribe": "t", "configFile": str(file), "kafka.client.rack": "b"}))
+    assert options.client.bootstrap_servers == ("file:1",)
+    assert (options.client.client_rack, options.client.security_protocol) == ("b", "SSL")
+    assert [warning.split()[0] for warning in options.warnings] == ["kafka.nonsense"]
+
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", str(file))
+    assert parse(with_config_file({"subscribe": "t"})).client.bootstrap_servers == ("file:1",)
+    with pytest.raises(ConfigError, match=r"configFile /nowhere/file cannot be read"):
+        with_config_file({"subscribe": "t", "configFile": "/nowhere/file"})
 
 
 @pytest.mark.parametrize(

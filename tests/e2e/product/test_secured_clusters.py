@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import copy
+import os
+import re
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +24,7 @@ from odradek_operator.security.authorities import read_authority
 from odradek_operator.security.leaves import LeafNames, LeafUsage, issue
 from support.clients import consume_all, produce_all
 from support.figures import tell
+from support.guide import GUIDE
 from support.kubectl import KubectlError
 from support.load import running
 from support.product import CLUSTER, EXAMPLES, Demo
@@ -29,6 +34,8 @@ RECORDS: Final = [str(number) for number in range(200)]
 PASSWORD: Final = "a password of alice"
 PARTITIONS: Final = 3
 USER: Final = "user.odradek.dev"
+_KCAT: Final = re.compile(r"^kcat -L -b BOOTSTRAP .*?[^\\]$", re.MULTILINE | re.DOTALL)
+"""The command in the guide, with its continued line."""
 _CALL_SECONDS: Final = 30.0
 _BROKER_LOGIN: Final = """\
 security.protocol=SSL
@@ -205,7 +212,39 @@ def with_password(name: str, files: Mapping[str, bytes]) -> dict[str, str]:
     }
 
 
-def test_a_user_resource_makes_a_login_with_rights_and_takes_both_away(secured: Demo) -> None:
+def kcat_topics(bootstrap: str, name: str, files: Mapping[str, bytes], folder: Path) -> str:
+    """What kcat lists with the files of a user's Secret, by the command of docs/kubernetes.md."""
+    for key in ("password", "ca.crt"):
+        (folder / key).write_bytes(files[key])
+    (command,) = _KCAT.findall(GUIDE.read_text(encoding="utf-8"))
+    command = command.replace("BOOTSTRAP", bootstrap).replace("sasl.username=clerk", f"sasl.username={name}")
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+_SPARK: Final = """\
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+options = {"configFile": sys.argv[1], "kafka.bootstrap.servers": sys.argv[2], "subscribe": sys.argv[3]}
+print("rows:", spark.read.format("odradek").options(**options).load().count())
+"""
+
+
+def spark_count(bootstrap: str, topic: str, files: Mapping[str, bytes], folder: Path) -> int:
+    """How many records a Spark job counts with the `client.properties` of a user's Secret."""
+    (folder / "client.properties").write_bytes(files["client.properties"])
+    arguments = [sys.executable, "-c", _SPARK, str(folder / "client.properties"), bootstrap, topic]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)}
+    done = subprocess.run(
+        arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.partition("rows:")[2])
+
+
+def test_a_user_resource_makes_a_login_with_rights_and_takes_both_away(secured: Demo, tmp_path: Path) -> None:
     bootstrap = secured.bootstrap("outside")
     make_topic(secured, "parcels", 1)
     secured.kubectl.apply(user(secured, "carol", "scram-sha-512", "Read", "Write"))
@@ -214,6 +253,9 @@ def test_a_user_resource_makes_a_login_with_rights_and_takes_both_away(secured: 
     eventually(lambda: topics_of(bootstrap, login), lambda found: found == {"parcels"}, what="the right")
     produce_all(bootstrap, "parcels", RECORDS, login)
     assert sorted(consume_all(bootstrap, "parcels", len(RECORDS), login)) == sorted(RECORDS)
+
+    assert "parcels" in kcat_topics(bootstrap, "carol", files, tmp_path)
+    assert spark_count(bootstrap, "parcels", files, tmp_path) == len(RECORDS)
 
     pod, config = f"{secured.name}-kafka-0", "/tmp/carol.properties"
     text = files["client.properties"].decode()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.app.properties import parse_overrides, parse_properties
+from odradek.app.broker_process import parse_overrides
 from odradek.base.errors import ConfigError
+from odradek.base.setting_definitions import parse_properties
 
 
 @pytest.mark.parametrize(

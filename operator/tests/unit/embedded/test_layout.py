@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.app.properties import parse_properties
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
+from odradek.base.setting_definitions import parse_properties
 from odradek_operator.crds import OPERATED_KEYS, Brokers, Cluster, Listener, Volume
 from odradek_operator.embedded.layout import (
     MonitoringPorts,

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.app.properties import parse_properties
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
-from odradek.base.setting_definitions import Update
+from odradek.base.setting_definitions import Update, parse_properties
 from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
 from odradek_operator.objects.cluster_properties import ensemble_properties, is_dynamic, split, zookeeper_connect
 from odradek_operator.objects.properties_file import render

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from odradek.app.properties import parse_properties
+from odradek.base.setting_definitions import parse_properties
 from odradek_operator.errors import PodError
 from odradek_operator.pod.addresses import Json
 from odradek_operator.pod.api_reader import ApiReadError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.app.properties import parse_properties
+from odradek.base.setting_definitions import parse_properties
 from odradek_operator.errors import PodError
 from odradek_operator.objects.properties_file import render
 from odradek_operator.pod.identity import MemberPod

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from odradek.app.properties import parse_properties
+from odradek.base.setting_definitions import parse_properties
 from odradek_operator.pod.pod_command import main
 
 BROKER = {

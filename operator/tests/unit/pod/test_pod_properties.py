@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.app.properties import parse_properties
 from odradek.base.config import BrokerConfig
+from odradek.base.setting_definitions import parse_properties
 from odradek_operator.errors import PodError
 from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.properties_file import render
