@@ -105,6 +105,11 @@ chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' sto
 bench: check-java $(STAMP) $(if $(filter 0,$(COMPILED)),,compiled) ## Compare with Apache Kafka in 90 minutes; QUICK=1 or ONLY=name for less (needs mvn)
 	@$(if $(filter 0,$(COMPILED)),,$(WITH_CORE)) $(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
 
+.PHONY: fuzz
+fuzz: $(STAMP) ## Search for inputs that break a parser for MINUTES=8, from SEED=1; ONLY=requests for one, KEEP=1 to store inputs (Linux)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
+	@$(BIN)/python broker/tests/fuzz/fuzz.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(foreach name,$(ONLY),--only $(name))
+
 .PHONY: torture
 torture: $(STAMP) ## Test the log with RUNS=200 random crashes from SEED=0 on, then kill processes for MINUTES=2
 	@$(BIN)/python broker/tests/torture/run.py $(if $(RUNS),--runs $(RUNS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))

@@ -34,11 +34,17 @@ def every_api(source: random.Random) -> list[tuple[Api, int]]:
 
 def mutated(frame: bytes, source: random.Random) -> bytes:
     """Return the frame with one to four damages. Its length prefix is usually, but not always, corrected."""
-    body = bytearray(frame[4:])
+    body = damaged(frame[4:], source)
+    length = len(body) if source.random() < 0.9 else source.choice((0, -1, 1 << 20, 1 << 30, len(body) // 2))
+    return struct.pack(">i", length) + body
+
+
+def damaged(data: bytes, source: random.Random) -> bytes:
+    """Return bytes with one to four damages."""
+    body = bytearray(data)
     for _ in range(source.randint(1, 4)):
         _MUTATIONS[source.randrange(len(_MUTATIONS))](body, source)
-    length = len(body) if source.random() < 0.9 else source.choice((0, -1, 1 << 20, 1 << 30, len(body) // 2))
-    return struct.pack(">i", length) + bytes(body)
+    return bytes(body)
 
 
 def _flip(body: bytearray, source: random.Random) -> None:

@@ -65,7 +65,8 @@ class UserSettling:
             if error.status not in _REFUSALS:
                 raise
             return self._state(user, not_ready("KubernetesRefuses", f"{error}."))
-        return self._state(user, ready("Reconciled", "The Secret, the access rules and the quotas are as specified."))
+        parts = "Secret, the access rules" if user.has_secret else "access rules"
+        return self._state(user, ready("Reconciled", f"The {parts} and the quotas are as specified."))
 
     async def _secret(self, user: User, body: Object) -> Files:
         """Complete the Secret. Returns its data; nothing for a user without one."""

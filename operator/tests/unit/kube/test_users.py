@@ -187,6 +187,7 @@ def test_two_users_with_one_identity() -> None:
         account = {"type": "serviceaccount", "serviceAccount": {"name": "spark"}}
         world.api.put(user_body("first", authentication=account, acls=[READ]))
         await until(lambda: world.ready(Kind.USER, "first"), "it is ready")
+        assert "The access rules and the quotas are as specified." in str(status(world, "first"))
         warnings = status(world, "first")["warnings"]
         assert warnings == [
             "No listener of Cluster demo has authentication of type serviceaccount, so this user cannot log in."
