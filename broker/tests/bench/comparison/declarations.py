@@ -39,6 +39,8 @@ class Scenario:
     brokers: int = 1
     warm_ups: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
+    tls: bool = False
+    """Whether the clients that are measured connect with TLS."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Absolute bounds for Odradek: metric to the maximum of its median."""
 

@@ -86,12 +86,25 @@ def payload_lines(record_bytes: int, count: int = PAYLOADS) -> str:
     return "\n".join("".join(chance.choices(letters, k=record_bytes)) for _ in range(count))
 
 
-def consume(jars: Path, bootstrap: str, topic: str, *, group: str, records: int, timeout: float) -> dict[str, float]:
-    """Run ConsumerPerformance from the beginning of a topic."""
+def consume(
+    jars: Path,
+    bootstrap: str,
+    topic: str,
+    *,
+    group: str,
+    records: int,
+    timeout: float,
+    security: Mapping[str, str] | None = None,
+) -> dict[str, float]:
+    """Run ConsumerPerformance from the beginning of a topic. `security`: properties for TLS."""
     arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--messages", str(records)]
+    arguments += ["--hide-header", "--timeout", "60000"]
     main = "org.apache.kafka.tools.ConsumerPerformance"
-    text = run_tool(jars, main, [*arguments, "--hide-header", "--timeout", "60000"], timeout_seconds=timeout, heap=HEAP)
-    return consumer_figures(text)
+    with TemporaryDirectory() as folder:
+        config = Path(folder) / "consumer.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in (security or {}).items()), encoding="ascii")
+        arguments += ["--consumer.config", str(config)]
+        return consumer_figures(run_tool(jars, main, arguments, timeout_seconds=timeout, heap=HEAP))
 
 
 def end_to_end(

@@ -64,7 +64,9 @@ def measure(scenario: Scenario, *, runs: int, scale: float, jars: Path, step: St
     with ExitStack() as everything:
 
         def begin(system: str) -> None:
-            running_system = everything.enter_context(running(system, scenario.brokers, scenario.properties, jars=jars))
+            running_system = everything.enter_context(
+                running(system, scenario.brokers, scenario.properties, jars=jars, tls=scenario.tls)
+            )
             benches[system] = Bench(running_system, jars, timeout, everything.enter_context(ExitStack()))
             work.prepare(benches[system])
 

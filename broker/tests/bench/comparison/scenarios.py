@@ -42,6 +42,12 @@ THEMES: Final = (
         metrics=("records_per_s", "megabytes_per_s", *USAGE),
     ),
     Theme(
+        name="tls",
+        title="TLS",
+        text="As above, with TLS 1.3: `ProducerPerformance`, and both consumers from memory.",
+        metrics=("records_per_s", "megabytes_per_s", *USAGE),
+    ),
+    Theme(
         name="behind",
         title="Consumers in different segments",
         text="One partition in segments of 16 MiB, with batches of 40 records. A client of this project reads it with "
@@ -186,6 +192,32 @@ def _consume() -> list[Scenario]:
     return found
 
 
+def _tls() -> list[Scenario]:
+    found = [
+        Scenario(
+            name="tls-produce-1000b",
+            theme="tls",
+            title="producing, 1000 B, 1 replica, acks=1",
+            workload=Produce(records=500_000, record_bytes=1000),
+            seconds=25,
+            tls=True,
+        )
+    ]
+    for reader, title in ((Reader.JAVA, "Java"), (Reader.LIBRDKAFKA, "librdkafka")):
+        found.append(
+            Scenario(
+                name=f"tls-consume-{reader.value}-1000b",
+                theme="tls",
+                title=f"consuming, {title}, 1000 B",
+                workload=Consume(reader=reader, records=1_000_000, record_bytes=1000, batch_records=100),
+                seconds=20,
+                prepare_seconds=20,
+                tls=True,
+            )
+        )
+    return found
+
+
 CATALOGUE: Final = (
     *_throughput(),
     Scenario(
@@ -231,6 +263,7 @@ CATALOGUE: Final = (
         prepare_seconds=20,
         properties={"log.segment.bytes": str(16 << 20)},
     ),
+    *_tls(),
     *_latency(),
     Scenario(
         name="end-to-end",

@@ -28,6 +28,7 @@ from odradek_operator.embedded.child import ChildProcess
 from odradek_operator.embedded.ports import LOOPBACK
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_testkit.interop.apache import java_command
+from odradek_testkit.security.certificates import Authority, key_pem, pem
 
 START_SECONDS: Final = 120.0
 TOPIC_SECONDS: Final = 120.0
@@ -64,12 +65,48 @@ _COMMON: Final = {
 }
 
 
+class _Secured:
+    """The listeners with TLS of a system, and their certificate."""
+
+    def __init__(self, folder: Path, brokers: int) -> None:
+        """Write the certificate to `folder`."""
+        addresses = [Address(LOOPBACK, port) for port in free_ports(brokers)]
+        authority = Authority.root("root")
+        issued = authority.issue("broker")
+        self._addresses = addresses
+        self._keystore, self._truststore = folder / "broker.pem", folder / "root.pem"
+        self._keystore.write_text(key_pem(issued.key) + issued.chain_pem, encoding="ascii")
+        self._truststore.write_text(pem(authority.certificate), encoding="ascii")
+        self.bootstrap: Final = ",".join(f"{host}:{port}" for host, port in addresses)
+        self.client_properties: Final = {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._truststore),
+            "ssl.endpoint.identification.algorithm": "",
+        }
+
+    def broker_properties(self, plaintext: str, number: int) -> dict[str, str]:
+        """Return the properties of a broker. `plaintext`: its other listener."""
+        host, port = self._addresses[number]
+        return {
+            "listeners": f"{plaintext},SSL://{host}:{port}",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._keystore),
+        }
+
+
 class System:
     """A cluster of one system. It can be stopped and started again with its logs."""
 
-    def __init__(self, name: str, folder: Path, *, brokers: int, properties: Mapping[str, str], jars: Path) -> None:
-        """`name` is one of `figures.SYSTEMS`; `folder` is for all files; `jars` has Apache Kafka's jars."""
+    def __init__(
+        self, name: str, folder: Path, *, brokers: int, properties: Mapping[str, str], jars: Path, tls: bool = False
+    ) -> None:
+        """`name` is one of `figures.SYSTEMS`; `folder` is for all files; `jars` has Apache Kafka's jars.
+
+        `tls`: the clients that a scenario measures connect with TLS; the others do not.
+        """
         self.name: Final = name
+        self._secured: Final = _Secured(folder, brokers) if tls else None
         self.zookeeper: Final = ZooKeeperServer(folder / "zookeeper", free_ports(1)[0], synchronous=False)
         self.addresses: Final = [Address(LOOPBACK, port) for port in free_ports(brokers)]
         self.bootstrap: Final = ",".join(f"{host}:{port}" for host, port in self.addresses)
@@ -95,6 +132,7 @@ class System:
             **properties,
             "broker.id": str(number),
             "listeners": f"PLAINTEXT://{host}:{port}",
+            **({} if self._secured is None else self._secured.broker_properties(f"PLAINTEXT://{host}:{port}", number)),
             "log.dirs": str(self.log_folders[number]),
             "zookeeper.connect": self.zookeeper.connect,
         }
@@ -108,6 +146,16 @@ class System:
             return [sys.executable, "-m", "odradek.cli.main", "broker", str(path)]
         heap = _HEAP if brokers == 1 else _SHARED_HEAP
         return [*java_command(self._jars, "kafka.Kafka", heap=heap, options=(f"-Xms{heap}", *_JVM)), str(path)]
+
+    @property
+    def client_bootstrap(self) -> str:
+        """The addresses for the clients that a scenario measures."""
+        return self.bootstrap if self._secured is None else self._secured.bootstrap
+
+    @property
+    def client_security(self) -> dict[str, str]:
+        """The properties of these clients for TLS, by the names of Java clients."""
+        return {} if self._secured is None else self._secured.client_properties
 
     @property
     def pids(self) -> list[int]:
@@ -232,12 +280,14 @@ def _hiding(folder: Path) -> Path:
 
 
 @contextmanager
-def running(name: str, brokers: int, properties: Mapping[str, str], *, jars: Path) -> Iterator[System]:
+def running(
+    name: str, brokers: int, properties: Mapping[str, str], *, jars: Path, tls: bool = False
+) -> Iterator[System]:
     """Run a system while the block runs, and remove all its files afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
     system = None
     try:
-        system = System(name, folder, brokers=brokers, properties=properties, jars=jars)
+        system = System(name, folder, brokers=brokers, properties=properties, jars=jars, tls=tls)
         system.start()
         yield system
     finally:

@@ -1,7 +1,7 @@
 """Reads a topic from its beginning with librdkafka, without a group.
 
-Options: bootstrap, topic, partitions, records. Figures: records and megabytes per second, from the assignment to the
-last record.
+Options: bootstrap, topic, partitions, records, and for TLS the file of an authority. Figures: records and megabytes per
+second, from the assignment to the last record.
 """
 
 from __future__ import annotations
@@ -19,6 +19,17 @@ _QUEUE_BACKOFF_MS: Final = 10
 """By default, librdkafka waits a second when the queue of a partition is full. That pause would dominate the result."""
 
 
+def _security(authority: str | None) -> dict[str, str]:
+    """Return the properties for TLS, if there is the file of an authority."""
+    if authority is None:
+        return {}
+    return {
+        "security.protocol": "ssl",
+        "ssl.ca.location": authority,
+        "ssl.endpoint.identification.algorithm": "none",
+    }
+
+
 def main() -> None:
     """Read all records and return the figures."""
     wanted = options()
@@ -28,6 +39,7 @@ def main() -> None:
             "group.id": "bench-librdkafka",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": _QUEUE_BACKOFF_MS,
+            **_security(wanted["authority"]),
         }
     )
     began = time.perf_counter()

@@ -67,14 +67,16 @@ class Consume(Workload):
         if self.reader is Reader.JAVA:
             return java_tools.consume(
                 bench.jars,
-                system.bootstrap,
+                system.client_bootstrap,
                 TOPIC,
+                security=system.client_security,
                 group=topic_of(number),
                 records=self.records,
                 timeout=bench.timeout,
             )
         wanted = {
-            "bootstrap": system.bootstrap,
+            "bootstrap": system.client_bootstrap,
+            "authority": system.client_security.get("ssl.truststore.location"),
             "host": host_port.host,
             "port": host_port.port,
             "topic": TOPIC,

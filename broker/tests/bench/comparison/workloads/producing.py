@@ -53,7 +53,8 @@ class Produce(Workload):
 
     def run(self, bench: Bench, number: int) -> Figures:
         settings = {
-            "bootstrap.servers": bench.system.bootstrap,
+            "bootstrap.servers": bench.system.client_bootstrap,
+            **bench.system.client_security,
             "acks": self.acks,
             "linger.ms": str(self.linger_ms),
             "batch.size": str(self.batch_bytes),
