@@ -83,6 +83,7 @@ DEBIAN_PACKAGES: Final = (
     ("iproute2", "ip"),
     ("iptables", "iptables"),
     ("conntrack", "conntrack"),
+    ("nftables", "nft"),
     ("socat", "socat"),
     ("openssl", "openssl"),
     ("buildah", "buildah"),
