@@ -166,21 +166,31 @@ class Accumulator:
     def append(
         self, topic_partition: TopicPartition, record: KeyValueTime, headers: Headers, *, now_ms: float
     ) -> tuple[ProducerBatch, int]:
-        """Add a record. Returns its batch and its index there. The caller has checked `has_room`."""
+        """Add a record. Returns its batch and its index there. The caller has checked `has_room`.
+
+        Raises `TypeError` for a key or value that is not bytes, and changes nothing.
+        """
         key, value, timestamp_ms = record
         batch = self._open_batch(topic_partition, now_ms)
         place = batch.record_count
-        if not batch.builder.append(key, value, timestamp_ms, headers):
-            batch = self._next_batch(topic_partition, now_ms)
-            place = 0
-            batch.builder.append(key, value, timestamp_ms, headers)
+        try:
+            if not batch.builder.append(key, value, timestamp_ms, headers):
+                batch = self._next_batch(topic_partition, now_ms)
+                place = 0
+                batch.builder.append(key, value, timestamp_ms, headers)
+        except BaseException:
+            self._forget_if_empty(topic_partition)
+            raise
         self._account(batch)
         return batch, place
 
     def append_many(
         self, topic_partition: TopicPartition, records: list[KeyValueTime], *, now_ms: float
     ) -> list[ProducerBatch]:
-        """Add records in order. Return the batches that contain them. The caller has checked `has_room`."""
+        """Add records in order. Return the batches that contain them. The caller has checked `has_room`.
+
+        Raises `TypeError` for a key or value that is not bytes. Records before that one are sent.
+        """
         if not records:
             return []
         batch = self._open_batch(topic_partition, now_ms)
@@ -188,7 +198,12 @@ class Accumulator:
         position = 0
         while True:
             before = position
-            position = batch.builder.append_many(records, position)
+            try:
+                position = batch.builder.append_many(records, position)
+            except BaseException:
+                self._account(batch)
+                self._forget_if_empty(topic_partition)
+                raise
             if position > before:
                 self._account(batch)
                 taken.append(batch)
@@ -210,6 +225,14 @@ class Accumulator:
         batch = ProducerBatch(topic_partition, self._order, self._new_builder(), now_ms)
         queue.append(batch)
         return batch
+
+    def _forget_if_empty(self, topic_partition: TopicPartition) -> None:
+        """Remove a batch without records, which could not be sent."""
+        queue = self._queues[topic_partition]
+        if not queue[-1].record_count:
+            self._used_bytes -= queue.pop().size_bytes
+            if not queue:
+                del self._queues[topic_partition]
 
     def _account(self, batch: ProducerBatch) -> None:
         size = batch.builder.size_bytes

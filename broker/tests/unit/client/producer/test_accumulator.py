@@ -51,6 +51,28 @@ def test_a_closed_batch_accepts_no_records() -> None:
     assert second is not first
 
 
+@pytest.mark.parametrize("record", [("text", b"v", 0), (None, "text", 0), (None, b"v", None)])
+def test_a_record_of_another_type_leaves_no_trace(record: tuple[object, object, object]) -> None:
+    """An empty batch could not be sent, and would end the sender of all records."""
+    kept = accumulator()
+    with pytest.raises(TypeError):
+        kept.append(FIRST, record, (), now_ms=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        kept.append_many(FIRST, [record], now_ms=0)  # type: ignore[list-item]
+    assert kept.is_empty
+    (batch,) = put(kept, 1)
+    used = batch.size_bytes
+    with pytest.raises(TypeError):
+        kept.append_many(FIRST, [(None, b"w", 1), record], now_ms=0)  # type: ignore[list-item]
+    assert batch.record_count == 2
+    assert batch.size_bytes > used
+    taken = kept.take(FIRST)
+    assert taken is batch
+    kept.done(taken)
+    assert kept.is_empty
+    assert kept.has_room(LIMITS.buffer_memory)
+
+
 def test_batches_in_flight_are_bounded() -> None:
     kept = accumulator()
     put(kept, 8)
