@@ -237,7 +237,13 @@ def spark_count(bootstrap: str, topic: str, files: Mapping[str, bytes], folder: 
     """How many records a Spark job counts with the `client.properties` of a user's Secret."""
     (folder / "client.properties").write_bytes(files["client.properties"])
     arguments = [sys.executable, "-c", _SPARK, str(folder / "client.properties"), bootstrap, topic]
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)}
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
     done = subprocess.run(
         arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
