@@ -21,7 +21,7 @@ from odradek.security.acls.model import (
 )
 from odradek.security.principals import USER, Principal
 from odradek.security.quotas.quota_model import QuotaKind
-from odradek_operator.crds.fields import ObjectName, Text, Whole
+from odradek_operator.crds.fields import MAX_NAME_LENGTH, ObjectName, Text, Whole, Written
 from odradek_operator.crds.listener_types import SERVICE_ACCOUNT_LOGIN, TLS_LOGIN
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published
@@ -37,6 +37,7 @@ MAX_BYTE_RATE: Final = 10**15
 MAX_PERCENTAGE: Final = 1_000_000
 MAX_MUTATION_RATE: Final = 1e9
 
+_SCRAM: Final = "scram-"
 _UserLogins = Literal["scram-sha-256", "scram-sha-512", "tls", "serviceaccount"]
 
 _TYPES: Final = {
@@ -189,10 +190,38 @@ class ServiceAccountName(Model):
     """Its namespace. If not set, that of the User."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretKey(Model):
+    """An entry of a Secret in the namespace of the resource."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Annotated[Text, Field(max_length=MAX_NAME_LENGTH)]
+    """The entry."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ValueFrom(Model):
+    """Where a value comes from."""
+
+    secret_key_ref: SecretKey
+    """An entry of a Secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PasswordSource(Model):
+    """A password that you have."""
+
+    value_from: _ValueFrom
+    """Where it is."""
+
+
 def _identified(login: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
     """The CEL rule is the same."""
     if (login.get("type") == SERVICE_ACCOUNT_LOGIN) != ("serviceAccount" in login):
         yield Complaint(("serviceAccount",), "must be set for type serviceaccount, and for no other type.")
+    if "password" in login and not str(login.get("type")).startswith(_SCRAM):
+        yield Complaint(("password",), "has a meaning for types with a password only: remove it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +233,10 @@ class UserAuthentication(Model):
             f"(self.type == '{SERVICE_ACCOUNT_LOGIN}') == has(self.serviceAccount)",
             "serviceAccount must be set for type serviceaccount, and for no other type.",
         ),
+        Rule(
+            f"!has(self.password) || self.type.startsWith('{_SCRAM}')",
+            "password has a meaning for types with a password only: remove it.",
+        ),
     )
     checks: ClassVar[tuple[Check, ...]] = (_identified,)
 
@@ -212,6 +245,11 @@ class UserAuthentication(Model):
     password."""
     service_account: ServiceAccountName | None = None
     """The ServiceAccount whose pods are the user, for type serviceaccount."""
+    password: Annotated[SecretKey, Written(_PasswordSource, lambda source: source.value_from.secret_key_ref)] | None = (
+        None
+    )
+    """A password that you have, without white space around it. The operator copies it to the Secret of the user, and
+    follows changes within minutes. If not set, the operator makes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +282,11 @@ class User(Metadata):
     def login(self) -> str | None:
         """The type of authentication."""
         return None if self.authentication is None else self.authentication.type
+
+    @property
+    def password_source(self) -> SecretKey | None:
+        """The entry of a Secret with the password; None if the operator makes one."""
+        return None if self.authentication is None else self.authentication.password
 
     @property
     def has_secret(self) -> bool:

@@ -52,12 +52,19 @@ def listener_for(cluster: Cluster, user: User) -> Listener | None:
 
 
 def user_files(
-    cluster: Cluster, user: User, stored: Files, authorities: UserAuthorities, *, is_new: bool, now: datetime
+    cluster: Cluster,
+    user: User,
+    stored: Files,
+    authorities: UserAuthorities,
+    *,
+    is_new: bool,
+    now: datetime,
+    password: bytes | None = None,
 ) -> dict[str, bytes]:
     """Return the data of a user's Secret.
 
     `stored`: what it has; empty without a Secret. `is_new`: whether a new password or certificate was requested. `now`
-    has a time zone.
+    has a time zone. `password`: the one that the resource names; None if the operator makes it.
     """
     if user.login == TLS_LOGIN:
         found = {} if is_new else _certificate(user, stored, authorities, now)
@@ -69,7 +76,8 @@ def user_files(
         }
     else:
         assert user.login is not None, "it has a Secret"
-        password = b"" if is_new else stored.get(PASSWORD, b"").strip()
+        if password is None:
+            password = b"" if is_new else stored.get(PASSWORD, b"").strip()
         login = {PASSWORD: password or new_password().encode()}
         text = login[PASSWORD].decode().replace("\\", "\\\\").replace('"', '\\"')
         properties = {

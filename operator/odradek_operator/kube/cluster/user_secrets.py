@@ -66,7 +66,7 @@ async def keep_secret(
 ) -> tuple[Files, bool]:
     """Complete the Secret of a user. Returns its data, and whether it was written.
 
-    Raises `UserError` if the name belongs to someone else, and `KubernetesError`.
+    Raises `UserError` if the name belongs to someone else or the given password cannot be used, and `KubernetesError`.
     """
     metadata = _metadata(cluster, user, body)
     present = await client.get(Kind.SECRET, user.namespace, user.name)
@@ -82,7 +82,9 @@ async def keep_secret(
     known = None if present is None else requested(present)
     wanted = requested(body)
     is_new = bool(stored) and bool(wanted) and known != wanted
-    files = user_files(cluster, user, stored, authorities, is_new=is_new, now=datetime.now(UTC))
+    password = await _given_password(client, user)
+    now = datetime.now(UTC)
+    files = user_files(cluster, user, stored, authorities, is_new=is_new, now=now, password=password)
     is_recorded = not wanted or known == wanted
     if present is not None and files == stored and is_recorded and _is_labelled(present, metadata):
         return files, False
@@ -102,6 +104,32 @@ async def keep_secret(
             kept[part] = {**(present["metadata"].get(part) or {}), **metadata[part]}
         await client.replace({**secret, "metadata": kept})
     return files, True
+
+
+async def _given_password(client: KubernetesClient, user: User) -> bytes | None:
+    """Return the password that the resource names; None if the operator makes one. Raises `UserError`."""
+    source = user.password_source
+    if source is None:
+        return None
+    where = f"Secret {user.namespace}/{source.name}"
+    if source.name == user.name:
+        raise UserError("PasswordUnusable", f"{where} is the one of this User: keep the password in another Secret.")
+    body = await client.get(Kind.SECRET, user.namespace, source.name)
+    if body is None:
+        raise UserError("NoPassword", f"{where} with the password does not exist: create it.")
+    content = content_of(body).get(source.key)
+    if content is None:
+        raise UserError("NoPassword", f"{where} has no entry {source.key} with the password: add it.")
+    try:
+        is_usable = content.strip().decode().isprintable() and bool(content.strip())
+    except UnicodeDecodeError:
+        is_usable = False
+    if not is_usable:
+        raise UserError(
+            "PasswordUnusable",
+            f"{source.key} of {where} is not a password: it must be text in UTF-8, without control characters.",
+        )
+    return content.strip()
 
 
 def _is_labelled(present: Object, wanted: Object) -> bool:

@@ -72,6 +72,14 @@ def test_rules_and_quotas_are_those_of_kafka() -> None:
     ("spec", "message"),
     [
         ({"authentication": {"type": "kerberos"}}, "spec.authentication.type: must be scram-sha-256, "),
+        (
+            {"authentication": {"type": "tls", "password": {"valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}}},
+            "password: has a meaning for types with a password only",
+        ),
+        (
+            {"authentication": {"type": "scram-sha-512", "password": {"valueFrom": {"secretKeyRef": {"name": "a"}}}}},
+            "spec.authentication.password.valueFrom.secretKeyRef.key: ",
+        ),
         ({"authentication": {"type": "serviceaccount"}}, "serviceAccount: must be set for type serviceaccount"),
         (
             {"authentication": {"type": "tls", "serviceAccount": {"name": "a"}}},

@@ -130,6 +130,43 @@ def test_a_new_password_on_request() -> None:
     play(steps)
 
 
+def test_a_password_of_a_secret() -> None:
+    source = {"valueFrom": {"secretKeyRef": {"name": "mine", "key": "alice"}}}
+
+    def secret(content: bytes | None) -> Object:
+        data = {} if content is None else {"alice": base64.b64encode(content).decode()}
+        metadata = {"name": "mine", "namespace": NAMESPACE}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+    def reason(world: World) -> str:
+        return condition(world.get(Kind.USER, "alice"))[1]
+
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(user_body(authentication={**SCRAM, "password": source}, acls=[READ]))
+        await until(lambda: reason(world) == "NoPassword", "it is missing")
+        assert "Secret shop/mine with the password does not exist" in str(status(world))
+        assert rules(world) == set(), "nothing is made without a login"
+        for content, expected in ((None, "NoPassword"), (b"\xff", "PasswordUnusable"), (b"a\0b", "PasswordUnusable")):
+            if world.find(Kind.SECRET, "mine") is not None:
+                world.delete(Kind.SECRET, "mine")
+            world.api.put(secret(content))
+            await until(lambda expected=expected: reason(world) == expected, f"{content!r}")
+        world.delete(Kind.SECRET, "mine")
+        world.api.put(secret(b"hunter 2\n"))
+        await until(lambda: world.ready(Kind.USER, "alice"), "it is ready")
+        assert files(world, "alice")["password"] == "hunter 2"
+        assert knows(world, "hunter 2")
+        world.change(Kind.SECRET, "mine", {"data": {"alice": base64.b64encode(b"other").decode()}})
+        await until(lambda: knows(world, "other"), "a change is followed")
+        assert files(world, "alice")["password"] == "other"
+        world.change(Kind.USER, "alice", {"spec": {"authentication": {"password": None}}})
+        world.change(Kind.USER, "alice", {"metadata": {"annotations": {"odradek.dev/new-password": "1"}}})
+        await until(lambda: len(files(world, "alice")["password"]) == 32, "the operator makes one")
+        assert world.get(Kind.SECRET, "mine")["data"]["alice"] == base64.b64encode(b"other").decode()
+
+    play(steps)
+
+
 def test_a_deletion_takes_rights_password_and_quotas_but_not_those_of_others() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(user_body(authentication=SCRAM, acls=[READ], quotas={"producerByteRate": 1}))
