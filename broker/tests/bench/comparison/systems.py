@@ -72,7 +72,7 @@ class _Secured:
         """Write the certificate to `folder`."""
         addresses = [Address(LOOPBACK, port) for port in free_ports(brokers)]
         authority = Authority.root("root")
-        issued = authority.issue("broker")
+        issued = authority.issue("broker", hosts=(LOOPBACK,))
         self._addresses = addresses
         self._keystore, self._truststore = folder / "broker.pem", folder / "root.pem"
         self._keystore.write_text(key_pem(issued.key) + issued.chain_pem, encoding="ascii")
@@ -82,7 +82,6 @@ class _Secured:
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self._truststore),
-            "ssl.endpoint.identification.algorithm": "",
         }
 
     def broker_properties(self, plaintext: str, number: int) -> dict[str, str]:

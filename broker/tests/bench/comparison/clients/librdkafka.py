@@ -23,11 +23,7 @@ def _security(authority: str | None) -> dict[str, str]:
     """Return the properties for TLS, if there is the file of an authority."""
     if authority is None:
         return {}
-    return {
-        "security.protocol": "ssl",
-        "ssl.ca.location": authority,
-        "ssl.endpoint.identification.algorithm": "none",
-    }
+    return {"security.protocol": "ssl", "ssl.ca.location": authority}
 
 
 def main() -> None:
