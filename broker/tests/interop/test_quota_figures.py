@@ -70,7 +70,7 @@ def test_rates_are_those_of_kafka(classes: tuple[Path, Path]) -> None:
         rate, figures = Rate(count, 1000), []
         for time, amount in steps:
             if amount is None:
-                figures.append((rate.rate(time), rate.elapsed_ms(time)))
+                figures.append((rate.rate(time), rate.measured(time)[1]))
             else:
                 rate.record(amount, time)
         pairs = [each.split("/") for each in answer.split(" ")]

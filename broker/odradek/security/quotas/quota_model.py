@@ -169,10 +169,14 @@ class QuotaLimit(NamedTuple):
     value: float
 
 
+_MOST_KNOWN: Final = 10_000
+"""Clients whose limits of one kind are remembered. Clients choose their ids, so there must be a bound."""
+
+
 class QuotaTable:
     """The quotas of all entities at one time."""
 
-    __slots__ = ("_by_kind", "_quotas", "limits_clients", "limits_consumers", "limits_request_time")
+    __slots__ = ("_by_kind", "_limits", "_quotas", "limits_clients", "limits_consumers", "limits_request_time")
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKind, float]] | None = None) -> None:
         """Take the quotas of each entity. Kinds that the entity cannot have are ignored."""
@@ -185,6 +189,10 @@ class QuotaTable:
             key = entity._replace(ip=_comparable(entity.ip))
             for kind, value in values.items():
                 self._by_kind.setdefault(kind, {})[key] = value
+        self._limits: Final[dict[QuotaKind, dict[tuple[str, str], QuotaLimit | None]]] = {
+            kind: {} for kind in self._by_kind
+        }
+        """The limits that were looked up before: each request of a client asks for the same ones."""
         self.limits_clients: Final = not _CLIENT_KINDS.isdisjoint(self._by_kind)
         """Whether there is a quota of any kind except connection rates. If not, no request has to be charged."""
         # Attributes, because each request reads them, and the hash of an enum takes longer than all of that.
@@ -206,15 +214,26 @@ class QuotaTable:
         return kind in self._by_kind
 
     def client_limit(self, kind: QuotaKind, user: str, client_id: str) -> QuotaLimit | None:
-        """Return the quota of a client, or None. Takes at most eight lookups.
+        """Return the quota of a client, or None.
 
         The order is Kafka's: user and client id, user, default user with client id, default user, client id; among
         those with a client id, its name comes before the default. Quotas of a client id do not apply to clients that
         have none (""). A quota of default users is one for each user, and the same is true for client ids.
         """
-        quotas = self._by_kind.get(kind)
-        if quotas is None:
+        known = self._limits.get(kind)
+        if known is None:
             return None
+        client = user, client_id
+        if client in known:
+            return known[client]
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        limit = known[client] = self._find_limit(self._by_kind[kind], user, client_id)
+        return limit
+
+    @staticmethod
+    def _find_limit(quotas: Mapping[QuotaEntity, float], user: str, client_id: str) -> QuotaLimit | None:
+        """Look up the quota of a client. Takes at most eight lookups."""
         ids: tuple[QuotaName, ...] = (client_id, DEFAULT) if client_id else ()
         for name in (user, DEFAULT) if user else ():
             for each in ids:

@@ -59,25 +59,27 @@ class Rate:
 
     def rate(self, now_ms: float) -> float:
         """Return the amount per second."""
-        elapsed_ms = self.elapsed_ms(now_ms)
-        return sum(sample.total for sample in self._samples) * 1000.0 / elapsed_ms
+        return self.measured(now_ms)[0]
 
-    def elapsed_ms(self, now_ms: float) -> float:
-        """Return the time that `rate` divides by, at least 1 ms."""
+    def measured(self, now_ms: float) -> tuple[float, float]:
+        """Return the amount per second, and the milliseconds that it was divided by, at least 1."""
         samples, expiry_ms = self._samples, self._count * self._window_ms
         if not samples:
             # As in Kafka, the first window begins with the first use, even if that is a read.
             samples.append(_Sample(now_ms, now_ms))
-        oldest_ms = now_ms
+        oldest_ms, total = now_ms, 0.0
         for sample in samples:
             if now_ms - sample.last_ms >= expiry_ms:
                 sample.start_ms = sample.last_ms = now_ms
                 sample.total = 0.0
-            elif sample.start_ms < oldest_ms:
+                continue
+            total += sample.total
+            if sample.start_ms < oldest_ms:
                 oldest_ms = sample.start_ms
         elapsed_ms = now_ms - oldest_ms
         missing = self._count - 1 - int(elapsed_ms // self._window_ms)
-        return max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0)
+        elapsed_ms = max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0)
+        return total * 1000.0 / elapsed_ms, elapsed_ms
 
 
 class TokenBucket:

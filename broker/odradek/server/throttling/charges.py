@@ -149,7 +149,8 @@ class RateCharges:
         state = self._states.use(limit, now_ms)
         rate = state.measure
         rate.record(amount, now_ms)
-        wait_ms = throttle_ms(rate.rate(now_ms), limit.value, rate.elapsed_ms(now_ms), at_most_ms=self._at_most_ms)
+        observed, elapsed_ms = rate.measured(now_ms)
+        wait_ms = throttle_ms(observed, limit.value, elapsed_ms, at_most_ms=self._at_most_ms)
         if wait_ms:
             self._states.throttled(state, wait_ms, now_ms)
         return wait_ms
@@ -258,7 +259,8 @@ class ConnectionCharges:
         state = self._states.use(QuotaLimit(address, "", limit), now_ms)
         rate = state.measure
         rate.record(1.0, now_ms)
-        wait_ms = throttle_ms(rate.rate(now_ms), limit, rate.elapsed_ms(now_ms), at_most_ms=int(self._window_ms))
+        observed, elapsed_ms = rate.measured(now_ms)
+        wait_ms = throttle_ms(observed, limit, elapsed_ms, at_most_ms=int(self._window_ms))
         if wait_ms:
             rate.record(-1.0, now_ms)
         return wait_ms

@@ -60,7 +60,7 @@ def test_a_rate_is_that_of_the_windows_with_a_recent_event(
     recent = [window for window in windows_of(times) if now - window[-1][0] < count * WINDOW_MS]
     elapsed = now - recent[0][0][0] if recent else 0
     elapsed = max(elapsed + max(count - 1 - elapsed // WINDOW_MS, 0) * WINDOW_MS, 1)
-    assert rate.elapsed_ms(now) == elapsed
+    assert rate.measured(now)[1] == elapsed
     assert rate.rate(now) == sum(amount for window in recent for _, amount in window) * 1000 / elapsed
 
 
@@ -73,11 +73,11 @@ def test_a_rate_that_is_read_all_the_time_counts_recent_events_and_forgets_old_o
     times = timed(events)
     for number, (now, amount) in enumerate(times):
         rate.record(amount, now)
-        total = rate.rate(now) * rate.elapsed_ms(now) / 1000
+        total = rate.rate(now) * rate.measured(now)[1] / 1000
         seen = times[: number + 1]
         assert total >= sum(each for time, each in seen if now - time < count * WINDOW_MS) - 1e-6
         assert total <= sum(each for time, each in seen if now - time < (count + 1) * WINDOW_MS) + 1e-6
-        assert max(1, (count - 1) * WINDOW_MS) <= rate.elapsed_ms(now) < (count + 1) * WINDOW_MS
+        assert max(1, (count - 1) * WINDOW_MS) <= rate.measured(now)[1] < (count + 1) * WINDOW_MS
 
 
 @given(COUNTS, EVENTS, AMOUNTS)
@@ -96,7 +96,7 @@ def test_a_client_that_waits_for_its_throttle_time_is_within_its_limit(count: in
     """If O is the rate over W and T is the limit, then after the wait X: O * W / (W + X) = T."""
     rate = Rate(count, WINDOW_MS)
     rate.record(amount, 0)
-    observed, elapsed = rate.rate(0), rate.elapsed_ms(0)
+    observed, elapsed = rate.rate(0), rate.measured(0)[1]
     wait = throttle_ms(observed, limit, elapsed)
     assert wait == 0 or observed > limit
     if wait < MAX_THROTTLE_MS:
@@ -109,10 +109,10 @@ def test_throttle_times_as_kafka_computes_them() -> None:
     """Ten windows before the current one count as empty; 11 windows of a second, a limit of 500 bytes per second."""
     rate = Rate(11, 1000)
     rate.record(10_000, 0)
-    assert (rate.elapsed_ms(0), rate.rate(0)) == (10_000, 1000.0)
-    assert throttle_ms(rate.rate(0), 500, rate.elapsed_ms(0)) == 10_000
-    assert throttle_ms(rate.rate(0), 500, rate.elapsed_ms(0), at_most_ms=1000) == 1000
-    assert (rate.elapsed_ms(10_500), rate.rate(10_500)) == (10_500, 10_000_000 / 10_500)
+    assert (rate.measured(0)[1], rate.rate(0)) == (10_000, 1000.0)
+    assert throttle_ms(rate.rate(0), 500, rate.measured(0)[1]) == 10_000
+    assert throttle_ms(rate.rate(0), 500, rate.measured(0)[1], at_most_ms=1000) == 1000
+    assert (rate.measured(10_500)[1], rate.rate(10_500)) == (10_500, 10_000_000 / 10_500)
     assert rate.rate(11_000) == 0.0, "the sample has expired"
 
 
