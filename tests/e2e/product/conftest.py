@@ -18,7 +18,7 @@ from support.product import EXAMPLES, EXTERNAL, IMAGES, NAMESPACE, Demo, Release
 from support.volumes import Volumes
 from support.waiting import eventually
 
-DISKS_EACH: Final = 6
+DISKS_EACH: Final = 12
 """The disks of each node: one for a broker, one for a ZooKeeper member, and more for small clusters of some tests."""
 
 
