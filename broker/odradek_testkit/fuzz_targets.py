@@ -28,7 +28,7 @@ from odradek.protocol.codec import decode_header, decode_request, decode_respons
 from odradek.protocol.hotpath import decode_fetch, decode_fetch_response, decode_produce, decode_produce_response
 from odradek.records.admission import prepare
 from odradek.records.checks.validate import AppendRules
-from odradek.records.formats import iterate_entries, iterate_records
+from odradek.records.formats import MAGIC_AT, iterate_entries, iterate_records
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder
@@ -113,7 +113,8 @@ def records(data: bytes) -> None:
     if not data:
         return
     choice, raw = data[0], bytearray(data[1:])
-    _correct_crc(raw)
+    if len(raw) > MAGIC_AT:
+        refit_crc(raw, raw[MAGIC_AT])
     rules = AppendRules(
         RECORDS_LIMIT,
         NOW_MS,
@@ -137,14 +138,13 @@ def records(data: bytes) -> None:
     assert found == list(range(10, end)), "the offsets of accepted records have no gap"
 
 
-def _correct_crc(raw: bytearray) -> None:
-    """Otherwise nearly every changed input would be refused because of it."""
-    if len(raw) < 17:
-        return
+def refit_crc(raw: bytearray, magic: int) -> None:
+    """Set the correct CRC of the first entry, if it is still one. Otherwise nearly every change would be refused for
+    its CRC."""
     size = 12 + int.from_bytes(raw[8:12], "big", signed=True)
-    if raw[16] == batch.MAGIC and batch.HEADER_SIZE <= size <= len(raw):
+    if magic == batch.MAGIC and batch.HEADER_SIZE <= size <= len(raw):
         raw[17:21] = crc32c(raw[21:size]).to_bytes(4, "big")
-    elif raw[16] < batch.MAGIC and 26 <= size <= len(raw):
+    elif magic < batch.MAGIC and 26 <= size <= len(raw):
         raw[12:16] = zlib.crc32(raw[16:size]).to_bytes(4, "big")
 
 
@@ -281,15 +281,20 @@ def handshakes(data: bytes) -> None:
 
 
 def _hellos() -> Iterator[bytes]:
-    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        context.minimum_version = context.maximum_version = version
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = context.wrap_bio(incoming, outgoing, server_hostname="broker")
-        with suppress(ssl.SSLWantReadError):
-            client.do_handshake()
-        yield outgoing.read()
+    yield client_hello(ssl.TLSVersion.TLSv1_2)
+    yield client_hello(ssl.TLSVersion.TLSv1_3)
+
+
+def client_hello(version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
+    """Return the first message of a TLS client."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = version
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="broker")
+    with suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
 
 
 def certificates(data: bytes) -> None:

@@ -167,9 +167,7 @@ class Broker:
             broker_state=lambda: self.state,
             is_healthy=self._healthy,
             is_ready=self.ready,
-            certificates=lambda: self._logins.certificates(
-                self._listeners if self.state is BrokerState.RUNNING else ()
-            ),
+            certificates=self._certificates,
         )
         self._closers.callback(collector.close)
         if http is not None:

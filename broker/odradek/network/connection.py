@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer.consume()
         try:
             take(bytes(frame))
-        except Exception:
+        except Exception:  # A bug in a login must end only its own connection.
             logger.exception("%s: the login failed, closing the connection", self)
             self.abort("the login failed")
         return True

@@ -1,6 +1,6 @@
 """Measures what a well-behaved client notices of a flood: connections that do nothing, and half-open TLS handshakes.
 
-Run it with `.venv/bin/python broker/tests/bench/connection_flood.py`. A broker runs in a process of its own, with one
+Run it with `.venv/bin/python broker/tests/bench/connection_flood.py`. A broker runs in a separate process, with one
 listener for plaintext and one for TLS. A client sends a record every few milliseconds and waits for each answer, before
 and during the flood. Another process opens connections on the first listener as fast as it can, and connections on the
 second one that send a ClientHello and nothing more. All stay open until the end. The flood begins again as often as the
@@ -15,7 +15,6 @@ import asyncio
 import multiprocessing
 import resource
 import socket
-import ssl
 import tempfile
 import time
 from contextlib import ExitStack, suppress
@@ -37,6 +36,7 @@ from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_testkit.broker_process import OdradekBroker
+from odradek_testkit.fuzz_targets import client_hello
 from odradek_testkit.security.certificates import Authority, key_pem
 
 HOST: Final = "127.0.0.1"
@@ -142,17 +142,6 @@ def flood(ends: Event, has_begun: Event, plain: int, secure: int, connections: i
         for each in held:
             with suppress(OSError):
                 each.close()
-
-
-def client_hello() -> bytes:
-    """Return the first message of a TLS client."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    connection = context.wrap_bio(incoming, outgoing)
-    with suppress(ssl.SSLWantReadError):
-        connection.do_handshake()
-    return outgoing.read()
 
 
 if __name__ == "__main__":

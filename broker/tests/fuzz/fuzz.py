@@ -1,6 +1,6 @@
 """Searches for inputs that break a parser, guided by the coverage of the parsers (atheris, libFuzzer). Linux only.
 
-Usage: `make fuzz MINUTES=10 ONLY=requests`. Each target runs in a process of its own, one after the other. Inputs that
+Usage: `make fuzz MINUTES=10 ONLY=requests`. Each target runs in a separate process, one after the other. Inputs that
 reach further are kept in `.fuzz/` for the next run; with KEEP=1, the shortest are added to
 `broker/tests/fuzz/corpus/`. An input that breaks a parser is always added, so that the tests find it, and the command
 fails.

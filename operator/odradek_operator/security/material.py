@@ -162,7 +162,8 @@ class _Maker:
                     f"{source.secret_name}. Replace it there."
                 )
             return self._given(source.secret_name, source.certificate_days)
-        secret, name, now = f"{self._cluster.name}-{kind}-ca", f"{self._cluster.name} {kind} CA", self._now
+        secret_of = names.cluster_ca if kind == "cluster" else names.clients_ca
+        secret, name, now = secret_of(self._cluster.name), f"{self._cluster.name} {kind} CA", self._now
         validity, stored = source.validity_days, self._stored.get(secret)
         if stored is None:
             found = StoredAuthority.new(name, validity_days=validity, request=state.request, now=now)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from odradek.base.errors import ConfigError
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, derive, salted_password
 from odradek.security.sasl.credentials import credential_from_salted as credential_of
+from odradek.security.sasl.scram import LOGIN_MODULE
 from odradek_operator.crds.types import TLS_LOGIN, Cluster, Listener, ListenerType, User
 from odradek_operator.objects import names
 from odradek_operator.objects.listener_security import protocol
@@ -30,7 +31,6 @@ USER_CERTIFICATE: Final = "user.crt"
 USER_KEY: Final = "user.key"
 USER_STORE: Final = "user.p12"
 USER_STORE_PASSWORD: Final = "user.password"
-_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def user_files(
         text = login[PASSWORD].decode().replace("\\", "\\\\").replace('"', '\\"')
         properties = {
             "sasl.mechanism": user.login.upper(),
-            "sasl.jaas.config": f'{_LOGIN_MODULE} required username="{user.name}" password="{text}";',
+            "sasl.jaas.config": f'{LOGIN_MODULE} required username="{user.name}" password="{text}";',
         }
     properties |= _connection(cluster, listener_for(cluster, user), authorities)
     config = render(properties, header=f"The login of user {user.name} to cluster {cluster.name}")

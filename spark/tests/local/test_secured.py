@@ -63,7 +63,7 @@ def test_a_file_of_client_properties_is_enough(
         count(configFile=str(tmp_path / "none.properties"))
     same = {f"kafka.{key}": value for key, _, value in (line.partition("=") for line in path.read_text().splitlines())}
     same["kafka.ssl.truststore.certificates"] = (cluster.folder / "root.pem").read_text()
-    assert count(**same) == 100, "each property as an option of its own"
+    assert count(**same) == 100, "each property as a separate option"
 
     stream = spark.readStream.format("odradek").options(subscribe="t", startingOffsets="earliest", configFile=str(path))
     query = (

@@ -192,7 +192,7 @@ class QuotaTable:
         self._limits: Final[dict[QuotaKind, dict[tuple[str, str], QuotaLimit | None]]] = {
             kind: {} for kind in self._by_kind
         }
-        """The limits that were looked up before: each request of a client asks for the same ones."""
+        """The results of earlier lookups, by user and client id, because every request of a client repeats them."""
         self.limits_clients: Final = not _CLIENT_KINDS.isdisjoint(self._by_kind)
         """Whether there is a quota of any kind except connection rates. If not, no request has to be charged."""
         # Attributes, because each request reads them, and the hash of an enum takes longer than all of that.

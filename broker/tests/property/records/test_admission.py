@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, TimestampType
 from odradek.records.v2.record import Record, decode_batch
 from odradek.records.v2.record_walk import Row, walk
+from odradek_testkit.fuzz_targets import refit_crc
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20
@@ -105,15 +105,6 @@ def mutated_sets(draw: st.DrawFn) -> bytes:
     if draw(st.booleans()):
         refit_crc(raw, magic)
     return bytes(raw)
-
-
-def refit_crc(raw: bytearray, magic: int) -> None:
-    """Set the correct CRC of the first entry, if it is still one."""
-    size = 12 + int.from_bytes(raw[8:12], "big", signed=True)
-    if magic == 2 and batch.HEADER_SIZE <= size <= len(raw):
-        raw[17:21] = batch.crc32c(raw[21:size]).to_bytes(4, "big")
-    elif magic < 2 and 26 <= size <= len(raw):
-        raw[12:16] = zlib.crc32(raw[16:size]).to_bytes(4, "big")
 
 
 @settings(max_examples=300, deadline=None)
