@@ -59,6 +59,7 @@ class _Znode:
     mtime_ms: int
     owner: int = 0
     version: int = 0
+    aversion: int = 0
     num_children: int = 0
     children_made: int = 0
 
@@ -71,7 +72,7 @@ class _Znode:
             mtime_ms=self.mtime_ms,
             version=self.version,
             cversion=2 * self.children_made - self.num_children,
-            aversion=0,
+            aversion=self.aversion,
             ephemeral_owner=self.owner,
             data_length=len(self.data),
             num_children=self.num_children,
@@ -159,6 +160,12 @@ class MemoryTree:
             raise
         self._tell()
         return results
+
+    def count_acls(self, paths: Iterable[str]) -> None:
+        """Count a change of the ACL of each znode that exists."""
+        for path in paths:
+            if (node := self.nodes.get(path)) is not None:
+                self.nodes[path] = replace(node, aversion=node.aversion + 1)
 
     def end_session(self, session: int) -> None:
         """End a session: remove its watches and ephemeral znodes."""
@@ -341,6 +348,10 @@ class MemoryZk:
     async def multi_many(self, transactions: Iterable[Sequence[Operation]]) -> list[list[Result] | ZkError]:
         """See `ZkClient`. Each operation takes one of `failures`; one that is raised is not returned."""
         return await self._answer("", lambda: [self._outcome(operations) for operations in transactions])
+
+    async def reset_acls(self, paths: Iterable[str]) -> None:
+        """See `ZkClient`. The tree has no ACLs, only their versions."""
+        await self._answer("", lambda: self.tree.count_acls(_normal(path) for path in paths))
 
     # Watching
 

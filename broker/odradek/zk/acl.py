@@ -1,4 +1,4 @@
-"""The ACLs of znodes that brokers create.
+"""The ACLs of znodes that brokers and the operator create.
 
 `zk/kazoo_client` calls it for each znode that it creates, with the path below the chroot. The rules are the same as in
 Kafka (`zookeeper.set.acl`, https://kafka.apache.org/39/documentation.html#zk_authz), so that Java brokers can use the
@@ -30,16 +30,18 @@ class Acl(NamedTuple):
 
 
 _OPEN: Final = (Acl(ALL, "world", "anyone"),)
-# The server replaces the scheme "auth" with each identity of the session that creates the znode.
-_CREATOR: Final = (Acl(ALL, "auth", ""),)
-_CREATOR_AND_READERS: Final = (*_CREATOR, Acl(READ, "world", "anyone"))
+_READERS: Final = Acl(READ, "world", "anyone")
+CREATOR: Final = ("auth", "")
+"""The owner of znodes by default. The server replaces it with each identity of the session that creates the znode."""
 
 
-def acls_for(path: str, *, secure: bool) -> tuple[Acl, ...]:
+def acls_for(path: str, *, secure: bool, owner: tuple[str, str] = CREATOR) -> tuple[Acl, ...]:
     """Return the ACL of a new znode. It allows everyone everything unless `secure` is set.
 
-    The ACL of `/consumers` is always open, because old consumers create znodes below it.
+    `owner`: the scheme and the identity that may change the znode. The ACL of `/consumers` is always open, because old
+    consumers create znodes below it.
     """
     if not secure or path == layout.CONSUMERS:
         return _OPEN
-    return _CREATOR if path.startswith(SENSITIVE) else _CREATOR_AND_READERS
+    owns = Acl(ALL, *owner)
+    return (owns,) if path.startswith(SENSITIVE) else (owns, _READERS)

@@ -21,7 +21,7 @@ from kazoo.security import ACL, Id
 
 from odradek.base.errors import ConfigError
 from odradek.security.tls.contexts import client_context
-from odradek.zk.acl import acls_for
+from odradek.zk.acl import CREATOR, acls_for
 from odradek.zk.multi_read import MultiRead, Read
 from odradek.zk.pipeline import Pipeline
 from odradek.zk.port import (
@@ -343,7 +343,7 @@ class KazooZkClient:
         check_size(operations, self._settings.max_request_bytes, self._root)
 
     def _acls(self, path: str) -> list[ACL]:
-        acls = acls_for(path, secure=self._settings.set_acl)
+        acls = acls_for(path, secure=self._settings.set_acl, owner=self._settings.owner or CREATOR)
         return [ACL(each.permissions, Id(each.scheme, each.identity)) for each in acls]
 
     async def get(self, path: str) -> tuple[bytes, ZnodeStat]:
@@ -524,6 +524,13 @@ class KazooZkClient:
             except ZkError as error:
                 outcomes.append(error)
         return outcomes
+
+    async def reset_acls(self, paths: Iterable[str]) -> None:
+        """Give each znode the ACL with which this client would create it, pipelined. Ignores missing ones."""
+        await self._read_many(paths, self._submit_acls)
+
+    def _submit_acls(self, path: str) -> asyncio.Future[Any]:
+        return self._submit(path, lambda kazoo: kazoo.set_acls_async(self._absolute(path), self._acls(path)))
 
     def _submit_multi(self, operations: Sequence[Operation]) -> asyncio.Future[list[Any]]:
         def send(kazoo: Kazoo) -> Any:

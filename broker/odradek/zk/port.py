@@ -121,7 +121,9 @@ class ZkSettings:
     """User and password of SASL DIGEST-MD5."""
     tls: TlsSettings | None = None
     set_acl: bool = False
-    """Whether znodes are created with ACLs that allow only this identity to change them (`zk/acl`)."""
+    """Whether znodes are created with ACLs that allow only one identity to change them (`zk/acl`)."""
+    owner: tuple[str, str] | None = None
+    """Scheme and name of that identity, such as x509 and the subject of a certificate. None: that of this client."""
 
     def split(self) -> tuple[str, str]:
         """Return the servers and the chroot without a trailing slash."""
@@ -299,6 +301,10 @@ class ZkClient(Protocol):
         A lost connection or session is raised. A transaction that is `NotSent` is returned as an error, and the others
         are executed.
         """
+        ...
+
+    async def reset_acls(self, paths: Iterable[str]) -> None:
+        """Give each znode the ACL with which this client would create it, pipelined. Ignores missing ones."""
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:

@@ -182,6 +182,13 @@ class TestZnodes:
         assert await client.get_many([]) == {}
         assert await client.children_many([]) == {}
 
+    async def test_acls_are_reset_without_another_change(self, client: ZkClient) -> None:
+        await client.create("/a", b"data")
+        _, before = await client.get("/a")
+        await client.reset_acls(["/a", "/missing"])
+        await client.reset_acls([])
+        assert await client.get("/a") == (b"data", before._replace(aversion=before.aversion + 1))
+
     async def test_single_operations_forgive_empty_parts_of_a_path_but_no_relative_ones(self, client: ZkClient) -> None:
         await client.create("/a//b/", b"x", make_parents=True)
         assert (await client.get("/a/b/"))[0] == b"x"

@@ -292,6 +292,20 @@ class TestTls:
         await client.create("/mine")
         assert await acl_of(client, "/mine") == {(31, "x509", "CN=broker"), (1, "world", "anyone")}
 
+    async def test_znodes_are_given_to_another_identity(self, secured: Secured, connect: Connect) -> None:
+        """The operator creates znodes for brokers, and takes over those that were created without ACLs."""
+        settings = secured.by_tls()
+        open_client = await connect(settings)
+        await open_client.create("/theirs/old", make_parents=True)
+        giving = await connect(replace(settings, set_acl=True, owner=("x509", "CN=other")))
+        await giving.create("/theirs/new")
+        await giving.reset_acls(["/theirs", "/theirs/old", "/missing"])
+        for path in ("/theirs", "/theirs/old", "/theirs/new"):
+            assert await acl_of(giving, path) == {(31, "x509", "CN=other"), (1, "world", "anyone")}
+        for client in (open_client, giving):
+            with pytest.raises(AuthenticationFailed, match="the ACL of the znode"):
+                await client.create("/theirs/more")
+
     async def test_the_session_of_a_dead_broker_is_ended(self, secured: Secured, connect: Connect) -> None:
         settings = secured.by_tls()
         client, other = await connect(settings), await connect(settings)
