@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from cryptography import x509
 from prometheus_client import CollectorRegistry
 
 from odradek.base.types import Endpoint, TopicPartition
+from odradek.security.tls.tls_settings import TlsSettings
 from odradek.testing.memory_zk import MemoryTree, MemoryZk
 from odradek.zk import layout
 from odradek.zk.layout import (
@@ -41,6 +42,7 @@ from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.kube.scopes import Leases
+from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.slots import ID_STRIDE, slot_of
@@ -95,7 +97,7 @@ def topic_body(name: str, cluster: str = "demo", **spec: Any) -> Object:
 def condition(body: Object | None) -> tuple[str, str]:
     """Return status and reason of the `Ready` condition; two empty strings if there is none."""
     conditions = ((body or {}).get("status") or {}).get("conditions") or []
-    return next(((one["status"], one["reason"]) for one in conditions if one["type"] == "Ready"), ("", ""))
+    return next(((one["status"], one.get("reason", "")) for one in conditions if one["type"] == "Ready"), ("", ""))
 
 
 def is_ready(body: Object | None) -> bool:
@@ -154,6 +156,16 @@ class World:
             listeners = {one.name: users for one in cluster.listeners if one.login == TLS_LOGIN}
             found[broker] = TlsReport(listeners={names.SECURE_REPLICATION_LISTENER: link, **listeners}, client=link)
         return found
+
+    async def ask_members(self, hosts: Mapping[int, str], port: int, tls: TlsSettings | None) -> Quorum:
+        """Return the roles of the members whose pods are ready and listen on the port: the first one leads."""
+        ready = []
+        for member, host in hosts.items():
+            pod = self.find(Kind.POD, host.partition(".")[0])
+            if pod is not None and condition(pod)[0] == "True" and port in _ports_of(pod):
+                ready.append(member)
+        modes = {member: "follower" if number else "leader" for number, member in enumerate(ready)}
+        return Quorum(modes=modes, followers=len(ready) - 1 if ready else None)
 
     # Actions of users
 
@@ -377,6 +389,8 @@ class Operator:
         """Delay of watch events."""
         self.registry = CollectorRegistry()
         self._sessions: list[CountedZk] = []
+        self.zookeeper_settings: list[ZkSettings] = []
+        """The settings of each session so far."""
         self._lives = lives
         self._written = 0
         self.settings = OperatorSettings(
@@ -394,6 +408,7 @@ class Operator:
             reconciliations=Reconciliations(self.registry, namespaces),
             reports=Reports(),
             ask_brokers=world.ask_brokers,
+            ask_members=world.ask_members,
             opened=self._open,
         )
         self.lease_client = MemoryClient(world.api)
@@ -404,6 +419,7 @@ class Operator:
         assert settings.connect == "zk:2181" or settings.connect.startswith("demo-zookeeper-")
         if self.zookeeper_trouble is not None:
             raise self.zookeeper_trouble
+        self.zookeeper_settings.append(settings)
         self._sessions.append(CountedZk(self.world.tree, self._before))
         return self._sessions[-1]
 
@@ -509,6 +525,10 @@ def _pod(owner: Object, number: int) -> Object:
         },
         "spec": {**template["spec"], "nodeName": f"node-{number % NODES}"},
     }
+
+
+def _ports_of(pod: Object) -> set[int]:
+    return {port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
 
 
 def _fingerprints(pem: bytes) -> tuple[str, ...]:

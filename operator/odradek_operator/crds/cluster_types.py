@@ -39,7 +39,12 @@ from odradek_operator.crds.pod_types import (
     VolumeSize,
     volume_rules,
 )
-from odradek_operator.objects.names import SECURE_REPLICATION_LISTENER, SECURE_REPLICATION_PORT, BrokerLink
+from odradek_operator.objects.names import (
+    SECURE_REPLICATION_LISTENER,
+    SECURE_REPLICATION_PORT,
+    BrokerLink,
+    EnsembleLink,
+)
 from odradek_operator.objects.slots import MAX_PER_POD, MAX_PORT, PORT_STRIDE, collide
 
 DEFAULT_VERSION: Final = "0.1.0"
@@ -386,6 +391,10 @@ class Cluster(Metadata):
     """Peers that reach ports which no client needs, in addition to the pods of the cluster and the operator."""
     broker_link: Annotated[BrokerLink, Field(alias="brokerLink")] = BrokerLink.PLAINTEXT
     """How the brokers connect to each other now. Not in the resource: the loop of the cluster sets it."""
+    ensemble_link: Annotated[EnsembleLink, Field(alias="ensembleLink")] = EnsembleLink.PLAINTEXT
+    """How members are connected to now, as for `broker_link`."""
+    ensemble_certificates: Annotated[str, Field(alias="ensembleCertificates")] = ""
+    """Digest of the certificates of the members, empty without. Not in the resource either."""
 
     @property
     def is_secured(self) -> bool:

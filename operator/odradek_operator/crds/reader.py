@@ -24,7 +24,7 @@ from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resourc
 _KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic, "User": User}
 _UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
-_NOT_WRITTEN: Final = ("unknownFields", "brokerLink")
+_NOT_WRITTEN: Final = ("unknownFields", "brokerLink", "ensembleLink", "ensembleCertificates")
 """Fields of the model that no document has."""
 _STORED: Final = Reading(embedded=False)
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 
 from odradek.metrics.http import HttpServer, Probe, metrics_route, probe_route
 from odradek.metrics.process import ProcessSeries
+from odradek.zk.port import ZkSettings
 from odradek_operator.crds import Cluster
 from odradek_operator.embedded.child import system_error
 from odradek_operator.embedded.layout import Ports
@@ -79,7 +80,7 @@ class EmbeddedMetrics:
         settings = ExporterSettings()
         place = Place(
             client=client_settings(sources.bootstrap, settings),
-            zookeeper=sources.zookeeper,
+            zookeeper=ZkSettings(connect=sources.zookeeper),
             host=LOOPBACK,
             port=ports.monitoring.exporter,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Final
 
 ANSWER_SECONDS: Final = 3.0
@@ -16,11 +17,13 @@ class NoAnswerError(Exception):
     """The server did not answer; the message says why."""
 
 
-async def ask(host: str, port: int, word: str, *, timeout_seconds: float = ANSWER_SECONDS) -> str:
-    """Return the answer to a word. Raises `NoAnswerError`."""
+async def ask(
+    host: str, port: int, word: str, *, timeout_seconds: float = ANSWER_SECONDS, tls: ssl.SSLContext | None = None
+) -> str:
+    """Return the answer to a word. `tls`: the context for a port with TLS. Raises `NoAnswerError`."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port, ssl=tls)
             try:
                 writer.write(word.encode("ascii"))
                 return (await _all_of(reader)).decode("utf-8", "replace")

@@ -18,6 +18,8 @@ import click
 from odradek.base.errors import OdradekError
 from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
 from odradek.client.settings import ClientSettings
+from odradek.security.tls.tls_settings import TlsSettings
+from odradek.zk.port import ZkSettings
 from odradek_operator.exporter.exporter_settings import EVERYTHING, NOTHING, ExporterSettings, NameFilter
 from odradek_operator.exporter.service import Exporter, Place
 
@@ -51,6 +53,13 @@ Example:
     envvar="ZOOKEEPER_CONNECT",
     show_envvar=True,
     help="Connect string of the ensemble with offsets of old consumers: host:port,…/chroot.",
+)
+@click.option(
+    "--zookeeper-config",
+    envvar="ZOOKEEPER_CONFIG",
+    show_envvar=True,
+    metavar="FILE",
+    help="File with ssl.* properties for ZooKeeper, such as ssl.keystore.location. Without it, there is no TLS.",
 )
 @click.option("--host", default="0.0.0.0", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9404, help="Port to listen on; 0 chooses a free one.")
@@ -102,13 +111,25 @@ def parsed(options: dict[str, object]) -> tuple[Place, ExporterSettings]:
         for name in ("topics", "groups")
     }
     bootstrap, zookeeper = str(options.pop("bootstrap")), options.pop("zookeeper")
-    config = options.pop("command_config")
+    config, zookeeper_config = options.pop("command_config"), options.pop("zookeeper_config")
     file = {} if config is None else read_config_file(str(config), option="--command-config")
     properties = options.pop("properties")
     place = {"host": str(options.pop("host")), "port": options.pop("port")}
     settings = ExporterSettings(**options, **names)  # type: ignore[arg-type]
     client = client_settings(bootstrap, settings, properties, file)  # type: ignore[arg-type]
-    return Place(client=client, zookeeper=str(zookeeper) if zookeeper else None, **place), settings  # type: ignore[arg-type]
+    reached = zookeeper_settings(str(zookeeper), zookeeper_config) if zookeeper else None
+    return Place(client=client, zookeeper=reached, **place), settings  # type: ignore[arg-type]
+
+
+def zookeeper_settings(connect: str, config: object) -> ZkSettings:
+    """Return the settings of the connection to the ensemble. `config`: the file with the properties of TLS, or None.
+
+    Raises `ConfigError`.
+    """
+    if config is None:
+        return ZkSettings(connect=connect)
+    properties = read_config_file(str(config), option="--zookeeper-config")
+    return ZkSettings(connect=connect, tls=TlsSettings.from_properties(properties))
 
 
 def client_settings(

@@ -42,8 +42,8 @@ class Place:
     """Addresses of brokers and ZooKeeper, and of the exporter's listener."""
 
     client: ClientSettings
-    zookeeper: str | None = None
-    """Connect string of the ensemble from which offsets of old consumers are read; None to read none."""
+    zookeeper: ZkSettings | None = None
+    """Settings for the ensemble from which offsets of old consumers are read; None to read none."""
     host: str = "0.0.0.0"
     port: int = 9404
 
@@ -153,9 +153,9 @@ class Exporter:
 
     # ZooKeeper
 
-    async def _run_zookeeper(self, connect: str) -> None:
+    async def _run_zookeeper(self, reached: ZkSettings) -> None:
         while True:
-            zk = KazooZkClient(ZkSettings(connect=connect))
+            zk = KazooZkClient(reached)
             try:
                 await zk.start()
                 await self._every(self._settings.sizes_interval, partial(self._read_zookeeper, zk))

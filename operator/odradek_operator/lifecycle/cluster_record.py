@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek_operator.crds import MAX_BROKERS, MAX_FIRST_BROKER_ID, Cluster
-from odradek_operator.lifecycle.broker_link import present_link
 from odradek_operator.lifecycle.observed_cluster import Claim, KeptSpec, KubernetesState, Record
 from odradek_operator.lifecycle.steps import Waiting
+from odradek_operator.lifecycle.tls_links import Links, present_links
 from odradek_operator.objects import names
-from odradek_operator.objects.names import BrokerLink
+from odradek_operator.objects.names import BrokerLink, EnsembleLink
 from odradek_operator.objects.slots import MAX_PER_POD
 from odradek_operator.objects.storage import ZOOKEEPER_CLAIM
 
@@ -37,6 +37,8 @@ _UID: Final = "clusterUid"
 _GENERATION: Final = "lastValidGeneration"
 _SPEC: Final = "lastValidSpec"
 _LINK: Final = "brokerLink"
+_ENSEMBLE_LINK: Final = "ensembleLink"
+_NEW: Final = Links()
 _MAX_GENERATION: Final = 2**63 - 1
 
 
@@ -64,6 +66,7 @@ def read_record(data: Mapping[str, object]) -> Record:
         cluster_uid=_text(data.get(_UID)),
         spec=_spec(data),
         link=next((link for link in BrokerLink if link.value == data.get(_LINK)), None),
+        ensemble_link=next((link for link in EnsembleLink if link.value == data.get(_ENSEMBLE_LINK)), None),
     )
 
 
@@ -81,6 +84,7 @@ def record_data(record: Record) -> dict[str, str | None]:
         _GENERATION: None if record.spec is None else str(record.spec.generation),
         _SPEC: None if record.spec is None else record.spec.text,
         _LINK: None if record.link is None else record.link.value,
+        _ENSEMBLE_LINK: None if record.ensemble_link is None else record.ensemble_link.value,
     }
 
 
@@ -119,12 +123,12 @@ def next_record(
     per_pod: int = 1,
     cluster_id: str | None,
     spec: KeptSpec | None = None,
-    link: BrokerLink = BrokerLink.PLAINTEXT,
+    links: Links = _NEW,
 ) -> Record:
     """Return the record to write before anything is applied.
 
     `broker_count` and `per_pod`: the number of pods, and of the brokers in each. `cluster_id`: that in ZooKeeper, None
-    if unknown. `link`: how the brokers connect to each other from the next round on.
+    if unknown. `links`: those from the next round on.
     """
     cluster, present = ensemble.cluster, state.record
     known = cluster.zookeeper.connect is None and ensemble.known
@@ -139,7 +143,8 @@ def next_record(
         cluster_id=present.cluster_id or (cluster_id if broker_count else None),
         cluster_uid=cluster.uid,
         spec=spec,
-        link=None if link is BrokerLink.PLAINTEXT else link,
+        link=None if links.brokers is BrokerLink.PLAINTEXT else links.brokers,
+        ensemble_link=None if links.ensemble is EnsembleLink.PLAINTEXT else links.ensemble,
     )
 
 
@@ -168,8 +173,10 @@ def is_formed(cluster: Cluster, state: KubernetesState) -> bool:
 
 
 def ensemble_of(cluster: Cluster, state: KubernetesState) -> Ensemble:
-    """Return the cluster with its actual ensemble, broker ids and link, and why they differ from the resource."""
-    cluster, other_ids = _with_ids(replace(cluster, broker_link=present_link(cluster, state)), state)
+    """Return the cluster with its actual ensemble, broker ids and links, and why they differ from the resource."""
+    links = present_links(cluster, state)
+    cluster = replace(cluster, broker_link=links.brokers, ensemble_link=links.ensemble)
+    cluster, other_ids = _with_ids(cluster, state)
     found_ensemble = _ensemble_of(cluster, state)
     return replace(found_ensemble, waiting=(*other_ids, *found_ensemble.waiting))
 

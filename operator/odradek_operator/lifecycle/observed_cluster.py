@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from odradek_operator.lifecycle.parsing import Object, condition, is_true, items, mapping, moment, number, text, texts
 from odradek_operator.lifecycle.reach import reach
 from odradek_operator.objects import names
-from odradek_operator.objects.names import BrokerLink
+from odradek_operator.objects.names import BrokerLink, EnsembleLink
 from odradek_operator.objects.slots import slot_of
 
 _NODE_KEY: Final = re.compile(r"(^|/)(hostname|node|nodename|metadata\.name)$")
 """Suffixes of the labels with which storage drivers bind a volume to one node; `metadata.name` is a field."""
 _SET: Final = "StatefulSet"
+_Link = TypeVar("_Link", BrokerLink, EnsembleLink)
 _ADDRESS_TYPES: Final = ("ExternalIP", "InternalIP")
 """Types of addresses of nodes that brokers advertise."""
 _REFUSAL: Final = re.compile(
@@ -67,6 +68,8 @@ class Pod:
     """Whether one of its containers failed or cannot start."""
     slots: int = 1
     """Number of brokers in it: of the containers with which it was created. 1 for members of the ensemble."""
+    certificates: str = ""
+    """Digest of the certificates of a member, as in its template."""
     containers: Mapping[int, Container] = field(default_factory=dict)
     """The containers of its brokers that Kubernetes reports, by slot."""
 
@@ -120,6 +123,10 @@ class Set:
     """Number of brokers in each pod of its template. 1 for the ensemble."""
     link: BrokerLink = BrokerLink.PLAINTEXT
     """How the brokers of its template connect to each other."""
+    ensemble_link: EnsembleLink = EnsembleLink.PLAINTEXT
+    """How members of its template are connected to."""
+    certificates: str = ""
+    """Digest of the certificates of members, as in the template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +160,8 @@ class Record:
     """Its last valid specification."""
     link: BrokerLink | None = None
     """How the brokers connect to each other; None if they never had another link than plaintext."""
+    ensemble_link: EnsembleLink | None = None
+    """How members are connected to; None as for `link`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +221,7 @@ def parse_pod(body: Object) -> Pod:
         spread=_must_spread(mapping(body, "spec")),
         failing=not is_true(body, "Ready") and any(map(_container_trouble, _container_statuses(body))),
         slots=_slots(mapping(body, "spec")),
+        certificates=_variable(mapping(body, "spec"), names.CERTIFICATES_DIGEST),
         containers=_containers(body),
     )
 
@@ -303,24 +313,31 @@ def parse_node(body: Object) -> Node:
 def parse_set(body: Object) -> Set:
     """Parse a StatefulSet. Kubernetes' default is one replica."""
     replicas = number(body, "spec", "replicas")
+    template = mapping(body, "spec", "template", "spec")
     seen, written = number(body, "status", "observedGeneration"), number(body, "metadata", "generation")
     return Set(
         name=text(body, "metadata", "name"),
         replicas=1 if replicas is None else replicas,
         restart_hash=text(body, "spec", "template", "metadata", "annotations", names.RESTART_HASH),
         generation_observed=(seen or 0) >= (written or 0),
-        spread=_must_spread(mapping(body, "spec", "template", "spec")),
+        spread=_must_spread(template),
         first_ordinal=number(body, "spec", "ordinals", "start") or 0,
-        slots=_slots(mapping(body, "spec", "template", "spec")),
-        link=_link(mapping(body, "spec", "template", "spec")),
+        slots=_slots(template),
+        link=_member_of(BrokerLink, _variable(template, names.BROKER_LINK)),
+        ensemble_link=_member_of(EnsembleLink, _variable(template, names.ENSEMBLE_LINK)),
+        certificates=_variable(template, names.CERTIFICATES_DIGEST),
     )
 
 
-def _link(spec: Object) -> BrokerLink:
-    """Return the link of a pod template: that in the environment of its first container."""
+def _variable(spec: Object, name: str) -> str:
+    """Return the value of an environment variable of the first container of a pod or a template; empty without."""
     first = next(iter(items(spec, "containers")), {})
-    found = {text(one, "value") for one in items(first, "env") if text(one, "name") == names.BROKER_LINK}
-    return next((link for link in BrokerLink if link.value in found), BrokerLink.PLAINTEXT)
+    return next((text(one, "value") for one in items(first, "env") if text(one, "name") == name), "")
+
+
+def _member_of(links: type[_Link], value: str) -> _Link:
+    """Return the link with this value, or plaintext, which is the first."""
+    return next((link for link in links if link.value == value), next(iter(links)))
 
 
 def observe(

@@ -15,7 +15,7 @@ from typing import Final
 from odradek.base.config import BROKER_SETTINGS, Effect, broker_effect
 from odradek.base.setting_definitions import Update
 from odradek_operator.crds.types import Cluster
-from odradek_operator.objects import listener_security, names, storage
+from odradek_operator.objects import ensemble_security, listener_security, names, storage
 from odradek_operator.objects.parts import Object
 
 HASH_LETTERS: Final = 16
@@ -87,6 +87,7 @@ def split(cluster: Cluster) -> Properties:
             **listener_security.properties(cluster),
             **given,
             **listener_security.fixed(cluster),
+            **ensemble_security.broker_properties(cluster),
             "zookeeper.connect": zookeeper_connect(cluster),
             "log.dirs": ",".join(storage.log_dirs(cluster.brokers)),
             "metrics.port": str(names.METRICS_PORT),
@@ -122,12 +123,13 @@ def zookeeper_connect(cluster: Cluster) -> str:
         names.host(names.zookeeper_pod(cluster.name, member), service, cluster.namespace)
         for member in range(cluster.zookeeper.replicas)
     )
-    return ",".join(f"{host}:{names.ZOOKEEPER_CLIENT_PORT}" for host in hosts)
+    return ",".join(f"{host}:{ensemble_security.client_port(cluster)}" for host in hosts)
 
 
 def ensemble_properties(cluster: Cluster) -> dict[str, str]:
     """Return the properties of the cluster's own ensemble, without the list of members, which pods add."""
-    return {**_ZOOKEEPER_DEFAULTS, **cluster.zookeeper.config, **_ZOOKEEPER_FIXED}
+    secured = ensemble_security.member_properties(cluster)
+    return {**_ZOOKEEPER_DEFAULTS, **cluster.zookeeper.config, **_ZOOKEEPER_FIXED, **secured}
 
 
 def restart_hash(static: Mapping[str, str], template: Object) -> str:

@@ -41,6 +41,7 @@ def _deployment(cluster: Cluster, settings: ImageSettings) -> Object:
             *identity(cluster),
             variable("BOOTSTRAP_SERVERS", listeners.bootstrap(cluster)),
             variable("ZOOKEEPER_CONNECT", zookeeper_connect(cluster)),
+            *([variable("ZOOKEEPER_CONFIG", config)] if cluster.ensemble_link.connects_tls else []),
             *([variable("ODRADEK_COMMAND_CONFIG", config)] if security.is_closed(cluster) else []),
         ],
         mounts=security.exporter_mounts(cluster),

@@ -41,7 +41,7 @@ def protocol(listener: Listener) -> str:
 
 def has_certificates(cluster: Cluster) -> bool:
     """Whether the brokers have certificates."""
-    return cluster.broker_link.listens_tls
+    return cluster.broker_link.listens_tls or cluster.ensemble_link.connects_tls
 
 
 def is_closed(cluster: Cluster) -> bool:
@@ -51,7 +51,7 @@ def is_closed(cluster: Cluster) -> bool:
 
 def properties(cluster: Cluster) -> dict[str, str]:
     """Return the properties of the brokers, except those that only their pods know. The resource may override them."""
-    if not has_certificates(cluster):
+    if not cluster.broker_link.listens_tls:
         return {}
     found = {
         "ssl.keystore.type": "PEM",
@@ -81,7 +81,7 @@ def fixed(cluster: Cluster) -> dict[str, str]:
 
 def principal(identity: str) -> str:
     """Return the user with a certificate of the cluster. `identity`: its common name."""
-    return f"User:CN={identity},O={names.ORGANIZATION}"
+    return f"User:{names.subject(identity)}"
 
 
 def _of_listener(cluster: Cluster, listener: Listener) -> dict[str, str]:
@@ -125,27 +125,33 @@ def needs_service_account_keys(cluster: Cluster) -> bool:
 
 def mounts(cluster: Cluster) -> list[Object]:
     """Return the volume mounts of the certificates in the containers of brokers."""
-    return _mounts() if has_certificates(cluster) else []
+    return certificate_mounts() if has_certificates(cluster) else []
 
 
 def volumes(cluster: Cluster) -> list[Object]:
     """Return the volumes of the certificates in the pods of brokers."""
-    return _volumes(names.kafka_certs(cluster.name)) if has_certificates(cluster) else []
+    return certificate_volumes(names.kafka_certs(cluster.name)) if has_certificates(cluster) else []
 
 
 def exporter_mounts(cluster: Cluster) -> list[Object]:
     """Return the volume mounts of the exporter's certificate."""
-    return _mounts() if is_closed(cluster) else []
+    return certificate_mounts() if _has_exporter_certificate(cluster) else []
 
 
 def exporter_volumes(cluster: Cluster) -> list[Object]:
     """Return the volumes of the exporter's certificate, which is that of the operator."""
-    return _volumes(names.operator_certs(cluster.name)) if is_closed(cluster) else []
+    return certificate_volumes(names.operator_certs(cluster.name)) if _has_exporter_certificate(cluster) else []
 
 
-def _mounts() -> list[Object]:
+def _has_exporter_certificate(cluster: Cluster) -> bool:
+    return is_closed(cluster) or cluster.ensemble_link.connects_tls
+
+
+def certificate_mounts() -> list[Object]:
+    """Return the volume mount of certificates in a container."""
     return [{"name": _VOLUME, "mountPath": names.CERTIFICATES_FOLDER, "readOnly": True}]
 
 
-def _volumes(secret: str) -> list[Object]:
+def certificate_volumes(secret: str) -> list[Object]:
+    """Return the volume with the certificates of a Secret."""
     return [{"name": _VOLUME, "secret": {"secretName": secret, "defaultMode": _MODE}}]

@@ -34,6 +34,8 @@ SECURE_REPLICATION_LISTENER: Final = "replicationtls"
 SECURE_REPLICATION_PORT: Final = 9090
 """Listener and port between brokers with TLS, in a cluster with a listener with TLS or authentication."""
 ZOOKEEPER_CLIENT_PORT: Final = 2181
+ZOOKEEPER_TLS_PORT: Final = 2182
+"""Port of the ensemble for clients with TLS, in a cluster with a listener with TLS or authentication."""
 ZOOKEEPER_PEER_PORT: Final = 2888
 ZOOKEEPER_ELECTION_PORT: Final = 3888
 
@@ -44,8 +46,15 @@ SECRETS_FOLDER: Final = "/etc/odradek-secrets"
 index."""
 BROKER_LINK: Final = "BROKER_LINK"
 """Environment variable of brokers with their `BrokerLink`. Without it, they have no TLS among themselves."""
+ENSEMBLE_LINK: Final = "ENSEMBLE_LINK"
+"""Environment variable of members with their `EnsembleLink`. Without it, they have no TLS."""
+CERTIFICATES_DIGEST: Final = "CERTIFICATES_DIGEST"
+"""Environment variable of members with the digest of their certificates, so that new ones restart them."""
 CERTIFICATES_FOLDER: Final = "/etc/odradek-certificates"
-"""Folder with the certificates of the cluster in the containers of brokers and of the exporter."""
+"""Folder with the certificates of the cluster in the containers of brokers, members and the exporter."""
+OPERATOR_KEYSTORE: Final = "operator.pem"
+ZOOKEEPER_KEYSTORE: Final = "zookeeper.pem"
+"""File with the key and the certificate of the members."""
 CLUSTER_CA_FILE: Final = "cluster-ca.crt"
 CLIENTS_CA_FILE: Final = "clients-ca.crt"
 SERVICE_ACCOUNT_KEYS_FILE: Final = "service-account-keys.json"
@@ -93,6 +102,41 @@ class BrokerLink(Enum):
     def connects_tls(self) -> bool:
         """Whether brokers connect to each other with TLS."""
         return self in (BrokerLink.CHANGED, BrokerLink.TLS)
+
+
+class EnsembleLink(Enum):
+    """How clients and members connect to the members of a cluster's own ensemble. A running cluster changes to TLS in
+    this order, with at most one roll of the ensemble and one of the brokers for each value (docs/design/0025)."""
+
+    PLAINTEXT = "plaintext"
+    BOTH = "both"
+    """Members also accept TLS."""
+    CHANGED = "changed"
+    """Brokers, operator and members connect with TLS. Members also accept plaintext."""
+    TLS = "tls"
+    """Members accept only TLS, with a certificate of the cluster. Brokers create znodes with ACLs."""
+    OWNED = "owned"
+    """As TLS, and all other znodes have ACLs, too."""
+
+    @property
+    def accepts_plain(self) -> bool:
+        """Whether members accept connections without TLS from other pods."""
+        return not self.is_closed
+
+    @property
+    def accepts_tls(self) -> bool:
+        """Whether members accept connections with TLS."""
+        return self is not EnsembleLink.PLAINTEXT
+
+    @property
+    def connects_tls(self) -> bool:
+        """Whether brokers, operator and members connect with TLS."""
+        return self is EnsembleLink.CHANGED or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody connects without a certificate of the cluster."""
+        return self in (EnsembleLink.TLS, EnsembleLink.OWNED)
 
 
 class Component(Enum):
@@ -173,6 +217,11 @@ def operator_certs(cluster: str) -> str:
     return f"{cluster}-operator-certs"
 
 
+def zookeeper_certs(cluster: str) -> str:
+    """Return the name of the Secret with the certificate and key of the members of the ensemble."""
+    return f"{cluster}-zookeeper-certs"
+
+
 def broker_keystore(broker: int) -> str:
     """Return the name of the file with the key and the certificate of a broker."""
     return f"broker-{broker}.pem"
@@ -186,6 +235,16 @@ def broker_identity(cluster: str) -> str:
 def operator_identity(cluster: str) -> str:
     """Return the common name in the certificate of the operator."""
     return f"{cluster}-operator"
+
+
+def zookeeper_identity(cluster: str) -> str:
+    """Return the common name in the certificate of the members of the ensemble."""
+    return f"{cluster}-zookeeper"
+
+
+def subject(identity: str) -> str:
+    """Return the subject of a certificate of the cluster. `identity`: its common name."""
+    return f"CN={identity},O={ORGANIZATION}"
 
 
 def token_audience(cluster: str, namespace: str) -> str:
@@ -264,6 +323,12 @@ def log_dir(volume_id: int) -> str:
 def host(pod: str, service: str, namespace: str) -> str:
     """Return the DNS name of a pod. The domain is omitted, because it may differ from `cluster.local`."""
     return f"{pod}.{service}.{namespace}.svc"
+
+
+def service_suffixes(namespace: str) -> tuple[str, ...]:
+    """Return what may follow the name of a Service where pods of its namespace, or of others, use it. The domain may
+    differ elsewhere."""
+    return ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
 
 
 def selector(cluster: str, component: Component) -> dict[str, str]:

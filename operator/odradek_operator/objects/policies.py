@@ -4,7 +4,7 @@ Only these peers may connect to the ports that clients do not need:
 
     9091 (between brokers)    the cluster's brokers, and its exporter if there is no internal listener; with TLS 9090
     9404 (metrics)            Prometheus, the operator
-    2181 (ZooKeeper)          the cluster's brokers and exporter, the operator
+    2181, 2182 (ZooKeeper)    the cluster's brokers and exporter, the operator
     2888, 3888                the members of the ensemble
 
 With several brokers in a pod, the rules of a port include the ports of all slots.
@@ -20,6 +20,7 @@ from typing import Final
 
 from odradek_operator.crds.types import Cluster, Json
 from odradek_operator.objects import listeners, names, parts, slots
+from odradek_operator.objects.ensemble_security import client_ports
 from odradek_operator.objects.listener_security import is_closed
 from odradek_operator.objects.names import Component
 from odradek_operator.objects.parts import Object
@@ -57,7 +58,7 @@ def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
         *cluster.network_access.zookeeper,
     ]
     rules = [
-        allow([names.ZOOKEEPER_CLIENT_PORT], clients),
+        allow(list(client_ports(cluster.ensemble_link).values()), clients),
         allow([names.ZOOKEEPER_PEER_PORT, names.ZOOKEEPER_ELECTION_PORT], pods_of(cluster, Component.ZOOKEEPER)),
         _metrics_rule(cluster, operator_namespace),
     ]

@@ -1,14 +1,29 @@
-"""Writes Java properties files. Pure. The builders of objects and the brokers' pods use it."""
+"""The content of files in pods: Java properties, and the digest of certificates. Pure.
+
+The builders of objects and the pods use it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+DIGEST_LETTERS: Final = 16
 
 
 def render(properties: Mapping[str, str], *, header: str) -> str:
     """Return the text of a properties file, sorted by key. `header` becomes a comment in the first line."""
     lines = (f"{_escaped_key(key)}={_escaped(value)}\n" for key, value in sorted(properties.items()))
     return f"# {header}\n" + "".join(lines)
+
+
+def certificates_digest(files: Mapping[str, bytes]) -> str:
+    """Return the digest of the files of members: their keystore and the authorities that they trust."""
+    digest = sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:DIGEST_LETTERS]
 
 
 def _escaped_key(key: str) -> str:

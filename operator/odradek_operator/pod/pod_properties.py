@@ -38,6 +38,8 @@ def final_properties(text: str, pod: BrokerPod, found: Sequence[Address], rack: 
     if pod.slot:
         directories = (value_of(text, "log.dirs") or "").split(",")
         own["log.dirs"] = ",".join(slots.suffixed(directory.strip(), pod.slot) for directory in directories)
+    if value_of(text, "zookeeper.ssl.client.enable") == "true":
+        own["zookeeper.ssl.keystore.location"] = keystore_location(pod)
     lines = "".join(f"{key}={value}\n" for key, value in own.items())
     return f"{text.rstrip()}\n\n# Determined by the pod {pod.name} at start\n{lines}"
 
@@ -74,12 +76,17 @@ def own_properties(pod: BrokerPod, found: Sequence[Address], rack: str | None) -
     if others:
         own["inter.broker.request.listeners"] = ",".join(others)
     if pod.link.listens_tls:
-        own["ssl.keystore.location"] = f"{names.CERTIFICATES_FOLDER}/{names.broker_keystore(pod.broker_id)}"
+        own["ssl.keystore.location"] = keystore_location(pod)
     if rack is not None:
         if _UNSAFE.search(rack):
             raise PodError(f"The rack {rack!r} has characters that are not allowed in properties.")
         own["broker.rack"] = rack
     return own
+
+
+def keystore_location(pod: BrokerPod) -> str:
+    """Return the path of the key and the certificate of the broker."""
+    return f"{names.CERTIFICATES_FOLDER}/{names.broker_keystore(pod.broker_id)}"
 
 
 def slots_of(pod: BrokerPod, bases: Mapping[str, int]) -> dict[str, int]:

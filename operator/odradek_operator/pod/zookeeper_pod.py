@@ -22,6 +22,7 @@ from odradek_operator.ensemble.java import java_command, zookeeper_class_path
 from odradek_operator.ensemble.member_metrics import Member
 from odradek_operator.errors import PodError
 from odradek_operator.objects import names
+from odradek_operator.objects.properties_file import certificates_digest
 from odradek_operator.pod import member_files as ensemble
 from odradek_operator.pod.identity import MemberPod, member_pod
 
@@ -29,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 MEMORY_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Files with the memory limit of the container's control group: version 2, version 1."""
+
+
+CERTIFICATES_SECONDS: Final = 120
+"""How long a start waits for the certificates of the pod. The kubelet reads Secrets again about once a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class MemberOptions:
     """Directory for the files that are generated at each start."""
     metrics_host: str
     metrics_port: int
+    certificates: Path = Path(names.CERTIFICATES_FOLDER)
+    """Directory of the mounted certificates."""
     peers: ensemble.Peers | None = None
     """Addresses instead of the DNS names that follow from the pod's name."""
 
@@ -124,6 +131,7 @@ async def run(options: MemberOptions, environment: Mapping[str, str]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    await wait_for_certificates(options.certificates, environment.get(names.CERTIFICATES_DIGEST))
     prepared = await asyncio.to_thread(prepare, options, environment)
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(Path(guard.__file__)), str(os.getpid()), *prepared.command, stdin=asyncio.subprocess.DEVNULL
@@ -146,6 +154,32 @@ async def run(options: MemberOptions, environment: Mapping[str, str]) -> int:
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def wait_for_certificates(folder: Path, wanted: str | None) -> None:
+    """Wait until the mounted certificates are those for which the pod was made.
+
+    The kubelet may know an older content of their Secret when it starts the pod. If only this container starts again,
+    the content may be newer, which is not harmful: the other members and the clients trust it.
+    """
+    if not wanted:
+        return
+    for _ in range(CERTIFICATES_SECONDS):
+        if await asyncio.to_thread(_digest_in, folder) == wanted:
+            return
+        await asyncio.sleep(1)
+    logger.warning("ZooKeeper uses the certificates in %s, but the pod was made for others", folder)
+
+
+def _digest_in(folder: Path) -> str:
+    """Return the digest of the mounted certificates; empty if they cannot be read."""
+    try:
+        return certificates_digest(
+            {name: (folder / name).read_bytes() for name in (names.ZOOKEEPER_KEYSTORE, names.CLUSTER_CA_FILE)}
+        )
+    except OSError as error:
+        logger.info("%s cannot be read: %s", error.filename, error.strerror)
+        return ""
 
 
 async def _until_end(process: asyncio.subprocess.Process, stop: asyncio.Event) -> int:

@@ -49,8 +49,8 @@ def _bootstrap(cluster: Cluster) -> Iterator[str]:
 
 
 def _in_namespace(service: str, namespace: str) -> Iterator[str]:
-    """Yield the names by which pods reach a Service, or what precedes them. The domain may differ elsewhere."""
-    for suffix in ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local"):
+    """Yield the names by which pods reach a Service, or what precedes them."""
+    for suffix in names.service_suffixes(namespace):
         yield f"{service}{suffix}"
 
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 
 from odradek_operator.crds.types import CertificateAuthoritySource, Cluster
 from odradek_operator.objects import names
+from odradek_operator.objects.ensemble_security import member_hosts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
 from odradek_operator.security.authorities import AuthorityError, CertificateAuthority, pem_of, read_authority
@@ -37,7 +38,6 @@ Files = Mapping[str, bytes]
 
 CA_TRUSTSTORE: Final = "ca.p12"
 CA_PASSWORD: Final = "ca.password"
-OPERATOR_KEYSTORE: Final = "operator.pem"
 PASSWORD_LENGTH: Final = 32
 _LETTERS: Final = string.ascii_letters + string.digits
 
@@ -94,6 +94,7 @@ def secrets_of(cluster: Cluster) -> frozenset[str]:
             names.clients_ca_cert(cluster.name),
             names.kafka_certs(cluster.name),
             names.operator_certs(cluster.name),
+            *([names.zookeeper_certs(cluster.name)] if cluster.zookeeper.connect is None else []),
         }
     )
 
@@ -141,6 +142,8 @@ class _Maker:
         made: dict[str, dict[str, bytes]] = {}
         of_cluster = self._signer(sources.cluster, "cluster", cluster_state, made)
         of_clients = self._signer(sources.clients, "clients", clients_state, made)
+        if self._cluster.zookeeper.connect is None:
+            made[names.zookeeper_certs(name)] = self._members(of_cluster)
         return made | {
             names.cluster_ca_cert(name): self._trust(names.cluster_ca_cert(name), of_cluster),
             names.clients_ca_cert(name): self._trust(names.clients_ca_cert(name), of_clients),
@@ -222,18 +225,29 @@ class _Maker:
             made[key] = self._keystore(present.get(key), identity, LeafUsage.BROKER, of_cluster)
         return made
 
+    def _members(self, of_cluster: _Signer) -> dict[str, bytes]:
+        """Return what the members of the ensemble need. They share one certificate, because they share a Secret."""
+        cluster, key = self._cluster, names.ZOOKEEPER_KEYSTORE
+        hosts = tuple(sorted(member_hosts(cluster)))
+        identity = LeafNames(names.zookeeper_identity(cluster.name), hosts, names.ORGANIZATION)
+        present = self._stored.get(names.zookeeper_certs(cluster.name), {})
+        return {
+            names.CLUSTER_CA_FILE: of_cluster.trusted_pem,
+            key: self._keystore(present.get(key), identity, LeafUsage.BROKER, of_cluster),
+        }
+
     def _operator(self, of_cluster: _Signer) -> dict[str, bytes]:
-        present = self._stored.get(names.operator_certs(self._cluster.name), {})
+        present, keystore = self._stored.get(names.operator_certs(self._cluster.name), {}), names.OPERATOR_KEYSTORE
         identity = LeafNames(names.operator_identity(self._cluster.name), (), names.ORGANIZATION)
         properties = {
             "security.protocol": "SSL",
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": f"{names.CERTIFICATES_FOLDER}/{OPERATOR_KEYSTORE}",
+            "ssl.keystore.location": f"{names.CERTIFICATES_FOLDER}/{names.OPERATOR_KEYSTORE}",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": f"{names.CERTIFICATES_FOLDER}/{names.CLUSTER_CA_FILE}",
         }
         return {
-            OPERATOR_KEYSTORE: self._keystore(present.get(OPERATOR_KEYSTORE), identity, LeafUsage.CLIENT, of_cluster),
+            keystore: self._keystore(present.get(keystore), identity, LeafUsage.CLIENT, of_cluster),
             names.CLUSTER_CA_FILE: of_cluster.trusted_pem,
             names.CLIENT_CONFIG_FILE: render(properties, header="The login of the operator").encode(),
         }

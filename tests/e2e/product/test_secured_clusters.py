@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import os
 import re
 import ssl
@@ -44,6 +45,38 @@ ssl.keystore.location=/etc/odradek-certificates/broker-0.pem
 ssl.truststore.type=PEM
 ssl.truststore.location=/etc/odradek-certificates/cluster-ca.crt
 """
+
+
+_ASK_ENSEMBLE: Final = """\
+import json, socket, ssl, sys
+from kazoo.client import KazooClient
+member, keystore, authority = sys.argv[1], sys.argv[2], "/etc/odradek-certificates/cluster-ca.crt"
+def tried(action):
+    try:
+        return action() or "no answer"
+    except OSError as error:
+        return type(error).__name__
+def without_certificate():
+    context = ssl.create_default_context(cafile=authority)
+    with socket.create_connection((member, 2182), 10) as plain:
+        with context.wrap_socket(plain, server_hostname=member) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(100).decode()
+client = KazooClient(f"{member}:2182", use_ssl=True, certfile=keystore, keyfile=keystore, ca=authority)
+client.start(60)
+owners = {}
+def look(path):
+    acls = client.get_acls(path)[0]
+    owners[path] = [(each.perms, each.id.scheme, each.id.id) for each in acls]
+    for name in client.get_children(path):
+        if (path, name) != ("/", "zookeeper"):
+            look(f"{path.rstrip('/')}/{name}")
+look("/")
+client.stop()
+plain = tried(lambda: socket.create_connection((member, 2181), 10))
+print(json.dumps({"plain": str(plain), "anonymous": tried(without_certificate), "owners": owners}))
+"""
+"""Python for a broker's pod: who can use a member of the ensemble, and the ACL of each znode."""
 
 
 def small(demo: Demo, name: str, listeners: list[dict[str, Any]], *, brokers: int) -> dict[str, Any]:
@@ -96,6 +129,21 @@ def bob(cluster: Demo) -> dict[str, str]:
         "ssl.certificate.pem": leaf.certificate_pem,
         "ssl.key.pem": leaf.key_pem,
     }
+
+
+def is_ensemble_closed(cluster: Demo) -> bool:
+    """Check that only brokers and operator can use the ensemble, and only they can change a znode."""
+    pod, member = f"{cluster.name}-kafka-0", f"{cluster.name}-zookeeper-0.{cluster.name}-zookeeper-nodes"
+    host = f"{member}.{cluster.kubectl.namespace}.svc"
+    keystore = "/etc/odradek-certificates/broker-0.pem"
+    said = cluster.kubectl.execute(pod, "python3", "-c", _ASK_ENSEMBLE, host, keystore, container="kafka")
+    found = json.loads(said)
+    assert found["plain"] == "ConnectionRefusedError"
+    assert found["anonymous"] in ("no answer", "SSLError", "ConnectionResetError"), found["anonymous"]
+    brokers = [31, "x509", f"CN={cluster.name}-kafka,O=odradek.dev"]
+    assert [path for path, owners in found["owners"].items() if owners[0] != brokers] == ["/consumers"]
+    assert found["owners"]["/config/users"] == [brokers], "nobody else reads it"
+    return "/brokers/ids/0" in found["owners"]
 
 
 def make_topic(cluster: Demo, name: str, replicas: int) -> None:
@@ -366,6 +414,10 @@ def test_a_pod_logs_in_with_the_token_of_its_service_account(secured: Demo) -> N
     kubectl.delete("pod", "courier")
 
 
+def test_the_ensemble_of_a_new_cluster_is_closed(secured: Demo) -> None:
+    assert is_ensemble_closed(secured)
+
+
 def test_the_exporter_reads_sizes_with_the_certificate_of_the_operator(secured: Demo) -> None:
     produced = lambda: secured.topic("letters")["status"].get("size", "0")  # noqa: E731
     eventually(produced, lambda size: not size.startswith("0"), what="the size of the topic")
@@ -426,6 +478,7 @@ def test_an_open_cluster_is_closed_under_load_and_its_authority_replaced(demo: D
     secure = {"name": "secure", "port": 9093, "type": "nodeport", "tls": True}
     secure["authentication"] = {"type": "scram-sha-512"}
     wanted = small(demo, closing.name, listeners, brokers=3)
+    wanted["spec"]["zookeeper"]["replicas"] = 3
     closing.kubectl.apply(wanted)
     try:
         closing.await_ready(seconds=600)
@@ -451,6 +504,8 @@ def test_an_open_cluster_is_closed_under_load_and_its_authority_replaced(demo: D
         closing.await_ready(seconds=600)
         assert closing.bootstrap("plain") == ""
         assert topics_of(bootstrap, alice(closing)) == {"moving"}
+        assert is_ensemble_closed(closing)
         replace_authority(closing, tmp_path)
+        assert is_ensemble_closed(closing)
     finally:
         closing.kubectl.delete(CLUSTER, closing.name)

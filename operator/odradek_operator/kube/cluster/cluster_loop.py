@@ -44,20 +44,29 @@ from odradek_operator.kube.cluster.topic_events import CompletedAction, write_to
 from odradek_operator.kube.cluster.topic_finalizers import DeletedTopics, keep_finalizers, release_protected
 from odradek_operator.kube.cluster.user_keeper import UserKeeper
 from odradek_operator.kube.cluster.user_statuses import write_why_kept
-from odradek_operator.kube.cluster.zookeeper_session import Opener, ZooKeeperSession, ask_members, open_kazoo
+from odradek_operator.kube.cluster.znode_owners import own_znodes
+from odradek_operator.kube.cluster.zookeeper_session import (
+    AskMembers,
+    Opener,
+    ZooKeeperSession,
+    ask_members,
+    open_kazoo,
+    session_settings,
+)
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
-from odradek_operator.lifecycle.broker_link import change, next_link
 from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
 from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
 from odradek_operator.lifecycle.observed_cluster import Quorum, Record
 from odradek_operator.lifecycle.spreading import MAX_NOTICES
 from odradek_operator.lifecycle.steps import ClusterDecision, KubernetesStep, ReleaseClaims, RestartPod, Waiting
+from odradek_operator.lifecycle.tls_links import Links, change, next_links
 from odradek_operator.objects import names
 from odradek_operator.objects.broker_objects import with_slots
 from odradek_operator.objects.cluster_properties import split, zookeeper_connect
-from odradek_operator.objects.names import Component
+from odradek_operator.objects.ensemble_security import client_port
+from odradek_operator.objects.names import Component, EnsembleLink
 from odradek_operator.objects.wanted import PRUNED_KINDS, Extras, hashes, prune_selector, wanted_objects
 from odradek_operator.topics.reconcile import Outcome, reconcile
 from odradek_operator.topics.topic_decisions import wanted_factors
@@ -93,6 +102,8 @@ class Shared:
     reports: Reports
     ask_brokers: AskBrokers = ask_brokers
     """Asks brokers which certificates they use."""
+    ask_members: AskMembers = ask_members
+    """Asks members of an ensemble for their roles."""
     opened: Opener = open_kazoo
     """Connects to a cluster's ZooKeeper."""
 
@@ -243,8 +254,9 @@ class ClusterLoop:
         self, cluster: Cluster, spec: Specification, view: View, outcome: ReconciliationOutcome
     ) -> float:
         ensemble = ensemble_of(cluster, view.state)
+        lacking = await self._secrets.settle(ensemble.cluster, view, is_fresh=self._is_fresh)
+        ensemble = replace(ensemble, cluster=self._with_certificates(ensemble.cluster, view))
         cluster = ensemble.cluster
-        lacking = await self._secrets.settle(cluster, view, is_fresh=self._is_fresh)
         topics, invalid = read_topics(view.topics)
         settled, trouble, refused = await self._zookeeper(cluster, topics, view)
         snapshot = None if settled is None else settled.snapshot
@@ -259,13 +271,7 @@ class ClusterLoop:
             per_pod=decision.per_pod,
             cluster_id=cluster_id,
             spec=spec.kept,
-            link=next_link(
-                cluster,
-                view.state,
-                broker_count=decision.broker_count,
-                outdated=decision.outdated,
-                has_certificates=not lacking,
-            ),
+            links=await self._next_links(cluster, view, decision, can_change=not lacking and not trouble),
         )
         decision = await self._apply(ensemble, view, decision, record)
         self._count_pods(cluster, view)
@@ -299,9 +305,35 @@ class ClusterLoop:
         busy = busy or not settled_users
         return BUSY_SECONDS if busy else self._shared.settings.idle_seconds
 
+    def _with_certificates(self, cluster: Cluster, view: View) -> Cluster:
+        """Return the cluster with the digest of its members' certificates: the present one if it cannot be known."""
+        present = view.state.sets.get(names.zookeeper(cluster.name))
+        digest = self._secrets.ensemble_certificates or ("" if present is None else present.certificates)
+        return replace(cluster, ensemble_certificates=digest)
+
+    async def _next_links(self, cluster: Cluster, view: View, decision: ClusterDecision, *, can_change: bool) -> Links:
+        """Return the links from the next round on. Before the last one, all znodes are given to the brokers."""
+        links = next_links(
+            cluster,
+            view.state,
+            broker_count=decision.broker_count,
+            outdated=decision.outdated,
+            ensemble_hash=hashes(cluster, self._shared.settings.images).ensemble,
+            can_change=can_change,
+        )
+        if links.ensemble is EnsembleLink.OWNED and cluster.ensemble_link is not EnsembleLink.OWNED:
+            self._check_write()
+            count = await own_znodes(await self._zookeeper_client(cluster))
+            logger.info("cluster %s/%s: %d znodes belong to the brokers", self.namespace, self.name, count)
+        return links
+
+    async def _zookeeper_client(self, cluster: Cluster) -> ZkClient:
+        """Return a connected client of the cluster's ensemble. Raises `ZkError`."""
+        return await self._session.client(session_settings(cluster, self._secrets.identity))
+
     async def _settle_users(self, cluster: Cluster, view: View, trouble: str) -> bool:
         """Make the users as their resources specify. Returns whether nothing is left to do."""
-        zk = None if trouble else await self._session.client(zookeeper_connect(cluster))
+        zk = None if trouble else await self._zookeeper_client(cluster)
         return await self._users.settle(cluster, view.users, zk, trouble=trouble, authorities=self._secrets.authorities)
 
     def _count_pods(self, cluster: Cluster, view: View) -> None:
@@ -329,7 +361,7 @@ class ClusterLoop:
         )
         done: list[CompletedAction] = []
         try:
-            zk = await self._session.client(zookeeper_connect(cluster))
+            zk = await self._zookeeper_client(cluster)
             if (foreign := await self._foreign(cluster, view, zk)) is not None:
                 return None, foreign.message, (foreign,)
             outcome = await reconcile(
@@ -397,7 +429,11 @@ class ClusterLoop:
             return Quorum()
         service = names.zookeeper_nodes_service(cluster.name)
         hosts = {member: names.host(pod.name, service, cluster.namespace) for member, pod in members.items()}
-        return await ask_members(hosts)
+        try:
+            settings = session_settings(cluster, self._secrets.identity)
+        except ZkError:
+            return Quorum()  # Without a certificate, no member answers. The status says why there is none.
+        return await self._shared.ask_members(hosts, client_port(cluster), settings.tls)
 
     async def _apply(
         self, ensemble: Ensemble, view: View, decision: ClusterDecision, record: Record
@@ -473,7 +509,7 @@ class ClusterLoop:
             else:
                 assert snapshot is not None, "steps in ZooKeeper are decided from a snapshot"
                 assert snapshot.controller_epoch_version is not None, "and only where there was a controller"
-                zk = await self._session.client(zookeeper_connect(cluster))
+                zk = await self._zookeeper_client(cluster)
                 await carry_out_step(zk, step, epoch_version=snapshot.controller_epoch_version)
             await self._shared.events.write(view.cluster, type(step).__name__, step.reason)
         if decision.steps:

@@ -21,12 +21,19 @@ from odradek_operator.kube.api.api_client import KubernetesClient, KubernetesErr
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.api.owners import owner_of
 from odradek_operator.kube.cluster.cluster_view import View
-from odradek_operator.kube.cluster.tls_reports import AskBrokers, ask_brokers, trust_between_brokers, trust_of_users
-from odradek_operator.lifecycle.broker_link import SECURITY
+from odradek_operator.kube.cluster.tls_reports import (
+    AskBrokers,
+    ask_brokers,
+    trust_between_brokers,
+    trust_between_members,
+    trust_of_users,
+)
 from odradek_operator.lifecycle.steps import Waiting
+from odradek_operator.lifecycle.tls_links import SECURITY
 from odradek_operator.objects import names, parts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.names import BrokerLink, Component
+from odradek_operator.objects.properties_file import certificates_digest
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.broker_hosts import broker_hosts
 from odradek_operator.security.material import Files, ReplacementState, cluster_files, secrets_of
@@ -45,6 +52,10 @@ class ClusterSecrets:
         """`check_fresh` raises an error unless this round has a fresh view."""
         self.notices: tuple[str, ...] = ()
         """What replacements of authorities wait for, since the last fresh view."""
+        self.identity: Files | None = None
+        """The Secret with the operator's certificate, with which it connects to ZooKeeper; None if it is not known."""
+        self.ensemble_certificates = ""
+        """Digest of the certificates of the ensemble's members; empty if it is not known, or if there are none."""
         self.authorities: object = None
         """Changes with what users trust and with what signs their certificates."""
         self._ask_brokers = ask_brokers
@@ -77,7 +88,7 @@ class ClusterSecrets:
         try:
             stored = {name: content_of(body) for name, body in present.items()}
             token_keys, refusals = await self._token_keys(cluster)
-            of_cluster, of_clients = await self._replacements(cluster, sorted(hosts), stored, requests)
+            of_cluster, of_clients = await self._replacements(cluster, view, sorted(hosts), stored, requests)
             wanted = cluster_files(
                 cluster,
                 hosts,
@@ -96,12 +107,20 @@ class ClusterSecrets:
             self._settled = needed
         self.notices = wanted.notices
         self.authorities = _trust_in(cluster, {**stored, **wanted.secrets})
+        self.identity = wanted.secrets[names.operator_certs(cluster.name)]
+        if (members := wanted.secrets.get(names.zookeeper_certs(cluster.name))) is not None:
+            self.ensemble_certificates = certificates_digest(members)
         seconds = REPLACING_SECONDS if wanted.is_replacing else math.inf
         self._ask_again_at = asyncio.get_running_loop().time() + seconds
         return refusals
 
     async def _replacements(
-        self, cluster: Cluster, brokers: Sequence[int], stored: Mapping[str, Files], requests: Sequence[str]
+        self,
+        cluster: Cluster,
+        view: View,
+        brokers: Sequence[int],
+        stored: Mapping[str, Files],
+        requests: Sequence[str],
     ) -> tuple[ReplacementState, ReplacementState]:
         """Return the state of the replacements of both authorities. Brokers are asked only if it matters."""
         secrets = names.cluster_ca(cluster.name), names.clients_ca(cluster.name)
@@ -111,8 +130,9 @@ class ClusterSecrets:
             return first, second
         reports = await self._ask_brokers(cluster, brokers)
         signing = StoredAuthority.read(authorities[1], secrets[1]).trust.signing if authorities[1] else ""
+        members = trust_between_members(cluster, view.state, stored)
         return (
-            ReplacementState(request=requests[0], pods=trust_between_brokers(brokers, reports)),
+            ReplacementState(request=requests[0], pods=(*trust_between_brokers(brokers, reports), *members)),
             ReplacementState(request=requests[1], pods=trust_of_users(cluster, brokers, reports, signing)),
         )
 

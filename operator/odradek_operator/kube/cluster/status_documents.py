@@ -15,9 +15,9 @@ from typing import Any, Final
 from odradek.zk.layout import encode_uuid
 from odradek_operator.crds import Cluster, Topic
 from odradek_operator.exporter.report import TopicReport as TopicReport
-from odradek_operator.lifecycle.broker_link import SECURITY
 from odradek_operator.lifecycle.observed_cluster import KubernetesState, Node, Pod
 from odradek_operator.lifecycle.steps import BROKER_IDS, SPEC, ClusterDecision, Waiting
+from odradek_operator.lifecycle.tls_links import SECURITY
 from odradek_operator.objects import names
 from odradek_operator.topics.topic_actions import Decision
 from odradek_operator.topics.topic_status import (

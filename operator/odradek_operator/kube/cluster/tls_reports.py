@@ -14,8 +14,11 @@ from typing import Any, Final, Self
 import aiohttp
 
 from odradek_operator.crds.types import TLS_LOGIN, Cluster
+from odradek_operator.lifecycle.observed_cluster import KubernetesState
 from odradek_operator.objects import names, slots
+from odradek_operator.objects.properties_file import certificates_digest
 from odradek_operator.security.rotation import PodTrust
+from odradek_operator.security.stored_authority import StoredAuthority
 
 ASK_SECONDS: Final = 5.0
 """Time for the answer of a broker."""
@@ -98,6 +101,27 @@ def trust_between_brokers(brokers: Iterable[int], reports: Mapping[int, TlsRepor
         issuers = {used.chain[1] for used in (served, report.client) if len(used.chain) > 1}
         signed_by = issuers.pop() if len(issuers) == 1 else ""
         found.append(PodTrust(_name(broker), served.trusted & report.client.trusted, signed_by))
+    return tuple(found)
+
+
+def trust_between_members(
+    cluster: Cluster, state: KubernetesState, stored: Mapping[str, Mapping[str, bytes]]
+) -> tuple[PodTrust, ...]:
+    """Return for the cluster authority what each member of an ensemble with TLS uses.
+
+    Members do not follow files, so their pods tell: one whose digest is that of the Secret has its certificates.
+    """
+    if not cluster.ensemble_link.accepts_tls:
+        return ()
+    files = stored.get(names.zookeeper_certs(cluster.name), {})
+    digest, trust = certificates_digest(files), StoredAuthority.read(stored[names.cluster_ca(cluster.name)], "").trust
+    trusted = frozenset(authority.fingerprint for authority in trust.trusted)
+    found = []
+    for member in range(cluster.zookeeper.replicas):
+        pod = state.ensemble.get(member)
+        is_current = pod is not None and pod.ready and pod.certificates == digest
+        name = f"member {member} of the ensemble"
+        found.append(PodTrust(name, trusted, trust.signing) if is_current else PodTrust(name))
     return tuple(found)
 
 

@@ -85,7 +85,7 @@ async def test_probes_of_a_healthy_member_succeed(
     answers: dict[str, str], alive: int, serving: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not answers:
-        monkeypatch.setattr(words.ask, "__kwdefaults__", {"timeout_seconds": 0.05})
+        monkeypatch.setattr(words.ask, "__kwdefaults__", {"timeout_seconds": 0.05, "tls": None})
     async with server(answers) as of:
         assert (await get(of, "/livez"))[0] == alive
         assert (await get(of, "/healthz"))[0] == alive

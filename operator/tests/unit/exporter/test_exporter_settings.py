@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.base.errors import ConfigError
+from odradek.zk.port import ZkSettings
 from odradek_operator.exporter.exporter_command import exporter, parsed
 from odradek_operator.exporter.exporter_settings import ExporterSettings, NameFilter
 
@@ -59,7 +60,7 @@ def test_the_command_line_becomes_settings(monkeypatch: pytest.MonkeyPatch) -> N
     words = "--interval 5 --groups-exclude console-.* --request-timeout 2.5 -X retry.backoff.ms=7".split()
     place, settings = parsed(options(*words))
     assert settings == ExporterSettings(interval=5, request_timeout=2.5, groups=NameFilter.of(".*", "console-.*"))
-    assert place.zookeeper == "z:2181/root"
+    assert place.zookeeper == ZkSettings(connect="z:2181/root")
     assert (place.host, place.port) == ("0.0.0.0", 9404)
     assert place.client.bootstrap_servers == ("a:1", "b:2")
     assert (place.client.request_timeout_ms, place.client.default_api_timeout_ms) == (2500, 5000)

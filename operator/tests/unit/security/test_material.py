@@ -18,7 +18,6 @@ from odradek_operator.security.authorities import AuthorityError, new_authority
 from odradek_operator.security.material import (
     CA_PASSWORD,
     CA_TRUSTSTORE,
-    OPERATOR_KEYSTORE,
     cluster_files,
     new_password,
     secrets_of,
@@ -130,7 +129,7 @@ def test_clients_can_read_what_they_trust(tmp_path: Path) -> None:
     store = load_pkcs12(trust[CA_TRUSTSTORE], trust[CA_PASSWORD])
     assert [each.certificate.subject.rfc4514_string() for each in store.additional_certs] == ["CN=demo cluster CA"]
     keystore = tmp_path / "operator.pem"
-    keystore.write_bytes(files[names.operator_certs("demo")][OPERATOR_KEYSTORE])
+    keystore.write_bytes(files[names.operator_certs("demo")][names.OPERATOR_KEYSTORE])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_cert_chain(keystore)
     context.load_verify_locations(cadata=trust[CA_CERTIFICATE].decode())

@@ -10,6 +10,9 @@ from odradek.zk.port import ConnectionLost, SessionState, ZkClient, ZkSettings
 from odradek_operator.kube.cluster.zookeeper_session import ZooKeeperSession
 from odradek_testkit.loop import run_virtual
 
+ONE = ZkSettings(connect="one:2181")
+TWO = ZkSettings(connect="two:2181")
+
 
 class Ensemble:
     """Opens sessions. Counts the sessions and the calls of `wake`."""
@@ -38,8 +41,8 @@ def test_a_session_is_kept() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
         assert ensemble.opened == []
-        first = await session.client("one:2181")
-        assert await session.client("one:2181") is first
+        first = await session.client(ONE)
+        assert await session.client(ONE) is first
         assert ensemble.opened == ["one:2181"]
         await session.close()
         await session.close()
@@ -52,11 +55,11 @@ def test_it_is_opened_again_when_it_ended_or_the_ensemble_changed() -> None:
     async def run() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
-        first = await session.client("one:2181")
+        first = await session.client(ONE)
         await first.close()
-        second = await session.client("one:2181")
+        second = await session.client(ONE)
         assert second is not first
-        await session.client("two:2181")
+        await session.client(TWO)
         assert second.state is SessionState.CLOSED
         assert ensemble.opened == ["one:2181", "one:2181", "two:2181"]
         await session.close()
@@ -70,9 +73,9 @@ def test_a_failed_opening_is_tried_again() -> None:
         session = ensemble.session()
         ensemble.trouble = ConnectionLost("nobody answers")
         with pytest.raises(ConnectionLost):
-            await session.client("one:2181")
+            await session.client(ONE)
         ensemble.trouble = None
-        await session.client("one:2181")
+        await session.client(ONE)
         await session.close()
 
     run_virtual(run())
@@ -92,7 +95,7 @@ def test_changes_in_zookeeper_wake_the_loop(path: str) -> None:
     async def run() -> None:
         ensemble = Ensemble()
         session = ensemble.session()
-        await session.client("one:2181")
+        await session.client(ONE)
         other = MemoryZk(ensemble.tree)
         for parent in layout.PERSISTENT_PATHS:
             await other.ensure_path(parent)

@@ -1,0 +1,46 @@
+"""A member waits for the certificates for which its pod was made."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odradek_operator.objects import names
+from odradek_operator.objects.properties_file import certificates_digest
+from odradek_operator.pod import zookeeper_pod
+
+FILES = {names.ZOOKEEPER_KEYSTORE: b"key and certificate", names.CLUSTER_CA_FILE: b"authority"}
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+async def test_it_starts_when_the_mounted_files_are_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = []
+
+    async def next_file(seconds: float) -> None:
+        waits.append(seconds)
+        name = list(FILES)[len(waits) - 1]
+        write(tmp_path, {name: FILES[name]})
+
+    monkeypatch.setattr(asyncio, "sleep", next_file)
+    await zookeeper_pod.wait_for_certificates(tmp_path, certificates_digest(FILES))
+    assert len(waits) == 2
+    await zookeeper_pod.wait_for_certificates(tmp_path / "missing", None)
+    assert len(waits) == 2
+
+
+async def test_it_does_not_wait_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def at_once(seconds: float) -> None:
+        assert seconds > 0
+
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    write(tmp_path, FILES)
+    await zookeeper_pod.wait_for_certificates(tmp_path, "of others")
+    assert "the pod was made for others" in caplog.text
