@@ -24,10 +24,12 @@ from odradek_operator.crds.fields import (
 )
 from odradek_operator.crds.listener_types import (
     DEFAULT_AUTHORITIES,
+    MAX_WINDOWS,
     RESERVED_PORTS,
     CertificateAuthorities,
     Listener,
     ListenerType,
+    MaintenanceWindow,
 )
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published, repeated
@@ -379,6 +381,8 @@ class Cluster(Metadata):
     """Ports for clients. Each listener has its own port."""
     certificate_authorities: Annotated[CertificateAuthorities, published(default={})] = DEFAULT_AUTHORITIES
     """The authorities of a cluster with a listener that has tls or authentication."""
+    maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=MAX_WINDOWS)] = ()
+    """When members of the ensemble may restart because their certificates were renewed. If empty, at any time."""
     zookeeper: Annotated[ZooKeeper, published(default={})] = ZooKeeper()
     """The ensemble with the metadata of the cluster: its own, or with connect an existing one."""
     monitoring: Annotated[Monitoring, published(default={})] = Monitoring()

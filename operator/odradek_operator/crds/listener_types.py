@@ -148,6 +148,29 @@ class CertificateAuthorities(Model):
 
 DEFAULT_AUTHORITIES: Final = CertificateAuthorities()
 
+MAX_WINDOWS: Final = 64
+_Day = Annotated[
+    Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], Field(description="The beginning of a name of a day.")
+]
+MAX_WINDOW_MINUTES: Final = 10_080
+"""A week."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceWindow(Model):
+    """A time of the week in which pods may restart for renewed certificates."""
+
+    days: Annotated[tuple[_Day, ...], Field(max_length=7)] = ()
+    """Days on which it begins. If empty, every day."""
+    start: Annotated[
+        Text,
+        Field(max_length=5, pattern="^([01][0-9]|2[0-3]):[0-5][0-9]$"),
+        published(allowed="a time of the day from 00:00 to 23:59"),
+    ]
+    """When it begins, in UTC, such as 02:30."""
+    minutes: Annotated[Whole, Field(ge=1, le=MAX_WINDOW_MINUTES)] = 120
+    """How long it is."""
+
 
 def _security(listener: Mapping[str, Any], reading: Reading) -> Iterator[Complaint]:
     """The CEL rules are the same."""

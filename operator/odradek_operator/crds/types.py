@@ -30,6 +30,7 @@ from odradek_operator.crds.listener_types import CertificateAuthoritySource as C
 from odradek_operator.crds.listener_types import Listener as Listener
 from odradek_operator.crds.listener_types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.listener_types import ListenerType as ListenerType
+from odradek_operator.crds.listener_types import MaintenanceWindow as MaintenanceWindow
 from odradek_operator.crds.pod_types import ComputeResources as ComputeResources
 from odradek_operator.crds.pod_types import PodTemplate as PodTemplate
 from odradek_operator.crds.pod_types import Spread as Spread

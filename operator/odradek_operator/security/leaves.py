@@ -33,6 +33,9 @@ from odradek_operator.security.authorities import (
 
 LATEST_SHARE: Final = 3
 """A certificate is replaced when less than a third of its time is left."""
+URGENT_SHARE: Final = 10
+"""A certificate whose replacement restarts pods is replaced in a maintenance window, or at the latest when less than a
+tenth of its time is left."""
 
 
 class LeafUsage(Enum):
@@ -114,11 +117,16 @@ def issue(
 
 
 def reason_to_replace(
-    certificate: x509.Certificate, names: LeafNames, trusted: Iterable[x509.Certificate], now: datetime
+    certificate: x509.Certificate,
+    names: LeafNames,
+    trusted: Iterable[x509.Certificate],
+    now: datetime,
+    *,
+    latest_share: int = LATEST_SHARE,
 ) -> str | None:
     """Return why a certificate has to be replaced, or None: as a sentence for a log.
 
-    `trusted` are the authorities that may have signed it.
+    `trusted` are the authorities that may have signed it. `latest_share`: which part of its time may be left.
     """
     found = _names_of(certificate)
     if (found.name, found.organization) != (names.name, names.organization):
@@ -129,7 +137,7 @@ def reason_to_replace(
     if not any(_is_signed_by(certificate, authority) for authority in trusted):
         return "No trusted authority has signed it."
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if end - now < (end - begin) / LATEST_SHARE:
+    if end - now < (end - begin) / latest_share:
         return f"It expires on {end:%Y-%m-%d}."
     return None
 

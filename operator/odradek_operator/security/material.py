@@ -23,7 +23,15 @@ from odradek_operator.objects.ensemble_security import member_hosts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
 from odradek_operator.security.authorities import AuthorityError, CertificateAuthority, pem_of, read_authority
-from odradek_operator.security.leaves import Leaf, LeafNames, LeafUsage, issue, reason_to_replace
+from odradek_operator.security.leaves import (
+    LATEST_SHARE,
+    URGENT_SHARE,
+    Leaf,
+    LeafNames,
+    LeafUsage,
+    issue,
+    reason_to_replace,
+)
 from odradek_operator.security.rotation import PodTrust, next_rotation
 from odradek_operator.security.stored_authority import (
     CA_CERTIFICATE,
@@ -32,6 +40,7 @@ from odradek_operator.security.stored_authority import (
     needed,
     renewal_time,
 )
+from odradek_operator.security.windows import is_open
 
 Files = Mapping[str, bytes]
 """The data of a Secret: contents by key."""
@@ -231,10 +240,16 @@ class _Maker:
         hosts = tuple(sorted(member_hosts(cluster)))
         identity = LeafNames(names.zookeeper_identity(cluster.name), hosts, names.ORGANIZATION)
         present = self._stored.get(names.zookeeper_certs(cluster.name), {})
-        return {
+        # New files restart the members, so what is only getting old waits for a window.
+        may_restart = is_open(cluster.maintenance_windows, self._now)
+        share = LATEST_SHARE if may_restart else URGENT_SHARE
+        files = {
             names.CLUSTER_CA_FILE: of_cluster.trusted_pem,
-            key: self._keystore(present.get(key), identity, LeafUsage.BROKER, of_cluster),
+            key: self._keystore(present.get(key), identity, LeafUsage.BROKER, of_cluster, latest_share=share),
         }
+        if not may_restart and files[key] == present.get(key) and _is_renewed_only(files, present):
+            return dict(present)
+        return files
 
     def _operator(self, of_cluster: _Signer) -> dict[str, bytes]:
         present, keystore = self._stored.get(names.operator_certs(self._cluster.name), {}), names.OPERATOR_KEYSTORE
@@ -252,9 +267,17 @@ class _Maker:
             names.CLIENT_CONFIG_FILE: render(properties, header="The login of the operator").encode(),
         }
 
-    def _keystore(self, present: bytes | None, identity: LeafNames, usage: LeafUsage, signer: _Signer) -> bytes:
+    def _keystore(
+        self,
+        present: bytes | None,
+        identity: LeafNames,
+        usage: LeafUsage,
+        signer: _Signer,
+        *,
+        latest_share: int = LATEST_SHARE,
+    ) -> bytes:
         """Return the key, the certificate and its issuer as one file: the present one as long as it is good."""
-        if present is not None and _is_good(present, identity, signer, self._now):
+        if present is not None and _is_good(present, identity, signer, self._now, latest_share=latest_share):
             return present
         leaf = issue(signer.authority, identity, usage, validity_days=signer.certificate_days, now=self._now)
         return keystore_pem(leaf, signer.authority.certificate)
@@ -270,7 +293,17 @@ def keystore_pem(leaf: Leaf, issuer: x509.Certificate) -> bytes:
     return f"{leaf.key_pem}{leaf.certificate_pem}{pem_of([issuer])}".encode()
 
 
-def _is_good(present: bytes, identity: LeafNames, signer: _Signer, now: datetime) -> bool:
+def _is_renewed_only(files: Files, present: Files) -> bool:
+    """Whether the authorities of these files have the same keys as those of the present ones, which are still valid:
+    members need not restart for them."""
+    try:
+        new, old = (x509.load_pem_x509_certificates(each.get(names.CLUSTER_CA_FILE, b"")) for each in (files, present))
+    except ValueError:
+        return False
+    return [one.public_key() for one in new] == [one.public_key() for one in old]
+
+
+def _is_good(present: bytes, identity: LeafNames, signer: _Signer, now: datetime, *, latest_share: int) -> bool:
     """Whether a keystore has a usable key and certificate. Somebody may have changed it."""
     try:
         certificate = x509.load_pem_x509_certificates(present)[0]
@@ -279,4 +312,5 @@ def _is_good(present: bytes, identity: LeafNames, signer: _Signer, now: datetime
         return False
     if key.public_key() != certificate.public_key():
         return False
-    return reason_to_replace(certificate, identity, [signer.authority.certificate], now) is None
+    reason = reason_to_replace(certificate, identity, [signer.authority.certificate], now, latest_share=latest_share)
+    return reason is None

@@ -74,6 +74,7 @@ SPECIFICATIONS: dict[str, Any] = {
             "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
             "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
         },
+        "maintenanceWindows": [{"days": ["Sat"], "start": "02:00", "minutes": 5}],
         "zookeeper": {
             "replicas": 5,
             "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},
@@ -108,6 +109,7 @@ TIED: set[Path] = {
     ("listeners", "[]", "tls"),
     ("listeners", "[]", "authentication", "type"),
     ("listeners", "[]", "authentication", "jwksUrl"),
+    ("maintenanceWindows", "[]", "start"),
 }
 """Fields whose values depend on other fields, or have a pattern: `test_reader` tests them."""
 KEYWORDS = {

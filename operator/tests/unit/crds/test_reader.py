@@ -280,6 +280,10 @@ def test_every_field_of_a_topic() -> None:
             "spec.listeners[0].authentication.jwksUrl: must be an address that begins with https:// or http://",
         ),
         (
+            '{maintenanceWindows: [{days: [Sat], start: "24:00"}]}',
+            "spec.maintenanceWindows[0].start: must be a time of the day from 00:00 to 23:59",
+        ),
+        (
             "{listeners: [{name: a, port: 9091}]}",
             "spec.listeners[0].port: must be another than 9091 and 9404, which br",
         ),

@@ -77,6 +77,7 @@ CLUSTER = {
         "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
         "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
     },
+    "maintenanceWindows": [{"days": ["Sat"], "start": "02:00", "minutes": 5}],
     "zookeeper": {
         "replicas": 5,
         "storage": {"size": "1Gi", "storageClass": "fast", "deleteClaims": True, "releaseLostAfterSeconds": 60},

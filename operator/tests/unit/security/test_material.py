@@ -12,12 +12,19 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-from odradek_operator.crds.types import CertificateAuthorities, CertificateAuthoritySource, Cluster
+from odradek_operator.crds.types import (
+    CertificateAuthorities,
+    CertificateAuthoritySource,
+    Cluster,
+    MaintenanceWindow,
+    ZooKeeper,
+)
 from odradek_operator.objects import names
 from odradek_operator.security.authorities import AuthorityError, new_authority
 from odradek_operator.security.material import (
     CA_PASSWORD,
     CA_TRUSTSTORE,
+    ReplacementState,
     cluster_files,
     new_password,
     secrets_of,
@@ -139,3 +146,51 @@ def test_passwords_are_random_and_need_no_quotes() -> None:
     found = {new_password() for _ in range(100)}
     assert len(found) == 100
     assert all(len(password) == 32 and password.isalnum() for password in found)
+
+
+MEMBERS = names.zookeeper_certs("demo")
+SATURDAY_NIGHT = MaintenanceWindow(days=("Sat",), start="23:00", minutes=120)
+
+
+def with_windows(*windows: MaintenanceWindow) -> Cluster:
+    return dataclasses.replace(CLUSTER, maintenance_windows=windows)
+
+
+def next_day(weekday: int, hour: int, *, after: timedelta) -> datetime:
+    """A time on a day of the week, Monday is 0, at least `after` from now on."""
+    found = (NOW + after).replace(hour=hour, minute=30)
+    return found + timedelta(days=(weekday - found.weekday()) % 7)
+
+
+def test_certificates_of_members_that_get_old_are_renewed_in_a_window() -> None:
+    first, cluster = made(), with_windows(SATURDAY_NIGHT)
+    old = timedelta(days=260)
+    outside, inside = next_day(4, 12, after=old), next_day(6, 0, after=old)
+    assert made(first, now=outside)[MEMBERS] != first[MEMBERS], "without windows at any time"
+    waiting = made(first, cluster=cluster, now=outside)
+    assert waiting[MEMBERS] == first[MEMBERS]
+    assert waiting[KAFKA] != first[KAFKA], "brokers need no restart"
+    assert made(first, cluster=cluster, now=inside)[MEMBERS] != first[MEMBERS]
+    urgent = next_day(4, 12, after=timedelta(days=340))
+    assert made(first, cluster=cluster, now=urgent)[MEMBERS] != first[MEMBERS]
+
+
+def test_a_renewed_authority_reaches_members_in_a_window_and_a_new_one_at_once() -> None:
+    cluster = with_windows(SATURDAY_NIGHT)
+    soon = CertificateAuthoritySource(certificate_days=3_000, renewal_days=1_000)
+    cluster = dataclasses.replace(cluster, certificate_authorities=CertificateAuthorities(cluster=soon))
+    first, outside = made(cluster=cluster), next_day(4, 12, after=timedelta(days=1_100))
+    renewed = made(first, cluster=cluster, now=outside)
+    assert renewed[names.cluster_ca("demo")] != first[names.cluster_ca("demo")]
+    assert renewed[MEMBERS] == first[MEMBERS], "what the authority has signed stays valid"
+    assert made(renewed, cluster=cluster, now=next_day(6, 0, after=timedelta(days=1_100)))[MEMBERS] != first[MEMBERS]
+
+    wish = ReplacementState(request="1", pods=())
+    replaced = cluster_files(cluster, HOSTS, first, of_cluster=wish, now=next_day(4, 12, after=timedelta())).secrets
+    assert replaced[MEMBERS] != first[MEMBERS]
+
+
+def test_a_cluster_in_an_existing_ensemble_has_no_members() -> None:
+    elsewhere = dataclasses.replace(CLUSTER, zookeeper=ZooKeeper(connect="zk:2181"))
+    assert MEMBERS not in made(cluster=elsewhere)
+    assert MEMBERS not in secrets_of(elsewhere)
