@@ -269,14 +269,8 @@ class _Manifests:
             self._other_problems += read.problems
         elif read.resource is not None:
             self.found.append(read.resource)
-            match read.resource:
-                case Cluster() as cluster:
-                    self.notices += notices_of(cluster)
-                case User() as user:
-                    self.notices.append(
-                        f"User {user.name} is ignored: an embedded cluster has no authentication, so that every client "
-                        "may do everything."
-                    )
+            if isinstance(read.resource, Cluster):
+                self.notices += notices_of(read.resource)
 
     def check_references(self) -> None:
         """Check the cluster of each topic and user: that it exists, and has enough brokers for the topic."""

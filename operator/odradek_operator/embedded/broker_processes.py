@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek_operator.crds import Cluster
-from odradek_operator.embedded.backoff import BackOff
-from odradek_operator.embedded.child import ChildProcess, system_error
+from odradek_operator.embedded.child import BackOff, ChildProcess, system_error
 from odradek_operator.embedded.layout import (
     BrokerProperties,
     ServedListeners,

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 30.0
 """Seconds from SIGTERM to SIGKILL, in which a broker moves its leaderships to others."""
+
+FIRST_SECONDS: Final = 1.0
+LONGEST_SECONDS: Final = 30.0
+STEADY_SECONDS: Final = 30.0
+"""A process that ran for this long has started successfully."""
 
 _KILL_WAIT_SECONDS: Final = 10.0
 _TAIL_BYTES: Final = 16 * 1024
@@ -128,3 +134,27 @@ def system_error(what: str, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{what}: the disk is full{where}; free space, or choose another place with --data-dir."
     return f"{what}: {error.strerror or error}{where}."
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """How long to wait before a process that ended by itself is started again.
+
+    The wait doubles from one second to half a minute, so that a broker that cannot start does not keep the machine
+    busy. After a process has run for a while, the next wait is one second again.
+    """
+
+    early_ends: int = 0
+    """How many times in a row it ended early."""
+
+    def ended(self, ran_seconds: float) -> BackOff:
+        """Return the value after a process ended that ran for `ran_seconds`."""
+        return BackOff(1 if ran_seconds >= STEADY_SECONDS else self.early_ends + 1)
+
+    @property
+    def delay_seconds(self) -> float:
+        """The wait before the next start; 0 if no process has ended."""
+        if self.early_ends == 0:
+            return 0.0
+        # The exponent is limited, so that a process that fails all night does not give a huge number.
+        return min(FIRST_SECONDS * (1 << min(self.early_ends - 1, 10)), LONGEST_SECONDS)

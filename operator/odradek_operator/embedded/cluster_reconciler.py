@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -18,10 +18,11 @@ from odradek.zk.layout import LayoutError
 from odradek.zk.port import ZkClient, ZkError
 from odradek_operator.crds import Cluster, Wanted
 from odradek_operator.embedded.broker_processes import BrokerProcesses
-from odradek_operator.embedded.layout import Ports, ServedListeners, served_listeners
+from odradek_operator.embedded.layout import Ports, ServedListeners, addresses, served_listeners
 from odradek_operator.embedded.observed_processes import CURRENT, ObservedBroker, kubernetes_state, local_cluster
 from odradek_operator.embedded.ports import LOOPBACK, is_free
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
+from odradek_operator.embedded.secret_files import SecretFiles
 from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.lifecycle import dynamic_listeners, resize
 from odradek_operator.lifecycle.cluster_plan import decide
@@ -105,14 +106,16 @@ class ClusterReconciler:
         record: SizeRecord,
         report: Report,
         *,
+        secrets: SecretFiles,
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when brokers were added or removed."""
+        """`secrets`: those of the cluster. `changed` is called when brokers were added or removed."""
         self._brokers = brokers
         self._ports = ports
         self._record = record
         self._report = report
         self._changed = changed
+        self._secrets = secrets
         self._waits = Waits()
         self._rolling = False
         self._notices: tuple[str, ...] = ()
@@ -136,6 +139,10 @@ class ClusterReconciler:
         taken = self._ports.uses(ids, own_zookeeper=cluster.zookeeper.connect is None)
         return served_listeners(cluster, taken, brokers=ids)
 
+    def addresses(self, cluster: Cluster) -> dict[str, str]:
+        """Return the addresses of the served listeners, by name."""
+        return addresses(self._ports, self.listeners(cluster), self._brokers.ids)
+
     # Start
 
     async def prepare(self, zk: ZkClient, cluster: Cluster, snapshot: Snapshot) -> None:
@@ -148,11 +155,17 @@ class ClusterReconciler:
         count = max(cluster.brokers.replicas, resize.present_size(local, state, snapshot))
         per_pod = resize.per_pod(local, state, snapshot)
         ids = sorted(cluster.brokers.ids(count, per_pod))
+        await self._settle_secrets(cluster, ids)
         self._brokers.follow(cluster, self.listeners(cluster, brokers=ids))
         self._record.set_brokers(max(count, self._record.record.brokers or 0), per_pod)
         for broker in ids:
             self._brokers.add(broker)
             await self._remove_listeners(zk, broker)
+
+    async def _settle_secrets(self, cluster: Cluster, brokers: Collection[int]) -> None:
+        """Complete the certificates, also of brokers that are only about to start. Raises `EmbeddedError`."""
+        if cluster.is_secured:
+            await asyncio.to_thread(self._secrets.settle, cluster, brokers)
 
     async def _remove_listeners(self, zk: ZkClient, broker: int) -> None:
         """Remove our listeners of a broker from ZooKeeper before it starts, because its file has the current ones.
@@ -181,6 +194,7 @@ class ClusterReconciler:
         Raises `ZkError`, `OutdatedError` if the state in ZooKeeper has changed since, and `EmbeddedError`.
         """
         cluster = local_cluster(wanted.cluster)
+        await self._settle_secrets(cluster, cluster.brokers.ids().union(self._brokers.ids))
         self._brokers.follow(cluster, self.listeners(cluster))
         observed = await self._brokers.observe(snapshot)
         count, per_pod = _size(cluster, self._brokers.ids)
@@ -219,8 +233,8 @@ class ClusterReconciler:
             return ()
         waiting: list[Waiting] = []
         for one in seen.observed:
-            if one.listeners is None:
-                continue
+            if one.listeners is None or one.changed:
+                continue  # A broker that restarts has the listeners of its file.
             steps = dynamic_listeners.decide([one.listeners], seen.snapshot)
             opened = dynamic_listeners.added(one.listeners, seen.snapshot) if steps else {}
             busy = [

@@ -25,15 +25,19 @@ from odradek_operator.embedded.broker_processes import BrokerProcesses
 from odradek_operator.embedded.child import system_error
 from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
 from odradek_operator.embedded.embedded_metrics import EmbeddedMetrics, Sources
-from odradek_operator.embedded.layout import Ports, Site, served_listeners
+from odradek_operator.embedded.embedded_users import EmbeddedUsers
+from odradek_operator.embedded.layout import Ports, Site, secrets_directory, served_listeners
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
 from odradek_operator.embedded.ports import LOOPBACK, check_ports
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
+from odradek_operator.embedded.secret_files import SecretFiles
 from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.embedded.zookeeper_process import ZooKeeperServer
 from odradek_operator.errors import EmbeddedError
+from odradek_operator.objects import names
+from odradek_operator.objects.listener_security import protocol
 from odradek_operator.topics.zookeeper_reader import read_snapshot
 
 MINIMUM_FREE_BYTES: Final = 256 << 20
@@ -168,10 +172,18 @@ class EmbeddedCluster:
         """Start the brokers and the loops that follow the manifests and the processes."""
         record = SizeRecord(self._data)
         ports = self.options.ports
-        reconciler = ClusterReconciler(self.brokers, ports, record, self._report, changed=self._brokers_changed)
-        ledger = Ledger(self._data / "resources.json")
+        secrets = SecretFiles(Path(secrets_directory(self._data)))
+        reconciler = ClusterReconciler(
+            self.brokers, ports, record, self._report, secrets=secrets, changed=self._brokers_changed
+        )
         watcher = Watcher(
-            zk, self._manifests, self._resources, ledger=ledger, reconciler=reconciler, report=self._report
+            zk,
+            self._manifests,
+            self._resources,
+            ledger=Ledger(self._data / "resources.json"),
+            reconciler=reconciler,
+            users=EmbeddedUsers(secrets),
+            report=self._report,
         )
         await reconciler.prepare(zk, self._cluster, await read_snapshot(zk, None))
         for broker in self.brokers.ids:
@@ -181,8 +193,25 @@ class EmbeddedCluster:
             self._monitoring.start()
             watcher.count_in(self._monitoring.reconciliations)
         await watcher.wait_until_ready(timeout_seconds)
+        self._tell_listeners(reconciler)
         self._tasks.append(asyncio.create_task(watcher.run(), name="watcher"))
         self._tasks.append(asyncio.create_task(self.brokers.supervise(), name="brokers"))
+
+    def _tell_listeners(self, reconciler: ClusterReconciler) -> None:
+        """Report where the secured listeners are, and that the other one is open."""
+        secured = {one.name: one for one in reconciler.listeners(self._cluster).further if not one.plain}
+        folder = secrets_directory(self._data)
+        for name, address in reconciler.addresses(self._cluster).items():
+            if (listener := secured.get(name)) is not None:
+                trust = f"; clients trust {folder / names.cluster_ca_cert(self._cluster.name)}" if listener.tls else ""
+                message = f"{address} {protocol(listener)}{trust}"
+                self._report(Event(ProgressKind.PROCESS, f"listener {name}", message, {"addresses": address}))
+        if secured:
+            message = (
+                f"at {self.bootstrap} every process of this machine may do everything without a login: the brokers "
+                "reach each other there"
+            )
+            self._report(Event(ProgressKind.PROCESS, "security", message))
 
     def _brokers_changed(self) -> None:
         if self._monitoring is not None:

@@ -12,15 +12,19 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from odradek_operator.crds import Cluster, Listener
+from odradek_operator.crds.types import SERVICE_ACCOUNT_LOGIN
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
-from odradek_operator.errors import EmbeddedError
-from odradek_operator.objects import slots
+from odradek_operator.objects import names, slots
 from odradek_operator.objects.cluster_properties import properties_of
+from odradek_operator.objects.listener_security import ANONYMOUS, AUTHORIZER, PLAINTEXT, of_listener, protocol
 from odradek_operator.objects.properties_file import render
 
 FIRST_LISTENER: Final = "PLAINTEXT"
 """Name of the listener that the brokers use among themselves. It is fixed, because they must all know it by one name,
 also while listeners change."""
+
+AMONG_BROKERS: Final = Listener(name=FIRST_LISTENER.lower(), port=0)
+"""The first listener if all of the resource's are secured."""
 
 _SIZED: Final = ("default.replication.factor", "offsets.topic.replication.factor")
 
@@ -137,15 +141,10 @@ class ServedListeners:
 def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, brokers: Collection[int]) -> ServedListeners:
     """Return the listeners that these brokers serve.
 
-    `taken`: all other ports of the cluster. A listener that needs one of them is not served. Raises `EmbeddedError` if
-    there is no listener without TLS and authentication.
+    `taken`: all other ports of the cluster. A listener that needs one of them is not served. The brokers reach each
+    other without TLS at the first listener, also if the resource has none without TLS and authentication.
     """
-    plain = [listener for listener in cluster.listeners if listener.plain]
-    if not plain:
-        raise EmbeddedError(
-            f"Cluster {cluster.name} has no listener without tls and authentication, and an embedded cluster "
-            "serves no other yet: add {name: plain, port: 9092, type: internal} to spec.listeners."
-        )
+    plain = [listener for listener in cluster.listeners if listener.plain] or [AMONG_BROKERS]
     users = {use.port: use.user for use in taken}
     further: list[Listener] = []
     left_out: dict[str, str] = {}
@@ -161,8 +160,8 @@ def served_listeners(cluster: Cluster, taken: Collection[PortUse], *, brokers: C
 
 
 def _why_left_out(listener: Listener, users: Mapping[int, str], brokers: Sequence[int]) -> str:
-    if not listener.plain:
-        return "an embedded cluster serves only listeners without tls and authentication."
+    if listener.login == SERVICE_ACCOUNT_LOGIN:
+        return "there are no ServiceAccounts outside of Kubernetes."
     if listener.name.upper() == FIRST_LISTENER:
         return f"the brokers use the name {FIRST_LISTENER} among themselves. Rename the listener."
     last = listener.port + brokers[-1]
@@ -225,6 +224,11 @@ def small_defaults() -> dict[str, str]:
     }
 
 
+def secrets_directory(data: PurePath) -> PurePath:
+    """Return the folder of Secrets, such as certificates and the logins of users."""
+    return data / "secrets"
+
+
 def broker_directory(data: PurePath, broker_id: int) -> PurePath:
     """Return the folder of one broker: its properties, the log of its process, its volumes."""
     return data / f"broker-{broker_id}"
@@ -260,6 +264,7 @@ def broker_properties(
             # A group has the place of a pod, so replicas of a partition are in different groups.
             "broker.machine": f"machine-{ordinal}",
             "log.dirs": ",".join(str(volume_directory(site.data, broker_id, volume)) for volume in volumes),
+            **security_properties(cluster, broker_id, site, further),
             "zookeeper.connect": site.zookeeper,
             "metrics.host": LOOPBACK,
             "metrics.port": str(site.ports.broker_metrics(broker_id)),
@@ -273,13 +278,47 @@ def broker_properties(
     )
 
 
+def security_properties(cluster: Cluster, broker_id: int, site: Site, further: Sequence[Listener]) -> dict[str, str]:
+    """Return the properties of secured listeners; none without. They cannot change without a restart.
+
+    Brokers have no login among themselves, so who reaches the first listener, which has the loopback address, may do
+    everything.
+    """
+    secured = [listener for listener in further if not listener.plain]
+    if not secured:
+        return {}
+    folder = secrets_directory(site.data) / names.kafka_certs(cluster.name)
+    users = [given] if (given := cluster.brokers.config.get("super.users")) else []
+    found = {
+        "authorizer.class.name": AUTHORIZER,
+        "super.users": ";".join([*users, ANONYMOUS]),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / names.broker_keystore(broker_id)),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(folder / names.CLUSTER_CA_FILE),
+    }
+    for listener in secured:
+        found |= of_listener(cluster, listener, str(folder))
+    return found
+
+
+def addresses(ports: Ports, served: ServedListeners, brokers: Iterable[int]) -> dict[str, str]:
+    """Return the addresses of the brokers for clients of each listener, `host:port,...`, by its name."""
+    ids = sorted(brokers)
+    found = {
+        listener.name: ",".join(f"{LOOPBACK}:{listener.port + broker}" for broker in ids) for listener in served.further
+    }
+    return {served.first.name: ports.bootstrap(ids), **found}
+
+
 def _listeners(broker_id: int, ports: Ports, further: Sequence[Listener]) -> dict[str, str]:
     by_name = {FIRST_LISTENER: ports.broker(broker_id)}
     by_name |= {listener.name.upper(): listener.port + broker_id for listener in further}
     joined = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in by_name.items())
     found = {"listeners": joined, "advertised.listeners": joined}
     if further:
-        found["listener.security.protocol.map"] = ",".join(f"{name}:PLAINTEXT" for name in by_name)
+        protocols = {FIRST_LISTENER: PLAINTEXT, **{one.name.upper(): protocol(one) for one in further}}
+        found["listener.security.protocol.map"] = ",".join(f"{name}:{used}" for name, used in protocols.items())
     return found
 
 

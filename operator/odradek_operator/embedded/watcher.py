@@ -17,10 +17,11 @@ from typing import Final, TypeVar
 from odradek.base.errors import OdradekError
 from odradek.zk.layout import BROKER_IDS, LayoutError
 from odradek.zk.port import ZkClient, ZkError
-from odradek_operator.crds import Cluster, Resources, Topic, same_spec
+from odradek_operator.crds import Cluster, Resources, Topic, User, same_spec
 from odradek_operator.embedded.catching_up import CatchingUp, limit_seconds, outside
 from odradek_operator.embedded.cluster_changes import accept, check_listeners
 from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
+from odradek_operator.embedded.embedded_users import EmbeddedUsers
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests, only_cluster
 from odradek_operator.embedded.progress import Event, ProgressKind, Report
@@ -59,6 +60,8 @@ _START_SECONDS: Final = 0.2
 
 _ZOOKEEPER: Final = "zookeeper"
 _DATA: Final = "data folder"
+_USER: Final = "user "
+"""Beginning of the subject of a user's condition."""
 _FAILURES: Final = (_ZOOKEEPER, _DATA)
 """Subjects of conditions if a round failed."""
 
@@ -85,6 +88,7 @@ class Watcher:
         *,
         ledger: Ledger,
         reconciler: ClusterReconciler,
+        users: EmbeddedUsers,
         report: Report,
     ) -> None:
         """`resources`: those in `manifests` at the start, with exactly one Cluster."""
@@ -92,6 +96,8 @@ class Watcher:
         self._manifests = manifests
         self._cluster = only_cluster(resources)
         self._topics: dict[str, Topic] = {}
+        self._users: dict[str, User] = {}
+        self._settling = users
         self._ledger = ledger
         self._reconciler = reconciler
         self._report = report
@@ -180,6 +186,7 @@ class Watcher:
             name: topic if name not in before else _next_generation(before[name], topic)
             for name, topic in wanted.items()
         }
+        self._users = {name: user for name, user in resources.users.items() if user.cluster == self._cluster.name}
         self._ledger.note(self._topics)
 
     async def _counted_round(self, *, periodic: bool = False) -> str | None:
@@ -205,6 +212,8 @@ class Watcher:
             # The snapshot may be of the last moment of a roll whose end this round reports.
             self._rolled = self._reconciler.rolling
             decision = await self._reconciler.round(self._zk, wanted, outcome.snapshot)
+            reached = self._reconciler.addresses(self._cluster)
+            users = await self._settling.settle(self._zk, self._cluster, self._users, reached)
         except OutdatedError as error:
             logger.info("the state in ZooKeeper has changed; deciding again: %s", error)
             return str(error)
@@ -220,7 +229,17 @@ class Watcher:
         )
         self._busy = bool(decision.steps or decision.waiting or decision.progress or self._reconciler.starting)
         self._settle_removed(wanted, outcome)
+        self._tell_users(users)
         return self._tell_conditions(outcome, decision)
+
+    def _tell_users(self, users: Mapping[str, Condition]) -> None:
+        gone = [subject for subject in self._conditions if subject.startswith(_USER)]
+        for subject in gone:
+            if subject.removeprefix(_USER) not in users:
+                del self._conditions[subject]
+                self._report(Event(ProgressKind.ACTION, subject, "removed, with its rights", {"action": "RemoveUser"}))
+        for name, condition in users.items():
+            self._condition(f"{_USER}{name}", condition)
 
     def _settle_removed(self, wanted: Wanted, outcome: Outcome) -> None:
         """Report and forget removed resources for which nothing is left to do."""

@@ -25,6 +25,9 @@ from odradek_operator.objects.names import BrokerLink
 from odradek_operator.objects.parts import Object
 
 PLAINTEXT: Final = "PLAINTEXT"
+AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""Clients of a listener without authentication."""
 _VOLUME: Final = "certificates"
 _MODE: Final = 0o440
 """File mode: readable by the pod's group, which is `fsGroup`."""
@@ -61,9 +64,9 @@ def properties(cluster: Cluster) -> dict[str, str]:
     }
     if not is_closed(cluster):
         return found
-    found["authorizer.class.name"] = "kafka.security.authorizer.AclAuthorizer"
+    found["authorizer.class.name"] = AUTHORIZER
     for listener in cluster.listeners:
-        found |= _of_listener(cluster, listener)
+        found |= of_listener(cluster, listener)
     return found
 
 
@@ -73,7 +76,7 @@ def fixed(cluster: Cluster) -> dict[str, str]:
         return {}
     users = [principal(names.broker_identity(cluster.name)), principal(names.operator_identity(cluster.name))]
     if any(listener.authentication is None for listener in cluster.listeners):
-        users.append("User:ANONYMOUS")
+        users.append(ANONYMOUS)
     if given := cluster.brokers.config.get(_SUPER_USERS):
         users.insert(0, given)
     return {_SUPER_USERS: ";".join(users)}
@@ -84,7 +87,8 @@ def principal(identity: str) -> str:
     return f"User:{names.subject(identity)}"
 
 
-def _of_listener(cluster: Cluster, listener: Listener) -> dict[str, str]:
+def of_listener(cluster: Cluster, listener: Listener, folder: str = names.CERTIFICATES_FOLDER) -> dict[str, str]:
+    """Return the properties of one listener. `folder`: that of the certificates."""
     prefix = f"listener.name.{listener.name}"
     authentication = listener.authentication
     if authentication is None:
@@ -92,7 +96,7 @@ def _of_listener(cluster: Cluster, listener: Listener) -> dict[str, str]:
     if authentication.type == TLS_LOGIN:
         return {
             f"{prefix}.ssl.client.auth": "required",
-            f"{prefix}.ssl.truststore.location": f"{names.CERTIFICATES_FOLDER}/{names.CLIENTS_CA_FILE}",
+            f"{prefix}.ssl.truststore.location": f"{folder}/{names.CLIENTS_CA_FILE}",
         }
     if authentication.type in TOKEN_LOGINS:
         rules = _token_rules(cluster, authentication)

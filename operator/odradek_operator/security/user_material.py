@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from cryptography import x509
@@ -21,10 +21,10 @@ from odradek_operator.crds.types import TLS_LOGIN, Cluster, Listener, ListenerTy
 from odradek_operator.objects import names
 from odradek_operator.objects.listener_security import protocol
 from odradek_operator.objects.properties_file import render
-from odradek_operator.security.authorities import CertificateAuthority, pem_of
+from odradek_operator.security.authorities import CertificateAuthority, pem_of, read_authority
 from odradek_operator.security.leaves import LeafNames, LeafUsage, issue, reason_to_replace
 from odradek_operator.security.material import Files, new_password
-from odradek_operator.security.stored_authority import CA_CERTIFICATE
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
 
 PASSWORD: Final = "password"
 USER_CERTIFICATE: Final = "user.crt"
@@ -44,6 +44,27 @@ class UserAuthorities:
     """The authorities that clients trust, as PEM."""
 
 
+def user_authorities(cluster: Cluster, clients: Files, trusted: Files) -> UserAuthorities | None:
+    """Return what the Secrets of users are made with; None while the cluster does not have it.
+
+    `clients`: the Secret of the authority of users, `trusted`: that with what clients trust. Raises `AuthorityError`.
+    """
+    source = cluster.certificate_authorities.clients
+    if CA_CERTIFICATE not in trusted or CA_CERTIFICATE not in clients or CA_KEY not in clients:
+        return None
+    where = f"Secret {cluster.namespace}/{source.secret_name or names.clients_ca(cluster.name)}"
+    authority = read_authority(clients[CA_CERTIFICATE], clients[CA_KEY], where=where, now=datetime.now(UTC))
+    return UserAuthorities(clients=authority, certificate_days=source.certificate_days, trusted=trusted[CA_CERTIFICATE])
+
+
+def is_usable_password(content: bytes) -> bool:
+    """Whether a given password is text without control characters."""
+    try:
+        return bool(content.strip()) and content.strip().decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
 def listener_for(cluster: Cluster, user: User) -> Listener | None:
     """Return the listener that the user logs in to: preferably an internal one, with TLS; None if there is none."""
     possible = [one for one in cluster.listeners if one.login == user.login]
@@ -60,11 +81,13 @@ def user_files(
     is_new: bool,
     now: datetime,
     password: bytes | None = None,
+    addresses: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """Return the data of a user's Secret.
 
     `stored`: what it has; empty without a Secret. `is_new`: whether a new password or certificate was requested. `now`
-    has a time zone. `password`: the one that the resource names; None if the operator makes it.
+    has a time zone. `password`: the one that the resource names; None if the operator makes it. `addresses`: those of
+    listeners for clients, by name; None for the Services of internal ones.
     """
     if user.login == TLS_LOGIN:
         found = {} if is_new else _certificate(user, stored, authorities, now)
@@ -84,18 +107,23 @@ def user_files(
             "sasl.mechanism": user.login.upper(),
             "sasl.jaas.config": f'{LOGIN_MODULE} required username="{user.name}" password="{text}";',
         }
-    properties |= _connection(cluster, listener_for(cluster, user), authorities)
+    properties |= _connection(cluster, listener_for(cluster, user), authorities, addresses)
     config = render(properties, header=f"The login of user {user.name} to cluster {cluster.name}")
     return {**login, CA_CERTIFICATE: authorities.trusted, names.CLIENT_CONFIG_FILE: config.encode()}
 
 
-def _connection(cluster: Cluster, listener: Listener | None, authorities: UserAuthorities) -> dict[str, str]:
+def _connection(
+    cluster: Cluster, listener: Listener | None, authorities: UserAuthorities, addresses: Mapping[str, str] | None
+) -> dict[str, str]:
     if listener is None:
         return {}
     found = {"security.protocol": protocol(listener)}
     if listener.tls:
         found |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities.trusted.decode()}
-    if listener.type is ListenerType.INTERNAL:
+    if addresses is not None:
+        if address := addresses.get(listener.name):
+            found["bootstrap.servers"] = address
+    elif listener.type is ListenerType.INTERNAL:
         host = f"{names.bootstrap_service(cluster.name)}.{cluster.namespace}.svc"
         found["bootstrap.servers"] = f"{host}:{listener.port}"
     return found

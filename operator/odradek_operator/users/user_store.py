@@ -6,9 +6,12 @@ are those of Apache Kafka.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Final
 
+from odradek.base.errors import OdradekError
 from odradek.security.acls.model import AclBinding
 from odradek.security.acls.nodes import RULE_PATHS, decode_rules, resource_path
 from odradek.security.principals import USER, Principal
@@ -19,8 +22,11 @@ from odradek.zk.entity_configs import change_entity_config
 from odradek.zk.ownership import MANAGED_USERS, ManagedUser, managed_user_path
 from odradek.zk.port import BadVersion, NodeExists, NoNode, ZkClient
 from odradek.znode import LayoutError
+from odradek_operator.crds import User
+from odradek_operator.security.material import Files
+from odradek_operator.security.user_material import user_credentials
 from odradek_operator.topics.zookeeper_writer import OutdatedError
-from odradek_operator.users.user_plan import RuleChange, StoredUser, UserPlan
+from odradek_operator.users.user_plan import RuleChange, StoredUser, UserPlan, plan_user, wanted_rules
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +67,32 @@ async def read_user(zk: ZkClient, principal: Principal, wanted: Iterable[AclBind
         settings={} if settings is None else layout.decode_config(settings_path, settings[0]),
         rules=frozenset(rules),
     )
+
+
+class ForeignUserError(OdradekError):
+    """The user belongs to a resource of another cluster in the same ZooKeeper."""
+
+    reason: Final = "ForeignUser"
+    """One word, for a condition."""
+
+
+async def settle_user(zk: ZkClient, user: User, files: Files) -> UserPlan:
+    """Make credentials, access rules and quotas of a user as its resource specifies. Returns what was changed.
+
+    `files`: what the user logs in with, as `user_files` returns it. Raises `ForeignUserError`, and what `read_user`
+    and `carry_out_user` raise.
+    """
+    stored = await read_user(zk, user.principal, wanted_rules(user))
+    if stored.record is not None and stored.record.cluster != f"{user.namespace}/{user.cluster}":
+        raise ForeignUserError(
+            f"{user.principal} belongs to a User of Cluster {stored.record.cluster} in the same ZooKeeper. If that "
+            f"Cluster does not exist any more, delete {stored.record.path}."
+        )
+    await asyncio.sleep(0)  # The next line takes milliseconds: others have their turn between two users.
+    plan = plan_user(user, stored, user_credentials(user, files, stored.settings))
+    if not plan.is_empty:
+        await carry_out_user(zk, plan)
+    return plan
 
 
 async def carry_out_user(zk: ZkClient, plan: UserPlan) -> None:

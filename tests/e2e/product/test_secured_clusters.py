@@ -315,7 +315,7 @@ def test_a_user_resource_makes_a_login_with_rights_and_takes_both_away(secured: 
     pod, config = f"{secured.name}-kafka-0", "/tmp/carol.properties"
     text = files["client.properties"].decode()
     secured.kubectl.execute(pod, "sh", "-c", f"cat > {config}", container="kafka", stdin=text)
-    address = f"{pod}.{secured.name}-kafka-brokers.{secured.kubectl.namespace}.svc:9094"
+    address = f"{pod}.{secured.name}-kafka-brokers.{secured.kubectl.namespace}.svc:9203"
     assert "parcels" in secured.command("topic", "list", "-b", address, "--command-config", config)
 
     secured.kubectl.patch(USER, "carol", {"metadata": {"annotations": {"odradek.dev/new-password": "1"}}})
@@ -403,7 +403,7 @@ def test_a_pod_logs_in_with_the_token_of_its_service_account(secured: Demo) -> N
     def topics(token: str) -> str:
         config = f"/tmp/{token}.properties"
         kubectl.execute("courier", "sh", "-c", f"cat > {config}", stdin=_POD_LOGIN.format(token=token))
-        address = f"{secured.name}-kafka-bootstrap.{kubectl.namespace}.svc:9096"
+        address = f"{secured.name}-kafka-bootstrap.{kubectl.namespace}.svc:9223"
         return kubectl.execute("courier", "odradek", "topic", "list", "-b", address, "--command-config", config)
 
     eventually(lambda: topics("token"), lambda found: "parcels" in found, what="the right")

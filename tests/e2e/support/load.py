@@ -43,6 +43,9 @@ class _Child:
         self.name: Final = name
         self._report: Final = folder / f"{name}.json"
         self._log: Final = folder / f"{name}.log"
+        # An earlier load in this folder left them, and its count would hide that this one makes no progress.
+        for path in (self._report, self._report.with_suffix(".count")):
+            path.unlink(missing_ok=True)
         command = [sys.executable, "-m", "support.load_child", what, "--name", name, "--report", str(self._report)]
         environment = {**os.environ, "PYTHONPATH": str(_E2E)}
         with self._log.open("wb") as log:

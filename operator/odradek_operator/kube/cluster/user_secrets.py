@@ -17,10 +17,8 @@ from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.api.owners import is_leaving, owner_of
 from odradek_operator.kube.cluster.cluster_secrets import content_of
 from odradek_operator.objects import names
-from odradek_operator.security.authorities import read_authority
 from odradek_operator.security.material import Files
-from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
-from odradek_operator.security.user_material import UserAuthorities, user_files
+from odradek_operator.security.user_material import UserAuthorities, is_usable_password, user_authorities, user_files
 
 NEW_PASSWORD: Final = "odradek.dev/new-password"
 """Annotation of a User: each new value asks for a new password or certificate. The Secret has the last value."""
@@ -44,21 +42,15 @@ def requested(body: Object) -> str:
 
 async def read_authorities(client: KubernetesClient, cluster: Cluster) -> UserAuthorities:
     """Return what the Secrets of users are made with. Raises `UserError` while the cluster does not have it."""
-    source = cluster.certificate_authorities.clients
-    secret = source.secret_name or names.clients_ca(cluster.name)
-    found = {name: await client.get(Kind.SECRET, cluster.namespace, name) for name in _names(cluster, secret)}
-    stored = {name: {} if body is None else content_of(body) for name, body in found.items()}
-    clients, trusted = stored[secret], stored[names.cluster_ca_cert(cluster.name)].get(CA_CERTIFICATE)
-    if trusted is None or CA_CERTIFICATE not in clients or CA_KEY not in clients:
+    secret = cluster.certificate_authorities.clients.secret_name or names.clients_ca(cluster.name)
+    wanted = (secret, names.cluster_ca_cert(cluster.name))
+    bodies = [await client.get(Kind.SECRET, cluster.namespace, name) for name in wanted]
+    clients, trusted = ({} if body is None else content_of(body) for body in bodies)
+    found = user_authorities(cluster, clients, trusted)
+    if found is None:
         why = "is being made" if cluster.is_secured else "needs a listener with tls or authentication"
         raise UserError("NoAuthority", f"The certificate authority of Cluster {cluster.name} {why}.")
-    where = f"Secret {cluster.namespace}/{secret}"
-    authority = read_authority(clients[CA_CERTIFICATE], clients[CA_KEY], where=where, now=datetime.now(UTC))
-    return UserAuthorities(clients=authority, certificate_days=source.certificate_days, trusted=trusted)
-
-
-def _names(cluster: Cluster, secret: str) -> tuple[str, str]:
-    return secret, names.cluster_ca_cert(cluster.name)
+    return found
 
 
 async def keep_secret(
@@ -120,11 +112,7 @@ async def _given_password(client: KubernetesClient, user: User) -> bytes | None:
     content = content_of(body).get(source.key)
     if content is None:
         raise UserError("NoPassword", f"{where} has no entry {source.key} with the password: add it.")
-    try:
-        is_usable = content.strip().decode().isprintable() and bool(content.strip())
-    except UnicodeDecodeError:
-        is_usable = False
-    if not is_usable:
+    if not is_usable_password(content):
         raise UserError(
             "PasswordUnusable",
             f"{source.key} of {where} is not a password: it must be text in UTF-8, without control characters.",

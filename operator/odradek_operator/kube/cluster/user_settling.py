@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import Final
 
@@ -19,11 +18,10 @@ from odradek_operator.kube.cluster.user_secrets import UserError, keep_secret, r
 from odradek_operator.kube.cluster.user_statuses import UserState
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.material import Files
-from odradek_operator.security.user_material import UserAuthorities, listener_for, user_credentials
+from odradek_operator.security.user_material import UserAuthorities, listener_for
 from odradek_operator.topics.topic_status import Condition, not_ready, ready
 from odradek_operator.topics.zookeeper_writer import OutdatedError
-from odradek_operator.users.user_plan import plan_user, wanted_rules
-from odradek_operator.users.user_store import carry_out_user, read_user
+from odradek_operator.users.user_store import ForeignUserError, settle_user
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -51,7 +49,7 @@ class UserSettling:
                 await set_finalizer(self._client, body, needed=True)
             files = await self._secret(user, body)
             await self._zookeeper(user, body, files)
-        except UserError as error:
+        except (UserError, ForeignUserError) as error:
             return self._state(user, not_ready(error.reason, str(error)))
         except AuthorityError as error:
             return self._state(user, not_ready("AuthorityUnusable", f"{error}."))
@@ -80,19 +78,8 @@ class UserSettling:
         return files
 
     async def _zookeeper(self, user: User, body: Object, files: Files) -> None:
-        stored = await read_user(self._zk, user.principal, wanted_rules(user))
-        of_cluster = f"{user.namespace}/{user.cluster}"
-        if stored.record is not None and stored.record.cluster != of_cluster:
-            raise UserError(
-                "ForeignUser",
-                f"{user.principal} belongs to a User of Cluster {stored.record.cluster} in the same ZooKeeper. If that "
-                f"Cluster does not exist any more, delete {stored.record.path}.",
-            )
-        await asyncio.sleep(0)  # The next line takes milliseconds: other loops have their turn between two users.
-        credentials = user_credentials(user, files, stored.settings)
-        plan = plan_user(user, stored, credentials)
+        plan = await settle_user(self._zk, user, files)
         if not plan.is_empty:
-            await carry_out_user(self._zk, plan)
             await self._events.write(body, "UserChanged", f"Changed {plan.summary} of {user.principal}.")
 
     def _state(self, user: User, condition: Condition) -> UserState:

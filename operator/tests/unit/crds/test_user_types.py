@@ -119,7 +119,9 @@ spec: {{cluster: {cluster}}}
     return read_resources(parse_documents(text, "a.yaml"))
 
 
-def test_an_embedded_cluster_says_that_users_have_no_effect() -> None:
-    assert [notice for notice in manifests("demo").notices if "User alice is ignored" in notice]
+def test_an_embedded_cluster_has_users() -> None:
+    found = manifests("demo")
+    assert list(found.users) == ["alice"]
+    assert found.notices == ()
     with pytest.raises(ResourceError, match=r"a.yaml:9: User alice: spec.cluster: there is no Cluster dmo \(did you"):
         manifests("dmo")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek_operator.embedded.backoff import BackOff
+from odradek_operator.embedded.child import BackOff
 
 
 def test_waits_double_up_to_half_a_minute() -> None:

@@ -20,11 +20,13 @@ from odradek_operator.crds import Brokers, Cluster
 from odradek_operator.embedded.broker_processes import BrokerProcesses
 from odradek_operator.embedded.catching_up import CatchingUp, Replica, limit_seconds, outside
 from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
+from odradek_operator.embedded.embedded_users import EmbeddedUsers
 from odradek_operator.embedded.layout import Ports, Site
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests
 from odradek_operator.embedded.observed_processes import ObservedBroker
 from odradek_operator.embedded.progress import Event, ProgressKind
+from odradek_operator.embedded.secret_files import SecretFiles
 from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.topics.zookeeper_state import ObservedTopic, Snapshot
@@ -146,15 +148,16 @@ class Stage:
         self.brokers.on_restart = self.falls_behind
         manifest = folder / "all.yaml"
         manifest.write_text(MANIFEST)
-        manifests = Manifests([manifest])
+        manifests, secrets = Manifests([manifest]), SecretFiles(folder / "secrets")
         self.watcher = Watcher(
             self.zk,
             manifests,
             manifests.load(),
             ledger=Ledger(folder / "resources.json"),
             reconciler=ClusterReconciler(
-                self.brokers, ports, SizeRecord(folder), self.events.append, changed=lambda: None
+                self.brokers, ports, SizeRecord(folder), self.events.append, secrets=secrets, changed=lambda: None
             ),
+            users=EmbeddedUsers(secrets),
             report=self.events.append,
         )
 

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.base.setting_definitions import parse_properties
 from odradek_operator.crds import OPERATED_KEYS, Brokers, Cluster, Listener, Volume
+from odradek_operator.crds.types import ListenerAuthentication
 from odradek_operator.embedded.layout import (
     MonitoringPorts,
     Ports,
     ServedListeners,
     Site,
+    addresses,
     broker_properties,
     render_properties,
     served_listeners,
     sized_defaults,
     small_defaults,
 )
-from odradek_operator.errors import EmbeddedError
 
 DATA = PurePosixPath("/data")
 PORTS = Ports.in_rows(3, zookeeper=2181, base=9092, metrics_base=9404)
@@ -123,21 +124,40 @@ def served(*listeners: Listener, count: int = 3) -> ServedListeners:
 def test_the_first_plain_listener_has_the_base_port_and_others_their_own() -> None:
     tls, out = Listener(name="tls", port=1, tls=True), Listener(name="out", port=9192)
     found = served(tls, PLAIN, out)
-    assert (found.first, found.further) == (PLAIN, (out,))
-    assert list(found.left_out) == ["tls"]
-    assert [use.port for use in found.uses_of_broker(2)] == [9194]
+    assert (found.first, found.further) == (PLAIN, (tls, out))
+    assert found.left_out == {}
+    assert [use.port for use in found.uses_of_broker(2)] == [3, 9194]
     config, warnings = BrokerConfig.parse(
         broker_properties(Cluster(name="demo"), 1, SITE, further=found.further).file,
     )
     assert warnings == []
     ends = [(end.listener, str(end)) for end in config.advertised_endpoints()]
-    assert ends == [("PLAINTEXT", "127.0.0.1:9093"), ("OUT", "127.0.0.1:9193")]
+    assert ends == [("PLAINTEXT", "127.0.0.1:9093"), ("TLS", "127.0.0.1:2"), ("OUT", "127.0.0.1:9193")]
     assert config.inter_broker_listener == "PLAINTEXT"
+    assert addresses(PORTS, found, [0, 1]) == {
+        "plain": "127.0.0.1:9092,127.0.0.1:9093",
+        "tls": "127.0.0.1:1,127.0.0.1:2",
+        "out": "127.0.0.1:9192,127.0.0.1:9193",
+    }
 
 
-def test_a_cluster_needs_a_plain_listener() -> None:
-    with pytest.raises(EmbeddedError, match="no listener without tls"):
-        served(Listener(name="tls", port=1, tls=True))
+def test_secured_listeners_have_certificates_and_the_authorizer_and_brokers_need_no_login() -> None:
+    scram = Listener(name="scram", port=9193, tls=True, authentication=ListenerAuthentication(type="scram-sha-512"))
+    pods = Listener(name="pods", port=9293, tls=True, authentication=ListenerAuthentication(type="serviceaccount"))
+    found = served(scram, pods)
+    assert found.first.name == "plaintext", "among the brokers"
+    assert list(found.left_out) == ["pods"]
+    cluster = Cluster(name="demo", listeners=(scram,), brokers=Brokers(config={"super.users": "User:root"}))
+    properties = broker_properties(cluster, 1, SITE, further=found.further)
+    config, warnings = BrokerConfig.parse(properties.file)
+    assert warnings == []
+    assert [str(end) for end in config.advertised_endpoints()] == ["127.0.0.1:9093", "127.0.0.1:9194"]
+    assert properties.listeners["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,SCRAM:SASL_SSL"
+    static = properties.static
+    assert static["super.users"] == "User:root;User:ANONYMOUS"
+    assert static["listener.name.scram.sasl.enabled.mechanisms"] == "SCRAM-SHA-512"
+    assert static["ssl.keystore.location"].endswith("/secrets/demo-kafka-certs/broker-1.pem")
+    assert "authorizer.class.name" not in broker_properties(cluster, 1, SITE).static
 
 
 @pytest.mark.parametrize(
