@@ -101,10 +101,14 @@ class Dispatcher:
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
         throttle = self._throttle
-        if throttle is not None and throttle.measures_time and not API_TABLE[request.api_key].internal:
-            throttle.run(request, partial(self._route, request))
-        else:
+        if throttle is None or not throttle.measures_time:
             self._route(request)
+        elif (direct := self._direct.get(request.api_key)) is not None:
+            throttle.run_direct(request, direct)
+        elif API_TABLE[request.api_key].internal:
+            self._route(request)
+        else:
+            throttle.run(request, partial(self._route, request))
 
     def _route(self, request: Request) -> None:
         direct = self._direct.get(request.api_key)

@@ -32,7 +32,7 @@ class Rate:
       the missing ones count as windows without an amount. So the rate of a new client is not too high.
     """
 
-    __slots__ = ("_count", "_current", "_samples", "_window_ms")
+    __slots__ = ("_count", "_current", "_oldest_ms", "_samples", "_total", "_valid_ms", "_window_ms")
 
     def __init__(self, count: int, window_ms: float) -> None:
         """`count` is at least 1 (`quota.window.num`), `window_ms` is above 0 (`quota.window.size.seconds`)."""
@@ -41,6 +41,10 @@ class Rate:
         self._samples: Final[list[_Sample]] = []
         """A ring of up to `count` + 1. An expired sample is empty and starts when the expiry was noticed."""
         self._current = 0
+        self._total = 0.0
+        """The sum of all samples. It and `_oldest_ms`, the start of the first, are correct before `_valid_ms`."""
+        self._oldest_ms = 0.0
+        self._valid_ms = float("-inf")
 
     def record(self, amount: float, now_ms: float) -> None:
         """Add an amount. A negative one takes back what was recorded."""
@@ -54,7 +58,9 @@ class Rate:
                 samples.append(_Sample(now_ms, now_ms))
             sample = samples[self._current]
             sample.start_ms, sample.total = now_ms, 0.0
+            self._valid_ms = float("-inf")
         sample.total += amount
+        self._total += amount
         sample.last_ms = now_ms
 
     def rate(self, now_ms: float) -> float:
@@ -63,23 +69,29 @@ class Rate:
 
     def measured(self, now_ms: float) -> tuple[float, float]:
         """Return the amount per second, and the milliseconds that it was divided by, at least 1."""
+        if now_ms >= self._valid_ms:
+            self._add_up(now_ms)
+        elapsed_ms = now_ms - self._oldest_ms
+        missing = self._count - 1 - int(elapsed_ms // self._window_ms)
+        elapsed_ms = max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0)
+        return self._total * 1000.0 / elapsed_ms, elapsed_ms
+
+    def _add_up(self, now_ms: float) -> None:
+        """Empty expired samples, and add up the others. The result is correct until the next one expires."""
         samples, expiry_ms = self._samples, self._count * self._window_ms
         if not samples:
             # As in Kafka, the first window begins with the first use, even if that is a read.
             samples.append(_Sample(now_ms, now_ms))
-        oldest_ms, total = now_ms, 0.0
+        oldest_ms, used_ms, total = now_ms, now_ms, 0.0
         for sample in samples:
             if now_ms - sample.last_ms >= expiry_ms:
                 sample.start_ms = sample.last_ms = now_ms
                 sample.total = 0.0
                 continue
             total += sample.total
-            if sample.start_ms < oldest_ms:
-                oldest_ms = sample.start_ms
-        elapsed_ms = now_ms - oldest_ms
-        missing = self._count - 1 - int(elapsed_ms // self._window_ms)
-        elapsed_ms = max(elapsed_ms + max(missing, 0) * self._window_ms, 1.0)
-        return total * 1000.0 / elapsed_ms, elapsed_ms
+            oldest_ms = min(oldest_ms, sample.start_ms)
+            used_ms = min(used_ms, sample.last_ms)
+        self._total, self._oldest_ms, self._valid_ms = total, oldest_ms, used_ms + expiry_ms
 
 
 class TokenBucket:
@@ -109,6 +121,11 @@ class TokenBucket:
     def take(self, amount: float, rate: float, now_ms: float) -> None:
         """Take tokens, also more than there are. A negative amount returns tokens, up to the burst."""
         self._tokens = min(rate * self._burst_s, self.tokens(rate, now_ms) - amount)
+
+    def taken(self, amount: float, rate: float, now_ms: float) -> int:
+        """Take tokens, and return `wait_ms` afterwards. `rate` is above 0."""
+        self.take(amount, rate, now_ms)
+        return 0 if self._tokens >= 0.0 else self.wait_ms(rate, now_ms)
 
     def wait_ms(self, rate: float, now_ms: float) -> int:
         """Return the time until there are no missing tokens, 0 if none is missing now."""

@@ -22,6 +22,13 @@ from odradek.security.quotas.rates import MAX_THROTTLE_MS, Rate, TokenBucket, th
 EXPIRY_MS: Final = 3_600_000
 """Milliseconds after which an unused state is removed, as in Kafka."""
 
+PLACING_MS: Final = 1_000.0
+"""A state that is used all the time is moved behind the others once in this time, which costs more than the rest of a
+charge."""
+
+MOST_KNOWN: Final = 10_000
+"""Clients whose quotas are remembered. Clients choose their ids, so there must be a bound."""
+
 BURST_WINDOWS: Final = 2
 """Number of windows whose bytes a client may use at once."""
 
@@ -33,12 +40,14 @@ _Sharers = tuple[str, str]
 class _State(Generic[_Measure]):
     """What the clients that share a quota have used."""
 
-    __slots__ = ("measure", "throttle_times", "used_ms")
+    __slots__ = ("measure", "placed_ms", "throttle_times", "used_ms")
 
     def __init__(self, measure: _Measure) -> None:
         self.measure: Final[_Measure] = measure
         self.used_ms = 0.0
         """Time of the last use."""
+        self.placed_ms = 0.0
+        """When it was last moved behind all other states."""
         self.throttle_times: ThrottleTimes | None = None
         """None until a client was throttled."""
 
@@ -64,11 +73,24 @@ class ThrottleTimes:
         return self._sum.rate(now_ms) / count if count > 0.0 else 0.0
 
 
+class _Charged(Generic[_Measure]):
+    """The quota of a client, and its state once it was charged."""
+
+    __slots__ = ("limit", "state")
+
+    def __init__(self, limit: QuotaLimit) -> None:
+        self.limit: Final = limit
+        self.state: _State[_Measure] | None = None
+
+
 class _States(Generic[_Measure]):
-    """The measures of one kind of quota, in the order of their last use."""
+    """The measures of one kind of quota, in the order of their last use, which may be wrong by `PLACING_MS`."""
 
     def __init__(self, new: Callable[[], _Measure], count: int, window_ms: float, expiry_ms: float = EXPIRY_MS) -> None:
         self._expiry_ms: Final = expiry_ms
+        self._table: QuotaTable | None = None
+        self._clients: dict[_Sharers, _Charged[_Measure] | None] = {}
+        """The quotas of clients in `_table`, because every request of a client needs its quota and its state."""
         self._new: Final[Callable[[], _Measure]] = new
         self._count: Final = count
         self._window_ms: Final = window_ms
@@ -87,13 +109,37 @@ class _States(Generic[_Measure]):
         state = states.pop(sharers, None)
         if state is None or now_ms - state.used_ms >= self._expiry_ms:
             state = _State(self._new())
-        state.used_ms = now_ms
+        state.used_ms = state.placed_ms = now_ms
         states[sharers] = state
         while True:
             oldest, other = next(iter(states.items()))
             if now_ms - other.used_ms < self._expiry_ms:
                 return state
             del states[oldest]
+
+    def charged(
+        self, kind: QuotaKind, table: QuotaTable, user: str, client_id: str, now_ms: float
+    ) -> _Charged[_Measure] | None:
+        """Return the quota of a client and its state, which is used now; None without a quota."""
+        if table is not self._table:
+            self._table, self._clients = table, {}
+        client = user, client_id
+        if client in self._clients:
+            found = self._clients[client]
+        else:
+            limit = table.client_limit(kind, user, client_id)
+            found = None if limit is None else _Charged(limit)
+            if len(self._clients) >= MOST_KNOWN:
+                self._clients.clear()
+            self._clients[client] = found
+        if found is None:
+            return None
+        state = found.state
+        if state is None or now_ms - state.placed_ms >= PLACING_MS:
+            found.state = self.use(found.limit, now_ms)
+        else:
+            state.used_ms = now_ms
+        return found
 
     def find(self, limit: QuotaLimit) -> _State[_Measure] | None:
         """Return the state of a quota, or None. Does not count as a use."""
@@ -143,14 +189,14 @@ class RateCharges:
 
     def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
         """Record an amount, and return for how many ms the client has to wait, 0 if it is within its quota."""
-        limit = self._table().client_limit(self._kind, user, client_id)
-        if limit is None:
+        charged = self._states.charged(self._kind, self._table(), user, client_id, now_ms)
+        if charged is None or charged.state is None:
             return 0
-        state = self._states.use(limit, now_ms)
+        state, value = charged.state, charged.limit.value
         rate = state.measure
         rate.record(amount, now_ms)
         observed, elapsed_ms = rate.measured(now_ms)
-        wait_ms = throttle_ms(observed, limit.value, elapsed_ms, at_most_ms=self._at_most_ms)
+        wait_ms = throttle_ms(observed, value, elapsed_ms, at_most_ms=self._at_most_ms)
         if wait_ms:
             self._states.throttled(state, wait_ms, now_ms)
         return wait_ms
@@ -199,14 +245,13 @@ class ByteCharges:
         With a quota of 0, that is the time of all windows, so that the client notices within this time if it gets a
         higher quota.
         """
-        limit = self._table().client_limit(self._kind, user, client_id)
-        if limit is None:
+        charged = self._states.charged(self._kind, self._table(), user, client_id, now_ms)
+        if charged is None or charged.state is None:
             return 0
-        state = self._states.use(limit, now_ms)
+        state, value = charged.state, charged.limit.value
         state.measure.rate.record(amount, now_ms)
-        if limit.value > 0.0:
-            state.measure.bucket.take(amount, limit.value, now_ms)
-            wait_ms = state.measure.bucket.wait_ms(limit.value, now_ms)
+        if value > 0.0:
+            wait_ms = state.measure.bucket.taken(amount, value, now_ms)
         else:
             wait_ms = self._longest_ms
         if wait_ms:

@@ -8,6 +8,7 @@ from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind,
 from odradek.security.quotas.rates import MAX_THROTTLE_MS
 from odradek.server.throttling.charges import (
     EXPIRY_MS,
+    PLACING_MS,
     ByteCharges,
     ChargedRate,
     ConnectionCharges,
@@ -145,11 +146,11 @@ def test_a_state_expires_an_hour_after_its_last_use() -> None:
     charges = Quotas(QuotaEntity(user=DEFAULT)).rates()
     charges.charge("alice", "app", 1, 0)
     charges.charge("bob", "app", 1, 10)
-    charges.charge("alice", "app", 1, 20)
+    charges.charge("alice", "app", 1, PLACING_MS + 20)
     charges.charge("carol", "app", 1, EXPIRY_MS + 9)
     assert [each.user for each in charges.rates(EXPIRY_MS + 9)] == ["bob", "alice", "carol"]
-    charges.charge("carol", "app", 1, EXPIRY_MS + 10)
-    assert [user for user, *_ in charges.rates(EXPIRY_MS + 10)] == ["alice", "carol"]
+    charges.charge("carol", "app", 1, EXPIRY_MS + PLACING_MS + 9)
+    assert [user for user, *_ in charges.rates(EXPIRY_MS + PLACING_MS + 9)] == ["alice", "carol"]
     charges.charge("carol", "app", 1, 3 * EXPIRY_MS)
     assert charges.rates(3 * EXPIRY_MS) == [ChargedRate("carol", "", 0.1)], "its own state has expired as well"
 
