@@ -18,6 +18,9 @@ from odradek.base.setting_definitions import parse_properties
 CONFIG_VARIABLE: Final = "ODRADEK_COMMAND_CONFIG"
 """Environment variable with the file or profile to use when none is given."""
 MAX_FILE_BYTES: Final = 1 << 20
+POD_LOGIN: Final = Path("/var/run/secrets/odradek.dev")
+"""Where a pod mounts a token of its ServiceAccount for a cluster, as `token`, and the authority of its brokers, as
+`ca.crt`."""
 _PROFILE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -32,6 +35,23 @@ def config_path(name: str, environment: Mapping[str, str] = os.environ) -> Path:
         return path
     folder = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(folder, "odradek", f"{name}.properties")
+
+
+def pod_login(folder: Path = POD_LOGIN) -> dict[str, str]:
+    """Return the client properties with which a pod logs in as its ServiceAccount; none if it mounts no token.
+
+    The kubelet renews the token. Clients read the file at each login.
+    """
+    token, authority = folder / "token", folder / "ca.crt"
+    if not token.exists():
+        return {}
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority)} if authority.exists() else {}
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"file://{token}",
+        **trust,
+    }
 
 
 def read_config_file(name: str, *, option: str) -> dict[str, str]:

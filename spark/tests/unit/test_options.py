@@ -9,6 +9,7 @@ import pytest
 from odradek.base.errors import ConfigError
 from odradek.base.setting_definitions import settings_of
 from odradek.base.types import TopicPartition
+from odradek.client.config_files import pod_login
 from odradek.client.security_fields import SecurityFields
 from odradek.client.settings import CLIENT_SETTINGS
 from pyspark_odradek.offsets import EARLIEST, LATEST
@@ -83,6 +84,21 @@ def test_a_file_has_the_properties_that_are_not_options(tmp_path: Path, monkeypa
     assert parse(with_config_file({"subscribe": "t"})).client.bootstrap_servers == ("file:1",)
     with pytest.raises(ConfigError, match=r"configFile /nowhere/file cannot be read"):
         with_config_file({"subscribe": "t", "configFile": "/nowhere/file"})
+
+
+def test_a_pod_logs_in_with_its_token_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ODRADEK_COMMAND_CONFIG", raising=False)
+    monkeypatch.setattr(pod_login, "__defaults__", (tmp_path,))
+    wanted = {"subscribe": "t", "kafka.bootstrap.servers": "a:1"}
+    assert parse(with_config_file(wanted)).client.security_protocol == "PLAINTEXT"
+    (tmp_path / "token").write_text("a token")
+    assert "kafka.ssl.truststore.location" not in with_config_file(wanted)
+    (tmp_path / "ca.crt").touch()
+    client = parse(with_config_file(wanted)).client
+    assert (client.security_protocol, client.sasl_mechanism) == ("SASL_SSL", "OAUTHBEARER")
+    assert client.sasl_oauthbearer_token_endpoint_url == f"file://{tmp_path / 'token'}"
+    assert client.ssl_truststore_location == str(tmp_path / "ca.crt")
+    assert parse(with_config_file({**wanted, "kafka.security.protocol": "PLAINTEXT"})).client.sasl_mechanism is None
 
 
 @pytest.mark.parametrize(
