@@ -123,6 +123,10 @@ Secrets and does not execute commands in pods.
   resources: [leases]
   resourceNames: [odradek-operator, odradek-operator-all-namespaces]
   verbs: [get, update]
+# The Certificates of authorities with an issuerRef. cert-manager makes their Secrets.
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, list, watch, create, patch, update, delete]
 {{- if .Values.rbac.monitoring }}
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors, prometheusrules]

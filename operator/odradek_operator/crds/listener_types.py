@@ -114,12 +114,27 @@ Network = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IssuerReference(Model):
+    """An issuer of cert-manager."""
+
+    name: ObjectName
+    """Its name."""
+    kind: Annotated[Text, Field(max_length=MAX_TEXT)] = "Issuer"
+    """Its kind: Issuer, ClusterIssuer, or that of an external issuer."""
+    group: Annotated[Text, Field(max_length=MAX_TEXT)] = "cert-manager.io"
+    """Its API group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateAuthoritySource(Model):
-    """A certificate authority of the cluster: made by the operator, or given in a Secret."""
+    """A certificate authority of the cluster: made by the operator, given in a Secret, or issued by cert-manager."""
 
     secret_name: ObjectName | None = None
-    """Secret with ca.crt and ca.key of an authority that you have. The operator does not change it, and you renew it.
-    If not set, the operator makes an authority."""
+    """Secret with an authority that you have: ca.crt and ca.key, or tls.crt and tls.key. The operator does not change
+    it, and you renew it. If neither this nor issuerRef is set, the operator makes an authority."""
+    issuer_ref: IssuerReference | None = None
+    """Issuer of cert-manager that signs the authority. The operator creates a Certificate for it, and cert-manager
+    renews it. Without effect if secretName is set."""
     validity_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 1_825
     """Days for which an authority that the operator makes is valid."""
     renewal_days: Annotated[Whole, Field(ge=1, le=MAX_CERTIFICATE_DAYS)] = 90

@@ -27,6 +27,7 @@ from odradek_operator.crds.listener_types import TLS_LOGIN as TLS_LOGIN
 from odradek_operator.crds.listener_types import TOKEN_LOGINS as TOKEN_LOGINS
 from odradek_operator.crds.listener_types import CertificateAuthorities as CertificateAuthorities
 from odradek_operator.crds.listener_types import CertificateAuthoritySource as CertificateAuthoritySource
+from odradek_operator.crds.listener_types import IssuerReference as IssuerReference
 from odradek_operator.crds.listener_types import Listener as Listener
 from odradek_operator.crds.listener_types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.listener_types import ListenerType as ListenerType

@@ -21,6 +21,7 @@ from odradek_operator.crds.types import SERVICE_ACCOUNT_LOGIN
 from odradek_operator.embedded.secret_files import SecretFiles
 from odradek_operator.errors import EmbeddedError
 from odradek_operator.objects import names
+from odradek_operator.objects.certificate_objects import clients_authority
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.material import Files, secrets_of
 from odradek_operator.security.user_material import is_usable_password, listener_for, user_authorities, user_files
@@ -103,9 +104,8 @@ class EmbeddedUsers:
         if user.name in secrets_of(cluster) or (stored and names.CLIENT_CONFIG_FILE not in stored):
             folder = self._secrets.folder / user.name
             raise EmbeddedError(f"{folder} is not of this user and is not changed: give the User another name.")
-        source = cluster.certificate_authorities.clients.secret_name or names.clients_ca(cluster.name)
         trusted = self._secrets.read(names.cluster_ca_cert(cluster.name))
-        authorities = user_authorities(cluster, self._secrets.read(source), trusted)
+        authorities = user_authorities(cluster, self._secrets.read(clients_authority(cluster)), trusted)
         if authorities is None:
             raise EmbeddedError(f"Cluster {cluster.name} has no listener with tls or authentication: add one.")
         password = self._given_password(user)

@@ -197,6 +197,11 @@ def replace_ca(kind: str) -> str:
     return f"odradek.dev/replace-{kind}-ca"
 
 
+def issued_ca(authority: str) -> str:
+    """Return the name of the Secret in which cert-manager stores an authority. `authority`: that of its Certificate."""
+    return f"{authority}-issued"
+
+
 def clients_ca(cluster: str) -> str:
     """Return the name of the Secret with the authority of users, and its key."""
     return f"{cluster}-clients-ca"

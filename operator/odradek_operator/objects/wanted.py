@@ -1,7 +1,7 @@
 """All Kubernetes objects of one cluster, in the order of application, and the kinds that may be pruned. Pure.
 
-The order is: ensemble, brokers, exporter, monitoring. The same input always gives the same objects. The loop of a
-cluster applies them and deletes obsolete objects of `PRUNED_KINDS`.
+The order is: certificates, ensemble, brokers, exporter, monitoring. The same input always gives the same objects. The
+loop of a cluster applies them and deletes obsolete objects of `PRUNED_KINDS`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from odradek_operator.objects import broker_objects as brokers
 from odradek_operator.objects import ensemble_objects as ensemble
 from odradek_operator.objects import names
 from odradek_operator.objects.broker_objects import broker_objects
+from odradek_operator.objects.certificate_objects import certificate_objects
 from odradek_operator.objects.ensemble_objects import ensemble_objects
 from odradek_operator.objects.exporter_objects import exporter_objects
 from odradek_operator.objects.monitoring_objects import monitoring_objects
@@ -23,6 +24,7 @@ from odradek_operator.objects.parts import Object
 from odradek_operator.objects.podspec import ImageSettings
 
 PRUNED_KINDS: Final[tuple[tuple[str, str], ...]] = (
+    ("cert-manager.io/v1", "Certificate"),
     ("monitoring.coreos.com/v1", "PodMonitor"),
     ("monitoring.coreos.com/v1", "PrometheusRule"),
     ("apps/v1", "Deployment"),
@@ -102,6 +104,7 @@ def wanted_objects(
         raise ValueError(f"Cluster {cluster.name} has no uid, so its objects could not have an owner reference")
     files = extras or Extras()
     bodies = [
+        *certificate_objects(cluster),
         *ensemble_objects(
             cluster,
             settings=settings,

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 
 from odradek_operator.crds.types import CertificateAuthoritySource, Cluster
 from odradek_operator.objects import names
+from odradek_operator.objects.certificate_objects import clients_authority, cluster_authority, given_secret
 from odradek_operator.objects.ensemble_security import member_hosts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
@@ -37,7 +38,7 @@ from odradek_operator.security.stored_authority import (
     CA_CERTIFICATE,
     CA_KEY,
     StoredAuthority,
-    needed,
+    given_authority,
     renewal_time,
 )
 from odradek_operator.security.windows import is_open
@@ -94,11 +95,10 @@ _UNASKED: Final = (PodTrust("the brokers"),)
 
 def secrets_of(cluster: Cluster) -> frozenset[str]:
     """Return the names of the Secrets that `cluster_files` needs to know: those that it makes, and those given."""
-    authorities = cluster.certificate_authorities
     return frozenset(
         {
-            authorities.cluster.secret_name or names.cluster_ca(cluster.name),
-            authorities.clients.secret_name or names.clients_ca(cluster.name),
+            cluster_authority(cluster),
+            clients_authority(cluster),
             names.cluster_ca_cert(cluster.name),
             names.clients_ca_cert(cluster.name),
             names.kafka_certs(cluster.name),
@@ -167,15 +167,15 @@ class _Maker:
 
         That one is as it was, new, renewed, or a step further in its replacement. `kind`: cluster or clients.
         """
-        if source.secret_name is not None:
-            if state.request:
-                self.notices.append(
-                    f"The annotation {names.replace_ca(kind)} has no effect: you gave the {kind} authority in Secret "
-                    f"{source.secret_name}. Replace it there."
-                )
-            return self._given(source.secret_name, source.certificate_days)
         secret_of = names.cluster_ca if kind == "cluster" else names.clients_ca
         secret, name, now = secret_of(self._cluster.name), f"{self._cluster.name} {kind} CA", self._now
+        if (given := given_secret(secret, source)) is not None:
+            if state.request:
+                self.notices.append(
+                    f"The annotation {names.replace_ca(kind)} has no effect: the operator did not make the {kind} "
+                    f"authority in Secret {given}. Replace it there."
+                )
+            return self._given(given, source)
         validity, stored = source.validity_days, self._stored.get(secret)
         if stored is None:
             found = StoredAuthority.new(name, validity_days=validity, request=state.request, now=now)
@@ -198,17 +198,21 @@ class _Maker:
         made[secret] = found.files
         return _Signer(authority=found.signing, trusted=found.trusted, certificate_days=source.certificate_days)
 
-    def _given(self, secret: str, certificate_days: int) -> _Signer:
-        stored = self._stored.get(secret)
+    def _given(self, secret: str, source: CertificateAuthoritySource) -> _Signer:
+        stored, where = self._stored.get(secret), self._where(secret)
         if stored is None:
-            raise AuthorityError(
-                f"{self._where(secret)} does not exist: create it with {CA_CERTIFICATE} and {CA_KEY} of the authority"
+            how = (
+                f"create it with {CA_CERTIFICATE} and {CA_KEY} of the authority"
+                if source.issuer_ref is None
+                else f"cert-manager has not issued it yet, see the Certificate {secret.removesuffix('-issued')}"
             )
-        where = self._where(secret)
-        certificate, key = needed(stored, CA_CERTIFICATE, where), needed(stored, CA_KEY, where)
-        authority = read_authority(certificate, key, where=where, now=self._now)
-        trusted = tuple(x509.load_pem_x509_certificates(stored[CA_CERTIFICATE]))
-        return _Signer(authority=authority, trusted=trusted, certificate_days=certificate_days)
+            raise AuthorityError(f"{where} does not exist: {how}")
+        found = given_authority(stored)
+        if found is None:
+            raise AuthorityError(f"{where} has neither {CA_CERTIFICATE} and {CA_KEY} nor tls.crt and tls.key")
+        authority = read_authority(*found, where=where, now=self._now)
+        trusted = tuple(x509.load_pem_x509_certificates(found[0]))
+        return _Signer(authority=authority, trusted=trusted, certificate_days=source.certificate_days)
 
     def _where(self, secret: str) -> str:
         return f"Secret {self._cluster.namespace}/{secret}"

@@ -27,6 +27,9 @@ from odradek_operator.security.rotation import Rotation, RotationStep, StoredTru
 
 CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
+TLS_CERTIFICATE: Final = "tls.crt"
+TLS_KEY: Final = "tls.key"
+"""The keys of Secrets of the type kubernetes.io/tls, such as those of cert-manager. There, ca.crt is the issuer."""
 NEXT_CERTIFICATE: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
 FORMER_CERTIFICATE: Final = "former.crt"
@@ -35,6 +38,15 @@ CHANGED: Final = "changed"
 REPLACED: Final = "replaced"
 """The last request that was carried out: the value of the Cluster's annotation."""
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+def given_authority(files: Mapping[str, bytes]) -> tuple[bytes, bytes] | None:
+    """Return certificate and key of an authority that the operator has not made; None if a Secret has neither form."""
+    if TLS_KEY in files and TLS_CERTIFICATE in files:
+        return files[TLS_CERTIFICATE], files[TLS_KEY]
+    if CA_KEY in files and CA_CERTIFICATE in files:
+        return files[CA_CERTIFICATE], files[CA_KEY]
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

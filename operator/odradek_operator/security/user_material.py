@@ -19,12 +19,13 @@ from odradek.security.sasl.credentials import credential_from_salted as credenti
 from odradek.security.sasl.scram import LOGIN_MODULE
 from odradek_operator.crds.types import TLS_LOGIN, Cluster, Listener, ListenerType, User
 from odradek_operator.objects import names
+from odradek_operator.objects.certificate_objects import clients_authority
 from odradek_operator.objects.listener_security import protocol
 from odradek_operator.objects.properties_file import render
 from odradek_operator.security.authorities import CertificateAuthority, pem_of, read_authority
 from odradek_operator.security.leaves import LeafNames, LeafUsage, issue, reason_to_replace
 from odradek_operator.security.material import Files, new_password
-from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, given_authority
 
 PASSWORD: Final = "password"
 USER_CERTIFICATE: Final = "user.crt"
@@ -49,12 +50,13 @@ def user_authorities(cluster: Cluster, clients: Files, trusted: Files) -> UserAu
 
     `clients`: the Secret of the authority of users, `trusted`: that with what clients trust. Raises `AuthorityError`.
     """
-    source = cluster.certificate_authorities.clients
-    if CA_CERTIFICATE not in trusted or CA_CERTIFICATE not in clients or CA_KEY not in clients:
+    found = given_authority(clients)
+    if CA_CERTIFICATE not in trusted or found is None:
         return None
-    where = f"Secret {cluster.namespace}/{source.secret_name or names.clients_ca(cluster.name)}"
-    authority = read_authority(clients[CA_CERTIFICATE], clients[CA_KEY], where=where, now=datetime.now(UTC))
-    return UserAuthorities(clients=authority, certificate_days=source.certificate_days, trusted=trusted[CA_CERTIFICATE])
+    where = f"Secret {cluster.namespace}/{clients_authority(cluster)}"
+    authority = read_authority(*found, where=where, now=datetime.now(UTC))
+    days = cluster.certificate_authorities.clients.certificate_days
+    return UserAuthorities(clients=authority, certificate_days=days, trusted=trusted[CA_CERTIFICATE])
 
 
 def is_usable_password(content: bytes) -> bool:

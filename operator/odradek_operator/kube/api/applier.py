@@ -130,7 +130,7 @@ class Applier:
     def warnings(self) -> tuple[str, ...]:
         """Return a message about each required kind that is not installed."""
         return tuple(
-            f"{kind.word} is unknown here: install the Prometheus operator, or disable it (spec.monitoring)."
+            f"{kind.word} is unknown here: install {_INSTALLED_WITH[kind]}."
             for kind in sorted(self.unknown, key=lambda kind: kind.word)
         )
 
@@ -174,7 +174,13 @@ def _refused(which: Reference, error: KubernetesError) -> Waiting:
 
 _NEEDED_BY_PODS: Final = frozenset({Kind.CONFIG_MAP, Kind.SERVICE_ACCOUNT})
 _WORKLOADS: Final = frozenset({Kind.STATEFUL_SET, Kind.DEPLOYMENT})
-_OPTIONAL: Final = frozenset({Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
+_INSTALLED_WITH: Final = {
+    Kind.CERTIFICATE: "cert-manager, or remove issuerRef (spec.certificateAuthorities)",
+    Kind.POD_MONITOR: "the Prometheus operator, or disable it (spec.monitoring)",
+    Kind.PROMETHEUS_RULE: "the Prometheus operator, or disable it (spec.monitoring)",
+}
+"""Kinds of other projects, and what to do if they are not installed."""
+_OPTIONAL: Final = frozenset(_INSTALLED_WITH)
 
 
 def _mark(body: Object) -> str:

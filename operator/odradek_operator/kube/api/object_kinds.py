@@ -34,6 +34,7 @@ class Kind(Enum):
     ROLE_BINDING = ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", True)
     CLUSTER_ROLE_BINDING = ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", False)
     LEASE = ("coordination.k8s.io/v1", "Lease", "leases", True)
+    CERTIFICATE = ("cert-manager.io/v1", "Certificate", "certificates", True)
     POD_MONITOR = ("monitoring.coreos.com/v1", "PodMonitor", "podmonitors", True)
     PROMETHEUS_RULE = ("monitoring.coreos.com/v1", "PrometheusRule", "prometheusrules", True)
 

@@ -31,13 +31,19 @@ from odradek_operator.kube.cluster.tls_reports import (
 from odradek_operator.lifecycle.steps import Waiting
 from odradek_operator.lifecycle.tls_links import SECURITY
 from odradek_operator.objects import names, parts
+from odradek_operator.objects.certificate_objects import clients_authority, given_secret
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.names import BrokerLink, Component
 from odradek_operator.objects.properties_file import certificates_digest
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.broker_hosts import broker_hosts
 from odradek_operator.security.material import Files, ReplacementState, cluster_files, secrets_of
-from odradek_operator.security.stored_authority import CA_CERTIFICATE, StoredAuthority, is_being_replaced
+from odradek_operator.security.stored_authority import (
+    CA_CERTIFICATE,
+    StoredAuthority,
+    given_authority,
+    is_being_replaced,
+)
 
 REPLACING_SECONDS: Final = 30.0
 """Seconds between two looks at a replacement that waits for brokers or clients."""
@@ -169,8 +175,8 @@ class ClusterSecrets:
 
 def _trust_in(cluster: Cluster, secrets: Mapping[str, Files]) -> object:
     """Return the certificates with which Secrets of users are made."""
-    clients = cluster.certificate_authorities.clients.secret_name or names.clients_ca(cluster.name)
-    return tuple(secrets.get(name, {}).get(CA_CERTIFICATE) for name in (names.cluster_ca_cert(cluster.name), clients))
+    clients = given_authority(secrets.get(clients_authority(cluster), {}))
+    return secrets.get(names.cluster_ca_cert(cluster.name), {}).get(CA_CERTIFICATE), clients and clients[0]
 
 
 def _hosts(cluster: Cluster, view: View) -> dict[int, tuple[str, ...]]:
@@ -182,8 +188,11 @@ def _hosts(cluster: Cluster, view: View) -> dict[int, tuple[str, ...]]:
 
 def _foreign(cluster: Cluster, present: Mapping[str, Object]) -> Waiting | None:
     """Return the refusal if a Secret that the operator has to write belongs to someone else."""
-    authorities = cluster.certificate_authorities
-    given = {authorities.cluster.secret_name, authorities.clients.secret_name}
+    sources = cluster.certificate_authorities
+    given = {
+        given_secret(names.cluster_ca(cluster.name), sources.cluster),
+        given_secret(names.clients_ca(cluster.name), sources.clients),
+    }
     for name, body in present.items():
         if name in given:
             continue

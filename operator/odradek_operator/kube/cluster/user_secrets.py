@@ -17,6 +17,7 @@ from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.kube.api.owners import is_leaving, owner_of
 from odradek_operator.kube.cluster.cluster_secrets import content_of
 from odradek_operator.objects import names
+from odradek_operator.objects.certificate_objects import clients_authority
 from odradek_operator.security.material import Files
 from odradek_operator.security.user_material import UserAuthorities, is_usable_password, user_authorities, user_files
 
@@ -42,8 +43,7 @@ def requested(body: Object) -> str:
 
 async def read_authorities(client: KubernetesClient, cluster: Cluster) -> UserAuthorities:
     """Return what the Secrets of users are made with. Raises `UserError` while the cluster does not have it."""
-    secret = cluster.certificate_authorities.clients.secret_name or names.clients_ca(cluster.name)
-    wanted = (secret, names.cluster_ca_cert(cluster.name))
+    wanted = (clients_authority(cluster), names.cluster_ca_cert(cluster.name))
     bodies = [await client.get(Kind.SECRET, cluster.namespace, name) for name in wanted]
     clients, trusted = ({} if body is None else content_of(body) for body in bodies)
     found = user_authorities(cluster, clients, trusted)

@@ -16,6 +16,7 @@ from odradek_operator.crds.schema import definitions
 Schema = dict[str, Any]
 Path = tuple[str, ...]
 
+SOURCE: Any = {"secretName": "ca", "issuerRef": {"name": "ca", "kind": "ClusterIssuer", "group": "g"}}
 PODS = {
     "image": "registry/image:1",
     "resources": {
@@ -71,8 +72,8 @@ SPECIFICATIONS: dict[str, Any] = {
             }
         ],
         "certificateAuthorities": {
-            "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
-            "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
+            "cluster": {**SOURCE, "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
+            "clients": {**SOURCE, "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
         },
         "maintenanceWindows": [{"days": ["Sat"], "start": "02:00", "minutes": 5}],
         "zookeeper": {

@@ -21,6 +21,7 @@ from odradek_operator.crds.schema import definitions
 
 ROOT = Path(__file__).parents[4]
 
+SOURCE: Any = {"secretName": "ca", "issuerRef": {"name": "ca", "kind": "ClusterIssuer", "group": "g"}}
 PODS = {
     "image": "registry/image:1",
     "resources": {
@@ -74,8 +75,8 @@ CLUSTER = {
         }
     ],
     "certificateAuthorities": {
-        "cluster": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
-        "clients": {"secretName": "ca", "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
+        "cluster": {**SOURCE, "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
+        "clients": {**SOURCE, "validityDays": 9, "renewalDays": 2, "certificateDays": 3, "graceHours": 1},
     },
     "maintenanceWindows": [{"days": ["Sat"], "start": "02:00", "minutes": 5}],
     "zookeeper": {
@@ -227,7 +228,7 @@ def test_every_field_of_the_types_is_read(kind: str, sample: dict[str, Any]) -> 
 def unchanged(value: Any, default: Any, path: str = "") -> Iterator[str]:
     for field in dataclasses.fields(value):
         found, other = getattr(value, field.name), getattr(default, field.name)
-        if dataclasses.is_dataclass(found):
+        if dataclasses.is_dataclass(found) and other is not None:
             yield from unchanged(found, other, f"{path}{field.name}.")
         elif found == other:
             yield f"{path}{field.name}"

@@ -259,7 +259,45 @@ def test_a_request_to_replace_a_given_authority_is_answered() -> None:
         body["metadata"]["annotations"] = {"odradek.dev/replace-cluster-ca": "1"}
         world.api.put(body)
         await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
-        assert "you gave the cluster authority in Secret company" in str(world.get(Kind.CLUSTER, "demo")["status"])
+        status = str(world.get(Kind.CLUSTER, "demo")["status"])
+        assert "the operator did not make the cluster authority in Secret company" in status
+
+    play(steps)
+
+
+def test_cert_manager_issues_an_authority() -> None:
+    """cert-manager is played by the test: it stores the authority in the Secret that the Certificate names."""
+    certificate = names.clients_ca("demo")
+
+    async def steps(world: World, operator: Operator) -> None:
+        issuer = {"name": "company", "kind": "ClusterIssuer"}
+        source = {"issuerRef": issuer, "validityDays": 30}
+        world.api.put(cluster(SECURE, MUTUAL, certificateAuthorities={"clients": source}))
+        await until(lambda: condition(world.get(Kind.CLUSTER, "demo"))[1] == "AuthorityUnusable", "it waits")
+        assert "see the Certificate demo-clients-ca" in str(world.get(Kind.CLUSTER, "demo")["status"]["conditions"])
+        wanted = world.get(Kind.CERTIFICATE, certificate)["spec"]
+        assert wanted["isCA"]
+        assert wanted["issuerRef"] == {**issuer, "group": "cert-manager.io"}
+        assert (wanted["duration"], wanted["renewBefore"]) == ("720h", "360h")
+        assert wanted["privateKey"]["rotationPolicy"] == "Never"
+
+        made = new_authority("company", validity_days=30, now=datetime.now(UTC))
+        data = {"tls.crt": made.certificate_pem, "tls.key": made.key_pem, "ca.crt": "the issuer"}
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+        metadata = {"name": wanted["secretName"], "namespace": "shop"}
+        world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded})
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        assert files(world, names.kafka_certs("demo"))["clients-ca.crt"] == made.certificate_pem.encode()
+        assert world.find(Kind.SECRET, names.clients_ca("demo")) is None, "the operator made none"
+        spec = {"cluster": "demo", "authentication": {"type": "tls"}}
+        about = {"name": "alice", "namespace": "shop"}
+        world.api.put({"apiVersion": "odradek.dev/v1", "kind": "User", "metadata": about, "spec": spec})
+        await until(lambda: world.ready(Kind.USER, "alice"), "the user is ready")
+        (leaf, *_) = x509.load_pem_x509_certificates(files(world, "alice")["user.crt"])
+        assert is_signed_by(leaf, made.certificate)
+
+        world.change(Kind.CLUSTER, "demo", {"spec": {"certificateAuthorities": {"clients": {"issuerRef": None}}}})
+        await until(lambda: world.find(Kind.CERTIFICATE, certificate) is None, "it is not needed any more")
 
     play(steps)
 

@@ -126,6 +126,8 @@ def test_a_given_authority_is_used_and_left_alone() -> None:
     assert files[KAFKA][names.CLIENTS_CA_FILE] == given.certificate_pem.encode()
     with pytest.raises(AuthorityError, match="expired"):
         made(stored, cluster=cluster, now=NOW + timedelta(days=31))
+    with pytest.raises(AuthorityError, match="has neither"):
+        made({"company": {CA_CERTIFICATE: b"1", "tls.key": b"2"}}, cluster=cluster)
 
 
 def test_clients_can_read_what_they_trust(tmp_path: Path) -> None:
