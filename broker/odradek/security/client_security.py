@@ -14,7 +14,7 @@ from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.security.sasl import plain, scram
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS
-from odradek.security.sasl.http_client import HttpClient
+from odradek.security.sasl.http_client import HttpClient, issuer_context
 from odradek.security.sasl.jaas import JaasEntry, parse_jaas
 from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, ClientExchange, SaslError
 from odradek.security.sasl.oauthbearer import LOGIN_MODULE as BEARER_MODULE
@@ -132,7 +132,11 @@ def _bearer(properties: Mapping[str, str], clock: Clock, setting: str) -> NewExc
         entry.require(setting, BEARER_MODULE)
         options = entry.options
     extensions = extensions_of(setting, options)
-    http = HttpClient(connect_ms=_timeout(properties, _CONNECT_TIMEOUT), read_ms=_timeout(properties, _READ_TIMEOUT))
+    http = HttpClient(
+        context=issuer_context(options),
+        connect_ms=_timeout(properties, _CONNECT_TIMEOUT),
+        read_ms=_timeout(properties, _READ_TIMEOUT),
+    )
     source = token_source(properties, setting, options, http, clock)
     return lambda: OAuthBearerClient(source.token(), extensions)
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import SplitResult, urlsplit
 
 from odradek.base.errors import ConfigError
+from odradek.security.tls.contexts import client_context
+from odradek.security.tls.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -55,6 +57,15 @@ class Http(Protocol):
     def __call__(self, request: OutboundRequest, /) -> OutboundResponse:
         """Return the response. Raises `HttpError`, or another `OSError`."""
         ...
+
+
+def issuer_context(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """Return the context for `https` to the issuer of tokens, from the options `ssl.*` of a JAAS entry, as in Kafka.
+
+    None without such options: the authorities of the system are trusted. Reads files. Raises `ConfigError`.
+    """
+    given = {name: value for name, value in options.items() if name.startswith("ssl.")}
+    return client_context(TlsSettings.from_properties(given)) if given else None
 
 
 class HttpClient:

@@ -16,7 +16,7 @@ from odradek.base.ports import Clock, RunBlocking
 from odradek.security.sasl import plain, scram
 from odradek.security.sasl.bearer_tokens import BearerSettings, TokenVerifier, verification_keys
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS, ScramCredential, ScramMechanism, TokenCredential
-from odradek.security.sasl.http_client import HttpClient
+from odradek.security.sasl.http_client import HttpClient, issuer_context
 from odradek.security.sasl.jaas import JaasEntry, parse_jaas
 from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, ServerExchange
 from odradek.security.sasl.oauthbearer import LOGIN_MODULE as BEARER_MODULE
@@ -116,7 +116,8 @@ def _scram(
 def _bearer(
     properties: ListenerProperties,
 ) -> tuple[Callable[[], ServerExchange], Callable[[Clock, RunBlocking], Awaitable[None]]]:
-    _jaas(properties, OAUTHBEARER, BEARER_MODULE)
+    entry = _jaas(properties, OAUTHBEARER, BEARER_MODULE)
     settings = BearerSettings.from_properties(properties.merged(OAUTHBEARER))
-    keys = verification_keys(settings, HttpClient())
+    context = None if entry is None else issuer_context(entry.options)
+    keys = verification_keys(settings, HttpClient(context=context))
     return partial(OAuthBearerServer, TokenVerifier(settings, keys)), keys.keep_fresh

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from odradek.base.errors import ConfigError
-from odradek.security.sasl.http_client import MAX_RESPONSE, HttpClient, HttpError, OutboundRequest, OutboundResponse
+from odradek.security.sasl.http_client import (
+    MAX_RESPONSE,
+    HttpClient,
+    HttpError,
+    OutboundRequest,
+    OutboundResponse,
+    issuer_context,
+)
 from odradek_testkit.security.certificates import Authority, pem
 
 AUTHORITY = Authority.root()
@@ -179,6 +186,13 @@ def test_https_verifies_the_server(serve: Callable[[ssl.SSLContext], str], tmp_p
     address = serve(context)
     trusting = ssl.create_default_context(cadata=pem(AUTHORITY.certificate))
     assert HttpClient(context=trusting)(OutboundRequest(f"{address}/keys")).status == 200
+
+    assert issuer_context({"clientId": "alice"}) is None
+    (tmp_path / "ca.pem").write_text(pem(AUTHORITY.certificate))
+    options = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(tmp_path / "ca.pem")}
+    assert HttpClient(context=issuer_context(options))(OutboundRequest(f"{address}/keys")).status == 200
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.location"):
+        issuer_context({**options, "ssl.truststore.location": str(tmp_path / "missing.pem")})
     with pytest.raises(ssl.SSLCertVerificationError):
         HttpClient()(OutboundRequest(f"{address}/keys"))
 
