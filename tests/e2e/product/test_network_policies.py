@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from kube.cluster import Cluster
 from kube.policies import enforced
 from support.kubectl import Kubectl, KubectlError
+from support.pods import idle_pod
 from support.product import Demo, Release
 from support.waiting import eventually
 
@@ -44,30 +45,13 @@ REFUSED: Final = (
 )
 
 
-def client_pod(name: str, image: str, labels: dict[str, str]) -> dict[str, Any]:
-    """A pod that does nothing, for connections from it."""
-    container = {
-        "name": "main",
-        "image": image,
-        "command": ["sleep", "3600"],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    }
-    spec = {
-        "containers": [container],
-        "securityContext": {"runAsUser": 10001, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "terminationGracePeriodSeconds": 0,
-    }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
-
-
 @pytest.fixture
 def places(demo: Demo, operator_release: Release) -> Iterator[dict[str, tuple[Kubectl, str]]]:
     """How to run a command in each pod, by the names above; two of them are made here."""
     kubectl = demo.kubectl
     image = kubectl.require("pod", BROKER)["spec"]["containers"][0]["image"]
-    kubectl.apply(
-        client_pod(STRANGER, image, {}), client_pod(PROMETHEUS, image, {"app.kubernetes.io/name": "prometheus"})
-    )
+    scraper = idle_pod(PROMETHEUS, image, labels={"app.kubernetes.io/name": "prometheus"})
+    kubectl.apply(idle_pod(STRANGER, image), scraper)
     try:
         for name in (STRANGER, PROMETHEUS):
             eventually(lambda name=name: kubectl.require("pod", name)["status"].get("podIP"), what=f"pod {name}")

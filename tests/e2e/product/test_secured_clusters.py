@@ -28,6 +28,7 @@ from support.figures import tell
 from support.guide import GUIDE
 from support.kubectl import KubectlError
 from support.load import running
+from support.pods import idle_pod
 from support.product import CLUSTER, EXAMPLES, Demo
 from support.waiting import eventually
 
@@ -365,30 +366,11 @@ def courier(cluster: Demo) -> list[dict[str, Any]]:
     audiences = {"token": f"{cluster.kubectl.namespace}.{cluster.name}", "other": "another"}
     tokens = [{"serviceAccountToken": {"path": path, "audience": name}} for path, name in audiences.items()]
     authority = {"secret": {"name": f"{cluster.name}-cluster-ca-cert", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
-    pod = {
-        "serviceAccountName": "courier",
-        "securityContext": {
-            "runAsUser": 10001,
-            "fsGroup": 10001,
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [
-            {
-                "name": "main",
-                "image": image,
-                "command": ["sleep", "3600"],
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                "volumeMounts": [{"name": "kafka", "mountPath": "/var/run/kafka", "readOnly": True}],
-            }
-        ],
-        "volumes": [{"name": "kafka", "projected": {"sources": [*tokens, authority]}}],
-        "terminationGracePeriodSeconds": 0,
-    }
+    mounts = {"/var/run/kafka": {"projected": {"sources": [*tokens, authority]}}}
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "courier"}},
         described,
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "courier"}, "spec": pod},
+        idle_pod("courier", image, mounts=mounts, serviceAccountName="courier"),
     ]
 
 
