@@ -303,11 +303,9 @@ def _operations_on(
     """Return the operations of a rule for a resource, as `kafka-acls.sh` does for producers and consumers."""
     names: list[str] = []
     if producer:
-        names += {"TOPIC": ["Write", "Describe", "Create"], "TRANSACTIONAL_ID": ["Write", "Describe"]}.get(
-            kind.name, []
-        )
+        names += _OF_PRODUCERS.get(kind.name, ())
     if consumer:
-        names += {"TOPIC": ["Read", "Describe"], "GROUP": ["Read"]}.get(kind.name, [])
+        names += _OF_CONSUMERS.get(kind.name, ())
     return dict.fromkeys([*given, *map(_operation, names)])
 
 

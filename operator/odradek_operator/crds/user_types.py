@@ -19,6 +19,7 @@ from odradek.security.acls.model import (
     ResourcePattern,
     ResourceType,
 )
+from odradek.security.acls.nodes import kafka_name
 from odradek.security.principals import USER, Principal
 from odradek.security.quotas.quota_model import QuotaKind
 from odradek_operator.crds.fields import MAX_NAME_LENGTH, ObjectName, Text, Whole, Written
@@ -49,7 +50,7 @@ _TYPES: Final = {
     "user": ResourceType.USER,
 }
 _ResourceTypes = Literal["topic", "group", "cluster", "transactionalId", "delegationToken", "user"]
-_OPERATIONS: Final = {each.name.title().replace("_", ""): each for each in tuple(AclOperation)[2:]}
+_OPERATIONS: Final = {kafka_name(each): each for each in tuple(AclOperation)[2:]}
 _Operations = Literal[
     "All",
     "Read",

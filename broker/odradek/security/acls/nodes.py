@@ -41,14 +41,14 @@ _OPERATIONS: Final = tuple(AclOperation)[2:]
 _PERMISSIONS: Final = (AclPermission.DENY, AclPermission.ALLOW)
 
 
-def _title(value: IntEnum) -> str:
-    """Return the name in znodes: DescribeConfigs for DESCRIBE_CONFIGS."""
+def kafka_name(value: IntEnum) -> str:
+    """Return the name in znodes and in Kafka's tools: DescribeConfigs for DESCRIBE_CONFIGS."""
     return value.name.title().replace("_", "")
 
 
 def rules_path(kind: ResourceType, pattern: PatternType) -> str:
     """Return the path of the folder that has the znodes of a resource type. `pattern` is LITERAL or PREFIXED."""
-    return f"{RULE_STORES[pattern]}/{_title(kind)}"
+    return f"{RULE_STORES[pattern]}/{kafka_name(kind)}"
 
 
 RULE_PATHS: Final = (
@@ -83,8 +83,8 @@ def encode_rules(rules: Iterable[AclRule]) -> bytes:
     listed = [
         {
             "principal": str(rule.principal),
-            "permissionType": _title(rule.permission),
-            "operation": _title(rule.operation),
+            "permissionType": kafka_name(rule.permission),
+            "operation": kafka_name(rule.operation),
             "host": rule.host,
         }
         for rule in sorted(set(rules))
@@ -155,7 +155,7 @@ def _named(path: str, key: str, text: str, values: Collection[_Name]) -> _Name:
     for value in values:
         if value.name.replace("_", "") == wanted:
             return value
-    raise LayoutError(path, f"{key} must be one of {', '.join(map(_title, values))}, found {text!r:.200}")
+    raise LayoutError(path, f"{key} must be one of {', '.join(map(kafka_name, values))}, found {text!r:.200}")
 
 
 def _encode(value: dict[str, object]) -> bytes:

@@ -26,6 +26,7 @@ from odradek.base.errors import (
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
+from odradek.security.acls.nodes import kafka_name
 from odradek.server.authorization.authorizer import Authorizer
 from odradek.server.dispatch import Handler, RequestContext
 from odradek.server.failures import failure
@@ -88,12 +89,7 @@ class Access:
 def refusal(operation: AclOperation, kind: ResourceType) -> ProtocolError:
     """Return the error of a client that may not use resources of a type in this way. It names no resource."""
     what = "the cluster" if kind is ResourceType.CLUSTER else f"this {kind.name.lower().replace('_', ' ')}"
-    return FAILURES[kind](f"Not authorized: the operation {operation_name(operation)} on {what} is required.")
-
-
-def operation_name(operation: AclOperation) -> str:
-    """Return the name of an operation as in Kafka's tools, such as DescribeConfigs."""
-    return operation.name.title().replace("_", "")
+    return FAILURES[kind](f"Not authorized: the operation {kafka_name(operation)} on {what} is required.")
 
 
 Req = TypeVar("Req")

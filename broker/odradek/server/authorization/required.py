@@ -21,8 +21,9 @@ from odradek.protocol.messages.groups import DeleteGroupsRequest
 from odradek.protocol.messages.produce import DescribeProducersRequest, DescribeProducersRequestTopicRequest
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from odradek.security.acls.model import AclOperation, ResourceType
+from odradek.security.acls.nodes import kafka_name
 from odradek.server.authorization import item_guards, token_guards
-from odradek.server.authorization.guards import Guard, Items, on_cluster, on_each, on_one, operation_name, unguarded
+from odradek.server.authorization.guards import Guard, Items, on_cluster, on_each, on_one, unguarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class ApiRights:
     @property
     def text(self) -> str:
         """The rights in words, for the table of the guide."""
-        rights = [f"{operation_name(operation)} on {_NAMES[kind]}" for operation, kind in self.rights]
+        rights = [f"{kafka_name(operation)} on {_NAMES[kind]}" for operation, kind in self.rights]
         return "; ".join(filter(None, [", ".join(rights), self.note])) or "none"
 
 
