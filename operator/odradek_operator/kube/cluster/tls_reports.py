@@ -109,12 +109,14 @@ def trust_between_members(
 ) -> tuple[PodTrust, ...]:
     """Return for the cluster authority what each member of an ensemble with TLS uses.
 
-    Members do not follow files, so their pods tell: one whose digest is that of the Secret has its certificates.
+    Members do not follow files, so their pods tell: one whose digest is that of the Secret has its certificates. An
+    authority that the operator has not made is not replaced by it.
     """
-    if not cluster.ensemble_link.accepts_tls:
+    authority = stored.get(names.cluster_ca(cluster.name))
+    if authority is None or not cluster.ensemble_link.accepts_tls:
         return ()
-    files = stored.get(names.zookeeper_certs(cluster.name), {})
-    digest, trust = certificates_digest(files), StoredAuthority.read(stored[names.cluster_ca(cluster.name)], "").trust
+    digest = certificates_digest(stored.get(names.zookeeper_certs(cluster.name), {}))
+    trust = StoredAuthority.read(authority, names.cluster_ca(cluster.name)).trust
     trusted = frozenset(authority.fingerprint for authority in trust.trusted)
     found = []
     for member in range(cluster.zookeeper.replicas):

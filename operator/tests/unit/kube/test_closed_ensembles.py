@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from cryptography import x509
@@ -11,6 +12,7 @@ from cryptography import x509
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects import names
 from odradek_operator.objects.names import EnsembleLink
+from odradek_operator.security.authorities import new_authority
 from odradek_operator_testkit.surroundings import Operator, World, cluster_body, scenario, until
 from odradek_testkit.loop import run_virtual
 
@@ -135,6 +137,30 @@ def test_an_operator_that_was_killed_goes_on_closing() -> None:
         if finished == [True]:
             return
         lives += 23
+
+
+def test_the_authority_of_users_is_replaced_beside_a_given_one_of_the_cluster() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        given = new_authority("company", validity_days=30, now=datetime.now(UTC))
+        data = {"ca.crt": given.certificate_pem, "ca.key": given.key_pem}
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+        metadata = {"name": "company", "namespace": "shop"}
+        world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded})
+        sources = {"cluster": {"secretName": "company"}, "clients": {"graceHours": 0}}
+        world.api.put(cluster(SECURE, certificateAuthorities=sources))
+        await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
+        before = files(world, names.clients_ca("demo"))["ca.crt"]
+        deleted = list(world.deleted_pods)
+
+        def is_replaced() -> bool:
+            found = files(world, names.clients_ca("demo"))
+            return found["ca.crt"] != before and set(found) == {"ca.crt", "ca.key", "changed", "replaced"}
+
+        world.change(Kind.CLUSTER, "demo", {"metadata": {"annotations": {"odradek.dev/replace-clients-ca": "1"}}})
+        await until(is_replaced, "the authority is new")
+        assert world.deleted_pods == deleted, "the ensemble does not trust users"
+
+    play(steps)
 
 
 def test_members_restart_with_each_step_of_a_replaced_authority() -> None:
