@@ -116,6 +116,8 @@ def draw_directories(seed: int, *, brokers: int, load_ms: int, may_stall: bool) 
         properties={
             "log.dir.stall.timeout.ms": str(timeout_ms),
             "log.dir.check.interval.ms": str(interval_ms),
+            # Not of `chance`, so that the other choices of a seed do not depend on it.
+            "log.dir.slow.ms": random.Random(f"slow-{seed}").choice(("0", "150", "500")),
             "log.segment.delete.delay.ms": chance.choice(("500", "60000")),
         },
         faults=tuple(sorted(faults, key=lambda pair: pair[0])),

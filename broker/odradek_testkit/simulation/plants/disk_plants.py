@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from odradek.base.ports import DiskThreads
 from odradek.log.directories.directory_worker import DirectoryWorker, DirectoryWorkers
+from odradek.log.directories.write_queue import DirectoryQueue
 from odradek.log.file_names import FileNames, OutdatedFlushError
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_list import SegmentList
@@ -102,6 +103,19 @@ def _look_up_once(right: Any, bite: Bite) -> Any:
     return run
 
 
+def _overtake(right: Any, bite: Bite) -> Any:
+    """When a slow directory is fast again, its logs write on the event loop while earlier appends still wait."""
+
+    def set_slow(self: Any, logs: Any, *, is_slow: bool) -> None:
+        right(self, logs, is_slow=is_slow)
+        for log in () if self.is_in_use else logs:
+            if log.write_queue is not None:
+                bite()
+                log.write_queue = None
+
+    return set_slow
+
+
 DISK_PLANTS: Final = (
     Plant(
         name="a stall blocks the other directory",
@@ -114,6 +128,12 @@ DISK_PLANTS: Final = (
         seed=0,
         finds=frozenset({NOTICED}),
         patches=((DirectoryWorker, "stalled", _wait_forever),),
+    ),
+    Plant(
+        name="an append overtakes those of a directory that was slow",
+        seed=896,
+        finds=frozenset({"whole-again"}),
+        patches=((DirectoryQueue, "set_slow", _overtake),),
     ),
     Plant(
         name="a late job writes into a live log",
