@@ -10,7 +10,7 @@ import pytest
 from kube.cluster import Cluster
 from kube.policies import enforced
 from support.kubectl import Kubectl, KubectlError
-from support.pods import idle_pod
+from support.kubernetes import idle_pod
 from support.product import Demo, Release
 from support.waiting import eventually
 

@@ -27,8 +27,8 @@ from support.clients import consume_all, produce_all
 from support.figures import tell
 from support.guide import GUIDE
 from support.kubectl import KubectlError
+from support.kubernetes import idle_pod
 from support.load import running
-from support.pods import idle_pod
 from support.product import CLUSTER, EXAMPLES, Demo
 from support.waiting import eventually
 
