@@ -16,11 +16,13 @@ from odradek.zk.layout import BrokerRegistration, ControllerRegistration, Partit
 from odradek.zk.port import ZkSettings
 from odradek_operator.embedded.broker_processes import BrokerProcesses
 from odradek_operator.embedded.cluster_reconciler import ClusterReconciler
+from odradek_operator.embedded.embedded_users import EmbeddedUsers
 from odradek_operator.embedded.layout import Ports, Site
 from odradek_operator.embedded.ledger import Ledger
 from odradek_operator.embedded.manifests import Manifests
 from odradek_operator.embedded.observed_processes import ObservedBroker
 from odradek_operator.embedded.progress import Event, ProgressKind
+from odradek_operator.embedded.secret_files import SecretFiles
 from odradek_operator.embedded.size_record import SizeRecord
 from odradek_operator.embedded.watcher import Watcher
 from odradek_operator.errors import EmbeddedError
@@ -67,13 +69,15 @@ class Stage:
             Site(data=self.ledger_path.parent, ports=ports, zookeeper="zk"), self.note, grace_seconds=1.0
         )
         record = SizeRecord(self.ledger_path.parent)
-        reconciler = ClusterReconciler(brokers, ports, record, self.note, changed=lambda: None)
+        secrets = SecretFiles(self.ledger_path.parent / "secrets")
+        reconciler = ClusterReconciler(brokers, ports, record, self.note, secrets=secrets, changed=lambda: None)
         return Watcher(
             self.zk,
             manifests,
             resources,
             ledger=Ledger(self.ledger_path),
             reconciler=reconciler,
+            users=EmbeddedUsers(secrets),
             report=self.note,
         )
 
