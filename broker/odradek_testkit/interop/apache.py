@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -50,12 +51,20 @@ def jars(version: str, cache: Path) -> Path:
     Raises `InteropError` if Maven is missing or fails.
     """
     folder = cache.absolute() / f"kafka-{version}"
-    complete = folder / ".complete"
-    if complete.exists():
+    if (folder / ".complete").exists():
         return folder
     if shutil.which("mvn") is None:
         raise InteropError("Maven ('mvn') is needed to download Apache Kafka: install it (Debian: maven).")
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "download.lock").open("w") as lock:
+        # Several test processes may need jars at the same time, and Maven does not lock its local repository.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".complete").exists():
+            _download(version, folder)
+    return folder
+
+
+def _download(version: str, folder: Path) -> None:
     pom = folder / "pom.xml"
     pom.write_text(_POM.format(dependencies=_dependencies(version)), encoding="utf-8")
     command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
@@ -63,8 +72,7 @@ def jars(version: str, cache: Path) -> Path:
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
     if result.returncode != 0:
         raise InteropError(f"Maven could not download Apache Kafka {version}: {result.stdout[-2000:]}")
-    complete.touch()
-    return folder
+    (folder / ".complete").touch()
 
 
 def _dependencies(version: str) -> str:
