@@ -411,6 +411,8 @@ def test_a_renewed_certificate_is_served_without_a_restart(secured: Demo) -> Non
     host, _, port = bootstrap.partition(":")
     pods, before = secured.pods("kafka"), ssl.get_server_certificate((host, int(port)))
     secured.kubectl.patch("secret", "secured-kafka-certs", {"data": {"broker-0.pem": None}})
+    # The operator reads Secrets every five minutes, and when the resource changes.
+    secured.kubectl.patch(CLUSTER, secured.name, {"spec": {"certificateAuthorities": {"cluster": {"graceHours": 1}}}})
     now = eventually(
         lambda: (topics_of(bootstrap, login), ssl.get_server_certificate((host, int(port)))),
         lambda found: found[1] != before,
