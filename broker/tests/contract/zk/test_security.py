@@ -293,7 +293,7 @@ class TestTls:
         assert await acl_of(client, "/mine") == {(31, "x509", "CN=broker"), (1, "world", "anyone")}
 
     async def test_znodes_are_given_to_another_identity(self, secured: Secured, connect: Connect) -> None:
-        """The operator creates znodes for brokers, and takes over those that were created without ACLs."""
+        """The operator creates znodes that belong to brokers, and gives brokers those that have no ACLs yet."""
         settings = secured.by_tls()
         open_client = await connect(settings)
         await open_client.create("/theirs/old", make_parents=True)
