@@ -37,9 +37,7 @@ replication/sessions/follower_session replication/quota replication/sessions/res
 controller/context controller/elections/election_rules controller/machines controller/plans controller/isr_rules
 controller/broker_requests/request_batch controller/reassignment/reassignment_decisions controller/elections/candidates
 controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
-coordinator/coordinator_ports coordinator/log_records coordinator/group_requests coordinator/group_offsets
-coordinator/classic_member coordinator/classic_group coordinator/delayed_rebalances coordinator/rebalancing
-coordinator/membership coordinator/offset_commits coordinator/replay coordinator/shard coordinator/groups
+coordinator/coordinator_ports coordinator/groups/*
 client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks

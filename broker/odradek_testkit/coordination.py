@@ -16,9 +16,9 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import AnnouncedBroker, ClusterImage, MetadataCache, PartitionMetadata
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
-from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.shard import GroupShard
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.security.principals import ANONYMOUS, Identity

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from odradek.base.errors import ProtocolError
-from odradek.base.types import Offset, TopicPartition
-from odradek.coordinator.classic_group import ClassicGroup
-from odradek.coordinator.coordinator_ports import KeyValue
-from odradek.coordinator.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
-from odradek.coordinator.group_requests import (
+from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
+from odradek.coordinator.coordinator_ports import KeyValue, TransactionalWriter
+from odradek.coordinator.groups.classic_group import ClassicGroup
+from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     FetchedOffset,
     GroupSettings,
@@ -30,7 +30,7 @@ from odradek.coordinator.group_requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.shard import GroupShard
+from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.records.v2.batch import BatchBuilder, read_header
 from odradek.timer.purgatory import Purgatory
 from odradek_testkit.loop import ManualClock
@@ -93,26 +93,42 @@ class MemoryLog:
         """Empty."""
         self.record_sets: list[bytes] = []
         self.next_offset = 0
-        self.waiting: list[tuple[Sequence[KeyValue], Callable[[Offset | ProtocolError], None]]] = []
+        self.leader_epoch = 0
+        self.waiting: list[
+            tuple[Sequence[KeyValue], Callable[[Offset | ProtocolError], None], TransactionalWriter | None]
+        ] = []
 
-    def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
+    def append(
+        self,
+        records: Sequence[KeyValue],
+        done: Callable[[Offset | ProtocolError], None],
+        transaction: TransactionalWriter | None = None,
+    ) -> None:
         """Queue records."""
-        self.waiting.append((records, done))
+        self.waiting.append((records, done, transaction))
 
     def commit_next(self) -> None:
         """Write and commit the oldest queued append."""
-        records, done = self.waiting.pop(0)
+        records, done, transaction = self.waiting.pop(0)
         builder = BatchBuilder(limit_bytes=1 << 20)
         for key, value in records:
             builder.append(key, value, timestamp_ms=0)
         offset = self.next_offset
-        self.record_sets.append(builder.build(base_offset=offset, leader_epoch=0))
+        self.record_sets.append(
+            builder.build(
+                base_offset=offset,
+                leader_epoch=0,
+                producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
+                producer_epoch=NO_EPOCH if transaction is None else transaction.producer_epoch,
+                is_transactional=transaction is not None,
+            )
+        )
         self.next_offset += len(records)
         done(Offset(offset))
 
     def fail_next(self, error: ProtocolError) -> None:
         """Refuse the oldest queued append, which writes nothing."""
-        _, done = self.waiting.pop(0)
+        _, done, _ = self.waiting.pop(0)
         done(error)
 
     def settle(self) -> None:
@@ -263,11 +279,16 @@ class MemoryPartition:
         self.read_failures: list[BaseException] = []
         self.before_append: Callable[[], Any] | None = None
         """Awaited before each append."""
+        self.transactions: list[TransactionalWriter | None] = []
+        """The transaction of each append."""
         self.before_read: Callable[[], Any] | None = None
 
-    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+    async def append(
+        self, topic_partition: TopicPartition, records: bytes, transaction: TransactionalWriter | None = None
+    ) -> Offset:
         """Append and commit."""
         self.appends += 1
+        self.transactions.append(transaction)
         if self.before_append is not None:
             await self.before_append()
         if self.failures:

@@ -29,10 +29,10 @@ from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPa
 from odradek.cluster import MetadataCache
 from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
-from odradek.coordinator.group_requests import GroupSettings
-from odradek.coordinator.groups import GroupCoordinator
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.groups.group_requests import GroupSettings
+from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.shard import GroupShard
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector

@@ -9,6 +9,7 @@ from typing import Final
 from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
 from odradek.base.ports import Buffer
 from odradek.base.types import Offset, TopicPartition
+from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.log.partition_log import PartitionLog
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.records.checks.validate import AppendOrigin
@@ -35,7 +36,9 @@ class CoordinatorLog:
         self._commit_timeout_ms = commit_timeout_ms
         self._load_bytes = load_bytes
 
-    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+    async def append(
+        self, topic_partition: TopicPartition, records: bytes, transaction: TransactionalWriter | None = None
+    ) -> Offset:
         """Append records. Returns the offset of the first one when the ISR has them; raises the `ProtocolError`."""
         outcome: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
 

@@ -1,1 +1,1 @@
-"""The group coordinator: membership, committed offsets and producer ids."""
+"""The coordinators of groups and transactions: replicated state machines, and the runtime that they share."""

@@ -7,7 +7,7 @@ partition.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.base.errors import ProtocolError
 from odradek.base.types import Offset, TopicPartition
@@ -20,15 +20,26 @@ Respond = Callable[[Result | ProtocolError], None]
 """Called exactly once, with the result of an operation or its error."""
 
 
+class TransactionalWriter(NamedTuple):
+    """The producer whose transaction an append belongs to."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
 class PartitionWriter(Protocol):
     """Appends to a partition that this broker leads."""
 
-    async def append(self, topic_partition: TopicPartition, records: bytes) -> Offset:
+    async def append(
+        self, topic_partition: TopicPartition, records: bytes, transaction: TransactionalWriter | None = None
+    ) -> Offset:
         """Append, and return the offset of the first record when all in-sync replicas have the records (acks=all).
 
-        The local append happens before the first suspension, so that appends are in the order of the calls. Raises
-        `ProtocolError` if nothing was appended, or if it is unknown whether the records will be committed:
-        `RequestTimedOutError` after `offsets.commit.timeout.ms`.
+        Without a `transaction`, the local append happens before the first suspension, so that appends are in the order
+        of the calls. The first append of a transaction waits until its coordinator has confirmed that the transaction
+        is open and includes the partition (KIP-890). Raises `ProtocolError` if nothing was appended, or if it is
+        unknown whether the records will be committed: `RequestTimedOutError` after `offsets.commit.timeout.ms`.
         """
         ...
 
@@ -44,10 +55,20 @@ class PartitionLogReader(Protocol):
 class RecordLog(Protocol):
     """The log of one coordinator partition, as its state machine uses it."""
 
-    def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
+    @property
+    def leader_epoch(self) -> int:
+        """The latest leader epoch in which this broker leads the partition: the epoch of the coordinator."""
+        ...
+
+    def append(
+        self,
+        records: Sequence[KeyValue],
+        done: Callable[[Offset | ProtocolError], None],
+        transaction: TransactionalWriter | None = None,
+    ) -> None:
         """Queue records. `done` is called later, once, with their offset or an error, in the order of the calls.
 
-        The records of one call are appended atomically.
+        The records of one call are appended atomically, as part of the `transaction` if there is one.
         """
         ...
 
@@ -99,6 +120,11 @@ class Runtime(Protocol[ShardT]):
         self, topic_partition: TopicPartition, operation: Callable[[ShardT, Respond[Result]], None]
     ) -> Awaitable[Result]:
         """Run an operation immediately and wait for its result. Raises the result if it is an error."""
+        ...
+
+    def when_loaded(self, topic_partition: TopicPartition, operation: Callable[[ShardT], None]) -> None:
+        """Run an operation on the loaded state machine: now, or when it is loaded. Does nothing if this broker does
+        not lead the partition, or loses it before."""
         ...
 
     async def close(self) -> None:

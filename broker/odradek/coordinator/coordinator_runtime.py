@@ -1,44 +1,31 @@
 """Runs the state machines of a coordinator topic, one for each partition that this broker leads.
 
 When leadership changes, `replication` calls `load` and `unload` through the coordinator. Requests use `call`. Each
-partition has a queue of appends: at most one append is in progress, queued ones are combined into the next one, and
-results are delivered in order. Operations are synchronous, so the event loop serializes them. Loading reads in slices,
-between which other tasks run.
+partition has a `journal` for its appends. Operations are synchronous, so the event loop serializes them. Loading reads
+in slices, between which other tasks run.
 
-Invariants: a state machine serves requests only after its whole log was replayed; every queued append gets exactly one
-result, which is NOT_COORDINATOR if the partition is unloaded before; every task belongs to a partition and ends with
-it.
+Invariants: a state machine serves requests only after its whole log was replayed; every task belongs to a partition and
+ends with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from odradek.base.errors import (
     CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    KafkaStorageError,
     NotCoordinatorError,
     OdradekError,
     ProtocolError,
-    UnknownServerError,
 )
 from odradek.base.ports import Clock
-from odradek.base.types import Offset, TopicPartition
-from odradek.coordinator.coordinator_ports import (
-    KeyValue,
-    PartitionLogReader,
-    PartitionWriter,
-    RecordLog,
-    Respond,
-    Shard,
-)
-from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder
+from odradek.base.types import TopicPartition
+from odradek.coordinator.coordinator_ports import PartitionLogReader, PartitionWriter, RecordLog, Respond, Shard
+from odradek.coordinator.journal import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +35,6 @@ SLICE_RECORDS: Final = 500
 LOAD_RETRY_MS: Final = 1000.0
 LOAD_RETRY_MAX_MS: Final = 60_000.0
 """Pauses before a partition that could not be read is read again: a second at first, at most a minute."""
-
-MAX_QUEUED_APPENDS: Final = 100_000
-"""Maximum number of queued appends of a partition. Further ones are rejected, so that clients retry later."""
 
 ShardT = TypeVar("ShardT", bound=Shard)
 Result = TypeVar("Result")
@@ -64,119 +48,17 @@ class LoadState(Enum):
     CLOSED = "closed"
 
 
-class _Append(NamedTuple):
-    records: Sequence[KeyValue]
-    size_bytes: int
-    done: Callable[[Offset | ProtocolError], None]
-
-
-class Journal:
-    """The queue of appends of one partition. Implements the `RecordLog` of its state machine."""
-
-    def __init__(
-        self, topic_partition: TopicPartition, writer: PartitionWriter, clock: Clock, limit_bytes: int
-    ) -> None:
-        """`limit_bytes` is the maximum size of a batch, unless a single append is larger."""
-        self._topic_partition = topic_partition
-        self._writer = writer
-        self._clock = clock
-        self.limit(limit_bytes)
-        self._queue: deque[_Append] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
-
-    def limit(self, limit_bytes: int) -> None:
-        """Set the limit of future batches."""
-        self._limit_bytes = limit_bytes - HEADER_SIZE
-
-    def append(self, records: Sequence[KeyValue], done: Callable[[Offset | ProtocolError], None]) -> None:
-        """Queue records; see `RecordLog`."""
-        if self._is_closed or len(self._queue) >= MAX_QUEUED_APPENDS:
-            asyncio.get_running_loop().call_soon(done, self._refusal())
-            return
-        size_bytes = sum(_record_bytes(record) for record in records)
-        self._queue.append(_Append(records, size_bytes, done))
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name=f"journal-{self._topic_partition}")
-
-    async def _run(self) -> None:
-        batch: list[_Append] = []
-        try:
-            while self._queue:
-                batch = self._next_batch()
-                outcome = await self._append(batch)
-                batch, answered = [], batch
-                self._answer(answered, outcome)
-        finally:
-            self._task = None
-            self._answer(batch, self._refusal())
-
-    def _refusal(self) -> ProtocolError:
-        if self._is_closed:
-            return NotCoordinatorError(f"This broker no longer leads {self._topic_partition}.")
-        return CoordinatorNotAvailableError(f"Too many appends to {self._topic_partition} are waiting: try again.")
-
-    def _next_batch(self) -> list[_Append]:
-        batch = [self._queue.popleft()]
-        size_bytes = batch[0].size_bytes
-        while self._queue and size_bytes + self._queue[0].size_bytes <= self._limit_bytes:
-            batch.append(self._queue.popleft())
-            size_bytes += batch[-1].size_bytes
-        return batch
-
-    async def _append(self, batch: Sequence[_Append]) -> Offset | ProtocolError:
-        now_ms = self._clock.wall_ms()
-        try:
-            builder = BatchBuilder(limit_bytes=1 << 31)
-            for entry in batch:
-                for key, value in entry.records:
-                    builder.append(key, value, timestamp_ms=now_ms)
-            return await self._writer.append(self._topic_partition, builder.build())
-        except ProtocolError as error:
-            return error
-        except OdradekError as error:
-            return KafkaStorageError(str(error))
-        except Exception:
-            # After a bug, the group must not wait forever, so it gets an error.
-            logger.exception("the append of %d queued writes to %s failed", len(batch), self._topic_partition)
-            return UnknownServerError("The broker failed to handle the request: see its log.")
-
-    def _answer(self, batch: Sequence[_Append], outcome: Offset | ProtocolError) -> None:
-        for entry in batch:
-            try:
-                entry.done(outcome)
-            except Exception:
-                # A bug in the code of one group must not affect the results of others.
-                logger.exception("the result of an append to %s could not be applied", self._topic_partition)
-
-    async def close(self) -> None:
-        """End queued appends with NOT_COORDINATOR and stop. Idempotent."""
-        self._is_closed = True
-        task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        waiting = list(self._queue)
-        self._queue.clear()
-        self._answer(waiting, self._refusal())
-
-
-def _record_bytes(record: KeyValue) -> int:
-    # Lengths, timestamp and offset of a record need at most 25 bytes.
-    key, value = record
-    return 25 + len(key) + (0 if value is None else len(value))
-
-
 class _Partition(Generic[ShardT]):
     """The state machine, the queue and the tasks of a partition that this broker leads."""
 
-    def __init__(self, topic_partition: TopicPartition, epoch: int, shard: ShardT, journal: Journal) -> None:
+    def __init__(self, topic_partition: TopicPartition, shard: ShardT, journal: Journal) -> None:
         self.topic_partition = topic_partition
-        self.epoch = epoch
         self.shard = shard
         self.journal = journal
         self.state = LoadState.LOADING
         self.task: asyncio.Task[None] | None = None
+        self.deferred: list[Callable[[ShardT], None]] = []
+        """Operations to run when the partition is loaded."""
 
 
 class CoordinatorRuntime(Generic[ShardT]):
@@ -209,10 +91,10 @@ class CoordinatorRuntime(Generic[ShardT]):
             return
         if known is not None:
             # This broker was the leader before the election, too, so the state in memory matches the log.
-            known.epoch = max(known.epoch, epoch)
+            known.journal.leader_epoch = max(known.journal.leader_epoch, epoch)
             return
-        journal = Journal(topic_partition, self._writer, self._clock, self._batch_limit_bytes)
-        partition = _Partition(topic_partition, epoch, make_shard(journal), journal)
+        journal = Journal(topic_partition, self._writer, self._clock, self._batch_limit_bytes, epoch)
+        partition = _Partition(topic_partition, make_shard(journal), journal)
         self._partitions[topic_partition] = partition
         loop = asyncio.get_running_loop()
         partition.task = loop.create_task(self._load(partition, make_shard), name=f"load-{topic_partition}")
@@ -241,6 +123,9 @@ class CoordinatorRuntime(Generic[ShardT]):
         partition.state = LoadState.ACTIVE
         partition.task = None
         partition.shard.on_loaded()
+        deferred, partition.deferred = partition.deferred, []
+        for operation in deferred:
+            operation(partition.shard)
 
     async def _replay(self, partition: _Partition[ShardT]) -> None:
         replayed = 0
@@ -312,6 +197,16 @@ class CoordinatorRuntime(Generic[ShardT]):
 
         operation(shard, respond)
         return await future
+
+    def when_loaded(self, topic_partition: TopicPartition, operation: Callable[[ShardT], None]) -> None:
+        """Run an operation now, or when the partition is loaded; see `Runtime`."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            return
+        if partition.state is LoadState.LOADING:
+            partition.deferred.append(operation)
+        else:
+            operation(partition.shard)
 
     async def close(self) -> None:
         """Unload all partitions. Idempotent."""

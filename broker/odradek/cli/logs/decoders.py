@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final
 
 from odradek.base.errors import MalformedFrameError
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_records import (
     EXPIRING_OFFSET_VALUE_VERSION,
     GroupKey,
     GroupValue,

@@ -1,8 +1,8 @@
 """FindCoordinator, the APIs of consumer groups, and InitProducerId.
 
 The handlers convert between requests of all versions and the coordinators: fields that a version lacks are filled in,
-and responses have the fields of all versions. `coordinator/groups` makes the decisions. The handlers raise the error of
-a whole request, unless its response contains more than the error.
+and responses have the fields of all versions. `coordinator/groups/group_coordinator` makes the decisions. The handlers
+raise the error of a whole request, unless its response contains more than the error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from odradek.base.types import (
     TopicPartition,
 )
 from odradek.cluster import MetadataCache
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     DescribedGroup,
     FetchedOffset,
@@ -42,7 +43,6 @@ from odradek.coordinator.group_requests import (
     Protocols,
     SyncRequest,
 )
-from odradek.coordinator.groups import GroupCoordinator
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from odradek.base.types import TopicPartition
-from odradek.coordinator.group_offsets import Committed
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_offsets import Committed
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     OffsetKey,
     OffsetValue,
@@ -18,7 +18,7 @@ from odradek.coordinator.log_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from odradek.coordinator.replay import Replay
+from odradek.coordinator.groups.group_replay import Replay
 from odradek.records.v2.record import Record, decode_batch
 from odradek_testkit.batches import iterate
 

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.base.errors import NotEnoughReplicasError, ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.coordinator.classic_group import GroupState
-from odradek.coordinator.group_requests import LeavingMember, OffsetToCommit
-from odradek.coordinator.log_records import GroupKey, decode_group_value, decode_key
+from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.group_records import GroupKey, decode_group_value, decode_key
+from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
 from odradek_testkit.groups import RANGE, GroupLab, Reply, visible
 
 WHO = st.integers(0, 5)
@@ -129,7 +129,7 @@ class GroupHistory(RuleBasedStateMachine):
     @rule()
     def appends_fail(self) -> None:
         # As in Kafka, an empty generation that cannot be stored is only logged; the stored state then differs.
-        if not any(self.is_empty_generation(records) for records, _ in self.lab.log.waiting):
+        if not any(self.is_empty_generation(records) for records, _, _ in self.lab.log.waiting):
             for _ in range(len(self.lab.log.waiting)):
                 self.lab.log.fail_next(NotEnoughReplicasError("no"))
 

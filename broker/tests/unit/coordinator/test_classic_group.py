@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from odradek.coordinator.classic_group import TRANSITIONS, ClassicGroup, GroupState, IllegalGroupTransitionError
-from odradek.coordinator.classic_member import ClassicMember
-from odradek.coordinator.group_requests import Protocols
-from odradek.coordinator.log_records import GroupValue, MemberValue
+from odradek.coordinator.groups.classic_group import TRANSITIONS, ClassicGroup, GroupState, IllegalGroupTransitionError
+from odradek.coordinator.groups.classic_member import ClassicMember
+from odradek.coordinator.groups.group_records import GroupValue, MemberValue
+from odradek.coordinator.groups.group_requests import Protocols
 from odradek_testkit.groups import RANGE
 
 TIMEOUTS_MS = (60_000, 10_000)

@@ -19,8 +19,9 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.types import Offset, TopicPartition
-from odradek.coordinator.coordinator_ports import RecordLog, Respond
+from odradek.coordinator.coordinator_ports import RecordLog, Respond, TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.records.v2.batch import read_header
 from odradek.records.v2.record import decode_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.groups import MemoryPartition
@@ -307,5 +308,56 @@ def test_close_is_idempotent_and_prevents_loading() -> None:
         bench.load(5)
         with pytest.raises(NotCoordinatorError):
             bench.runtime.shard(PARTITION)
+
+    virtual(scenario)
+
+
+def test_appends_of_a_transaction_share_no_batch_with_others() -> None:
+    async def scenario(bench: Bench) -> None:
+        writer = TransactionalWriter("tx", 7, 2)
+        log = (await bench.loaded()).log
+        results: list[Offset | ProtocolError] = []
+        for key, transaction in ((b"a", None), (b"b", writer), (b"c", writer), (b"d", None)):
+            log.append([(key, b"")], results.append, transaction)
+        while len(results) < 4:
+            await bench.clock.sleep_ms(1)
+        assert results == [0, 1, 1, 3]
+        assert bench.partition.transactions == [None, writer, None]
+        headers = [read_header(records) for records in bench.partition.record_sets]
+        assert [(h.is_transactional, h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [
+            (False, -1, -1, -1),
+            (True, 7, 2, -1),
+            (False, -1, -1, -1),
+        ]
+
+    virtual(scenario)
+
+
+def test_an_operation_waits_until_the_partition_is_loaded() -> None:
+    async def scenario(bench: Bench) -> None:
+        seen: list[tuple[str, ...]] = []
+
+        def note(shard: Words) -> None:
+            seen.append(tuple(shard.events))
+
+        bench.runtime.when_loaded(PARTITION, note)
+        assert seen == [], "this broker does not lead the partition"
+        bench.load()
+        bench.runtime.when_loaded(PARTITION, note)
+        assert seen == []
+        await bench.loaded()
+        assert seen == [("loaded",)]
+        bench.runtime.when_loaded(PARTITION, note)
+        assert seen == [("loaded",), ("loaded",)]
+
+    virtual(scenario)
+
+
+def test_a_coordinator_learns_its_later_epochs() -> None:
+    async def scenario(bench: Bench) -> None:
+        log = (await bench.loaded(3)).log
+        assert log.leader_epoch == 3
+        bench.load(5)
+        assert log.leader_epoch == 5
 
     virtual(scenario)

@@ -26,11 +26,11 @@ from odradek.base.errors import (
     UnstableOffsetCommitError,
 )
 from odradek.base.types import TopicPartition
-from odradek.coordinator.classic_group import GroupState
-from odradek.coordinator.group_offsets import Committed
-from odradek.coordinator.group_requests import CommitRequest, FetchedOffset, LeavingMember, OffsetToCommit
-from odradek.coordinator.log_records import OffsetValue
-from odradek.coordinator.offset_commits import InvalidCommitOffsetSizeError
+from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.group_offsets import Committed
+from odradek.coordinator.groups.group_records import OffsetValue
+from odradek.coordinator.groups.group_requests import CommitRequest, FetchedOffset, LeavingMember, OffsetToCommit
+from odradek.coordinator.groups.offset_commits import InvalidCommitOffsetSizeError
 from odradek_testkit.groups import SESSION_MS, SETTINGS, GroupLab, Reply
 
 EVENTS_0, EVENTS_1, OTHER_0 = TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("other", 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.decoders import DECODERS, LOG_DECODERS, by_field, offsets_topic, transaction_log
 from odradek.client.consumer.group_protocol import Subscription, encode_assignment, encode_subscription
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
     MemberValue,

@@ -1,9 +1,9 @@
 """Handles the requests of members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-`shard` calls it with a group and a request. This module decides, for each state of the group, whether a request is
-allowed, and `rebalancing` carries it out. Errors are raised, or returned if the response contains more than the error.
-The rules and the order of checks are the same as in Apache Kafka 3.9 in ZooKeeper mode, including KIP-394 (known member
-ids), KIP-345 (static members), KIP-559 (protocol type and name) and KIP-814 (skipping the assignment).
+`group_shard` calls it with a group and a request. This module decides, for each state of the group, whether a request
+is allowed, and `rebalancing` carries it out. Errors are raised, or returned if the response contains more than the
+error. The rules and the order of checks are the same as in Apache Kafka 3.9 in ZooKeeper mode, including KIP-394 (known
+member ids), KIP-345 (static members), KIP-559 (protocol type and name) and KIP-814 (skipping the assignment).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from odradek.base.errors import (
     UnknownMemberIdError,
 )
 from odradek.base.ports import Clock
-from odradek.coordinator.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
     GroupSettings,
     JoinRequest,
@@ -39,7 +39,7 @@ from odradek.coordinator.group_requests import (
     MemberCheck,
     SyncRequest,
 )
-from odradek.coordinator.rebalancing import Rebalancer, with_reason
+from odradek.coordinator.groups.rebalancing import Rebalancer, with_reason
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from odradek.base.ports import Clock, Timer
 from odradek.base.topic_rules import partition_for
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime
-from odradek.coordinator.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     DescribedGroup,
     FetchedOffset,
@@ -38,8 +38,8 @@ from odradek.coordinator.group_requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.offset_commits import CommitResult
-from odradek.coordinator.shard import GroupShard
+from odradek.coordinator.groups.group_shard import GroupShard
+from odradek.coordinator.groups.offset_commits import CommitResult
 from odradek.timer.purgatory import Purgatory
 
 Result = TypeVar("Result")

@@ -20,9 +20,8 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.coordinator.classic_group import GroupState
-from odradek.coordinator.group_requests import LeavingMember, OffsetToCommit
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     OffsetKey,
     OffsetValue,
@@ -30,7 +29,8 @@ from odradek.coordinator.log_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from odradek.coordinator.replay import Replay
+from odradek.coordinator.groups.group_replay import Replay
+from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
 from odradek.records.legacy.writing import encode_set, encode_wrapper
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek_testkit.batches import control_batch

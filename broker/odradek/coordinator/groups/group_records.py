@@ -1,10 +1,10 @@
 """Encodes and decodes the keys and values of `__consumer_offsets`, byte for byte like Apache Kafka 3.9.
 
-`replay` decodes, and the state machines encode. Keys and values each begin with a version as int16. Keys of versions 0
-and 1 belong to committed offsets, and keys of version 2 to classic groups. Later versions belong to newer types of
-groups (KIP-848, KIP-932) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's flexible
-encoding (KIP-915), which 3.9 reads but does not write. Offsets are written in version 3, or in version 1 if the commit
-has its own expiry time, which later versions do not have. Groups are written in version 3.
+`group_replay` decodes, and the state machines encode. Keys and values each begin with a version as int16. Keys of
+versions 0 and 1 belong to committed offsets, and keys of version 2 to classic groups. Later versions belong to newer
+types of groups (KIP-848, KIP-932) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's
+flexible encoding (KIP-915), which 3.9 reads but does not write. Offsets are written in version 3, or in version 1 if
+the commit has its own expiry time, which later versions do not have. Groups are written in version 3.
 """
 
 from __future__ import annotations

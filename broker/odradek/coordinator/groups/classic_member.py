@@ -9,8 +9,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from odradek.base.errors import ProtocolError
-from odradek.coordinator.group_requests import DescribedMember, JoinRequest, JoinResult, Protocols, SyncResult
-from odradek.coordinator.log_records import MemberValue
+from odradek.coordinator.groups.group_records import MemberValue
+from odradek.coordinator.groups.group_requests import DescribedMember, JoinRequest, JoinResult, Protocols, SyncResult
 
 AnswerJoin = Callable[[JoinResult | ProtocolError], None]
 AnswerSync = Callable[[SyncResult | ProtocolError], None]

@@ -1,8 +1,8 @@
 """The committed offsets of one group, including pending and expired ones.
 
-`classic_group` creates it, and `offset_commits` and `replay` change it. Invariants: an offset is visible only after its
-record is committed; the latest record in the log determines an offset, in whatever order the results arrive; pending
-offsets and offsets of open transactions do not expire and are not stable.
+`classic_group` creates it, and `offset_commits` and `group_replay` change it. Invariants: an offset is visible only
+after its record is committed; the latest record in the log determines an offset, in whatever order the results arrive;
+pending offsets and offsets of open transactions do not expire and are not stable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from odradek.base.types import NO_TIMESTAMP, TopicPartition
-from odradek.coordinator.log_records import OffsetValue
+from odradek.coordinator.groups.group_records import OffsetValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Offset commits, fetches and expiration for the groups of one `__consumer_offsets` partition.
 
-`shard` calls it with a group and a request. This module checks whether a commit is allowed. Records are appended
+`group_shard` calls it with a group and a request. This module checks whether a commit is allowed. Records are appended
 through `RecordLog`, and an offset becomes visible when its record is committed. Expiration follows KIP-211. The offsets
 of an empty group expire `offsets.retention.minutes` after the group became empty. In a group that only stores offsets,
 and for topics to which no member of a stable consumer group subscribes, offsets expire that time after their commit.
@@ -33,10 +33,16 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
-from odradek.coordinator.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
-from odradek.coordinator.group_offsets import Committed
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.coordinator.groups.group_offsets import Committed
+from odradek.coordinator.groups.group_records import (
+    OffsetKey,
+    OffsetValue,
+    encode_offset_key,
+    encode_offset_value,
+)
+from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
     FetchedOffset,
@@ -44,14 +50,8 @@ from odradek.coordinator.group_requests import (
     MemberCheck,
     OffsetToCommit,
 )
-from odradek.coordinator.log_records import (
-    OffsetKey,
-    OffsetValue,
-    encode_offset_key,
-    encode_offset_value,
-)
-from odradek.coordinator.membership import check_alive, check_generation
-from odradek.coordinator.rebalancing import Rebalancer
+from odradek.coordinator.groups.membership import check_alive, check_generation
+from odradek.coordinator.groups.rebalancing import Rebalancer
 
 CommitResult = Mapping[TopicPartition, int]
 """Error code of each partition."""

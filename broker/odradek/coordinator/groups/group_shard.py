@@ -1,8 +1,9 @@
 """The groups of one `__consumer_offsets` partition: finds the group of each request, and writes its records.
 
 The runtime creates a shard for each partition that this broker leads, replays the log into it, and drops it when the
-partition moves. `groups` runs requests on it. All methods are synchronous and run on the event loop, one at a time.
-Invariant: when every queued append has a result, the visible state is the same as after another replay of the log.
+partition moves. `group_coordinator` runs requests on it. All methods are synchronous and run on the event loop, one at
+a time. Invariant: when every queued append has a result, the visible state is the same as after another replay of the
+log.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
-from odradek.coordinator.classic_group import ClassicGroup, GroupState
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
-from odradek.coordinator.delayed_rebalances import Heartbeats, Rebalances
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.delayed_rebalances import Heartbeats, Rebalances
+from odradek.coordinator.groups.group_records import GroupKey, encode_group_key
+from odradek.coordinator.groups.group_replay import Replay
+from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
     CommitRequest,
     DescribedGroup,
@@ -38,11 +41,9 @@ from odradek.coordinator.group_requests import (
     SyncRequest,
     SyncResult,
 )
-from odradek.coordinator.log_records import GroupKey, encode_group_key
-from odradek.coordinator.membership import Membership
-from odradek.coordinator.offset_commits import CommitResult, OffsetCommits, client_error, tombstones
-from odradek.coordinator.rebalancing import Rebalancer
-from odradek.coordinator.replay import Replay
+from odradek.coordinator.groups.membership import Membership
+from odradek.coordinator.groups.offset_commits import CommitResult, OffsetCommits, client_error, tombstones
+from odradek.coordinator.groups.rebalancing import Rebalancer
 
 logger = logging.getLogger(__name__)
 

@@ -29,9 +29,10 @@ from odradek.base.errors import (
     UnknownMemberIdError,
 )
 from odradek.base.types import NO_TIMESTAMP
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
-from odradek.coordinator.group_offsets import GroupOffsets
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.group_offsets import GroupOffsets
+from odradek.coordinator.groups.group_records import GroupValue
+from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
     DescribedGroup,
     JoinedMember,
@@ -40,7 +41,6 @@ from odradek.coordinator.group_requests import (
     Protocols,
     SyncResult,
 )
-from odradek.coordinator.log_records import GroupValue
 from odradek.protocol.wire import Reader
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"

@@ -1,9 +1,10 @@
 """Rebuilds the state of a `__consumer_offsets` partition from its log: the newest record of each key.
 
-`shard` uses it while its partition is loading, and then takes `groups`, `offsets` and `transactions`. A later record of
-a key replaces an earlier one, and a tombstone removes it. The offsets of a transaction are applied at its commit marker
-and dropped at an abort marker. A transaction without a marker stays open. Records of newer types of groups and invalid
-values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
+`group_shard` uses it while its partition is loading, and then takes `groups`, `offsets` and `transactions`. A later
+record of a key replaces an earlier one, and a tombstone removes it. The offsets of a transaction are applied at its
+commit marker and dropped at an abort marker. A transaction without a marker stays open. Records of newer types of
+groups and invalid values are skipped and counted, so that one of them does not make all groups of the partition
+unavailable.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import TopicPartition
-from odradek.coordinator.group_offsets import Committed
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_offsets import Committed
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
     OffsetKey,

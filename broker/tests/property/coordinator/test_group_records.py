@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.errors import MalformedFrameError
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
     MemberValue,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import MalformedFrameError
-from odradek.coordinator.log_records import (
+from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
     MemberValue,

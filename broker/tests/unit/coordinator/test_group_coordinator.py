@@ -20,7 +20,8 @@ from odradek.base.errors import (
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
-from odradek.coordinator.group_requests import (
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     JoinRequest,
     LeavingMember,
@@ -28,8 +29,7 @@ from odradek.coordinator.group_requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from odradek.coordinator.groups import GroupCoordinator
-from odradek.coordinator.shard import GroupShard
+from odradek.coordinator.groups.group_shard import GroupShard
 from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
 from odradek_testkit.loop import VirtualClock, run_virtual
 

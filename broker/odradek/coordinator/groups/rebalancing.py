@@ -28,10 +28,10 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import Offset
-from odradek.coordinator.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.classic_member import AnswerJoin, AnswerSync, ClassicMember
 from odradek.coordinator.coordinator_ports import RecordLog
-from odradek.coordinator.delayed_rebalances import (
+from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.delayed_rebalances import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
@@ -39,8 +39,8 @@ from odradek.coordinator.delayed_rebalances import (
     InitialDelayedJoin,
     Rebalances,
 )
-from odradek.coordinator.group_requests import GroupSettings, JoinRequest, JoinResult, SyncResult
-from odradek.coordinator.log_records import GroupKey, encode_group_key, encode_group_value
+from odradek.coordinator.groups.group_records import GroupKey, encode_group_key, encode_group_value
+from odradek.coordinator.groups.group_requests import GroupSettings, JoinRequest, JoinResult, SyncResult
 
 logger = logging.getLogger(__name__)
 

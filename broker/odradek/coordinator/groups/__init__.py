@@ -1,0 +1,1 @@
+"""Consumer groups: membership, rebalancing and committed offsets."""
