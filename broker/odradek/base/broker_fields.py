@@ -561,6 +561,24 @@ class BrokerFields:
     group_initial_rebalance_delay_ms: int = integer(3000, "Delay of the first rebalance of a new group.")
     group_max_size: int = integer(INT32_MAX, "Maximum number of members of a group.", low=1)
 
+    # Transactions
+    transaction_max_timeout_ms: int = integer(900_000, "Largest transaction timeout of a producer.", low=1)
+    transactional_id_expiration_ms: int = integer(604_800_000, "Idle time after which an id is removed.", low=1)
+    transaction_state_log_num_partitions: int = integer(50, "Number of partitions of __transaction_state.", low=1)
+    transaction_state_log_replication_factor: int = short(3, "Replication factor of __transaction_state.", low=1)
+    transaction_state_log_min_isr: int = integer(2, "min.insync.replicas of __transaction_state.", low=1)
+    transaction_state_log_segment_bytes: int = integer(100 * MEBIBYTE, "Segment size of __transaction_state.", low=1)
+    transaction_state_log_load_buffer_size: int = integer(5 * MEBIBYTE, "Read buffer for loading it.", low=1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        10_000, "Interval between searches for transactions that have timed out.", low=1
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3_600_000, "Interval between searches for expired transactional ids.", low=1
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True, "Ask the coordinator before the first write of a transaction (KIP-890).", dynamic=Update.CLUSTER_WIDE
+    )
+
     inter_broker_protocol_version: str = text(
         "3.9",
         "Release of the protocol between brokers, such as 2.7 or 3.9-IV0; below 3.0 old record formats apply.",

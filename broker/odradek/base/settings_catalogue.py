@@ -153,16 +153,6 @@ ssl.provider STRING per-broker
 ssl.secure.random.implementation STRING per-broker
 ssl.trustmanager.algorithm STRING per-broker PKIX
 telemetry.max.bytes INT read-only 1048576
-transaction.abort.timed.out.transaction.cleanup.interval.ms INT read-only 10000
-transaction.max.timeout.ms INT read-only 900000
-transaction.partition.verification.enable BOOLEAN cluster-wide true
-transaction.remove.expired.transaction.cleanup.interval.ms INT read-only 3600000
-transaction.state.log.load.buffer.size INT read-only 5242880
-transaction.state.log.min.isr INT read-only 2
-transaction.state.log.num.partitions INT read-only 50
-transaction.state.log.replication.factor SHORT read-only 3
-transaction.state.log.segment.bytes INT read-only 104857600
-transactional.id.expiration.ms INT read-only 604800000
 zookeeper.metadata.migration.enable BOOLEAN read-only false
 """
 """Name, type, how the setting can change in Kafka, and default; without a default it is null."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.base.config import TopicConfig
+from odradek.base.config import BrokerConfig, TopicConfig
 from odradek.base.errors import (
     NONE,
     ConfigError,
@@ -295,18 +295,7 @@ class TopicHandlers:
         if name in self._view.image.topics:
             return 0
         check_topic_name(name)
-        if name == TRANSACTION_STATE_TOPIC:
-            raise InvalidTopicError(f"{name} cannot be created: this broker does not support transactions.")
-        overrides: dict[str, str] = {}
-        partitions, factor = self._settings.config.num_partitions, self._settings.config.default_replication_factor
-        if name == GROUP_METADATA_TOPIC:
-            partitions = self._settings.config.offsets_topic_num_partitions
-            factor = self._settings.config.offsets_topic_replication_factor
-            overrides = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(self._settings.config.offsets_topic_segment_bytes),
-            }
+        partitions, factor, overrides = _new_topic(name, self._settings.config)
         try:
             await topic_admin.create_topic(
                 self._zk,
@@ -482,3 +471,30 @@ def _not_created(name: str, error: OdradekError) -> dict[str, object]:
         "replication_factor": -1,
         "configs": [],
     }
+
+
+def _new_topic(name: str, config: BrokerConfig) -> tuple[int, int, dict[str, str]]:
+    """Return partitions, replication factor and settings of a topic that a broker creates."""
+    if name == GROUP_METADATA_TOPIC:
+        return (
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+    if name == TRANSACTION_STATE_TOPIC:
+        return (
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    return config.num_partitions, config.default_replication_factor, {}

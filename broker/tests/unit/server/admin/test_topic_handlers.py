@@ -26,7 +26,7 @@ from odradek.base.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID, Endpoint
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.security.principals import ANONYMOUS, Identity
@@ -259,6 +259,25 @@ def test_the_offsets_topic_has_other_settings(play: Play) -> None:
         assert (config.cleanup_policy, config.segment_bytes) == (("compact",), 104_857_600)
 
     play(scenario, settings={"offsets.topic.num.partitions": "7", "offsets.topic.replication.factor": "1"})
+
+
+def test_the_topic_of_transactions_has_other_settings(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce()
+        await server.topics.ensure_topic(TRANSACTION_STATE_TOPIC)
+        assert len((await stored(server, TRANSACTION_STATE_TOPIC)).partitions) == 5
+        await server.configs.reload(TRANSACTION_STATE_TOPIC)
+        config = server.configs.topic_config(TRANSACTION_STATE_TOPIC)
+        assert (config.cleanup_policy, config.compression_type) == (("compact",), "uncompressed")
+        assert (config.min_insync_replicas, config.unclean_leader_election_enable) == (1, False)
+
+    settings = {
+        "transaction.state.log.num.partitions": "5",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "unclean.leader.election.enable": "true",
+    }
+    play(scenario, settings=settings)
 
 
 # Deletion
