@@ -98,6 +98,25 @@ class InvalidTransactionStateError(PeerError):
     code = 48
 
 
+class InvalidProducerIdMappingError(PeerError):
+    """The producer id is not that of the transactional id, or the transactional id has expired."""
+
+    code = 49
+
+
+class InvalidTransactionTimeoutError(PeerError):
+    """The timeout of the transaction is not positive or exceeds `transaction.max.timeout.ms`."""
+
+    code = 50
+
+
+class ConcurrentTransactionsError(StateError):
+    """The coordinator is still completing the last transaction of this transactional id."""
+
+    code = 51
+    retriable = True
+
+
 class TransactionCoordinatorFencedError(StateError):
     """A later coordinator of the transactional id has written markers; this one's markers are rejected."""
 
@@ -163,3 +182,15 @@ class ProducerFencedError(PeerError):
     """A newer producer with this transactional id exists."""
 
     code = 90
+
+
+class TransactionalIdNotFoundError(PeerError):
+    """The coordinator does not know the transactional id (KIP-664)."""
+
+    code = 105
+
+
+class TransactionAbortableError(PeerError):
+    """The transaction cannot be committed. The producer can abort it and continue (KIP-890)."""
+
+    code = 120
