@@ -37,7 +37,9 @@ replication/sessions/follower_session replication/quota replication/sessions/res
 controller/context controller/elections/election_rules controller/machines controller/plans controller/isr_rules
 controller/broker_requests/request_batch controller/reassignment/reassignment_decisions controller/elections/candidates
 controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
-coordinator/coordinator_ports coordinator/groups/*
+coordinator/coordinator_ports coordinator/groups/* coordinator/transactions/transaction_values
+coordinator/transactions/transaction_records coordinator/transactions/transaction_rules
+coordinator/transactions/transaction_shard
 client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks

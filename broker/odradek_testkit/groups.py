@@ -107,8 +107,8 @@ class MemoryLog:
         """Queue records."""
         self.waiting.append((records, done, transaction))
 
-    def commit_next(self) -> None:
-        """Write and commit the oldest queued append."""
+    def commit_next(self, error: ProtocolError | None = None) -> None:
+        """Write and commit the oldest queued append. With an `error`, its caller does not learn that."""
         records, done, transaction = self.waiting.pop(0)
         builder = BatchBuilder(limit_bytes=1 << 20)
         for key, value in records:
@@ -124,7 +124,7 @@ class MemoryLog:
             )
         )
         self.next_offset += len(records)
-        done(Offset(offset))
+        done(Offset(offset) if error is None else error)
 
     def fail_next(self, error: ProtocolError) -> None:
         """Refuse the oldest queued append, which writes nothing."""

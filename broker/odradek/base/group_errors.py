@@ -129,6 +129,12 @@ class TransactionalIdAuthorizationFailedError(PeerError):
     code = 53
 
 
+class OperationNotAttemptedError(PeerError):
+    """The request was refused because of another of its partitions."""
+
+    code = 55
+
+
 class UnknownProducerIdError(PeerError):
     """The broker has no state of this producer, and its sequence does not start at 0."""
 

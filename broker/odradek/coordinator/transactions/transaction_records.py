@@ -1,0 +1,120 @@
+"""Encodes and decodes the keys and values of `__transaction_state`, byte for byte like Apache Kafka 3.9.
+
+`transaction_shard` uses it. Keys and values begin with a version as int16. Values are written in version 0, as by Kafka
+in ZooKeeper mode. Version 1 (KIP-890 part 2) is flexible and has tagged fields, which are not needed here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from odradek.base.errors import MalformedFrameError
+from odradek.base.types import TopicPartition
+from odradek.coordinator.transactions.transaction_values import Transaction, TransactionState
+from odradek.protocol.wire import Reader, Writer
+
+KEY_VERSION: Final = 0
+VALUE_VERSION: Final = 0
+
+_FLEXIBLE: Final = 1
+_SMALLEST_TOPIC_BYTES: Final = 3
+_PARTITION_BYTES: Final = 4
+
+
+def encode_transaction_key(transactional_id: str) -> bytes:
+    """Encode a key. Raises `ValueError` for an id of more than 32767 bytes."""
+    writer = Writer()
+    writer.int16(KEY_VERSION)
+    writer.string(transactional_id)
+    return bytes(writer.data)
+
+
+def decode_transaction_key(data: bytes) -> str | None:
+    """Return the transactional id, or None for a key of a later version.
+
+    Raises `MalformedFrameError` if the key is too short or too long.
+    """
+    reader = Reader(data)
+    if reader.int16() != KEY_VERSION:
+        return None
+    transactional_id = reader.string()
+    reader.expect_end()
+    return transactional_id
+
+
+def encode_transaction_value(transaction: Transaction, version: int = VALUE_VERSION) -> bytes:
+    """Encode a transaction. Like Kafka, the state Empty has no partitions instead of an empty list."""
+    flexible = version >= _FLEXIBLE
+    writer = Writer()
+    write_length = writer.compact_array_length if flexible else writer.array_length
+    writer.int16(version)
+    writer.int64(transaction.producer_id)
+    writer.int16(transaction.producer_epoch)
+    writer.int32(transaction.timeout_ms)
+    writer.int8(transaction.state)
+    if transaction.state is TransactionState.EMPTY:
+        writer.uvarint(0) if flexible else writer.int32(-1)
+    else:
+        topics: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in sorted(transaction.partitions):
+            topics[topic].append(partition)
+        write_length(len(topics))
+        for topic, partitions in topics.items():
+            (writer.compact_string if flexible else writer.string)(topic)
+            write_length(len(partitions))
+            for partition in partitions:
+                writer.int32(partition)
+            if flexible:
+                writer.no_tagged_fields()
+    writer.int64(transaction.updated_ms)
+    writer.int64(transaction.started_ms)
+    if flexible:
+        writer.no_tagged_fields()
+    return bytes(writer.data)
+
+
+def decode_transaction_value(data: bytes) -> Transaction:
+    """Decode a transaction. Raises `MalformedFrameError` for an unknown version or state, or missing bytes."""
+    # The size of a record is limited by that of its batch, so only its size limits the number of elements.
+    reader = Reader(data, element_budget=len(data))
+    version = reader.int16()
+    if version not in (0, _FLEXIBLE):
+        raise MalformedFrameError(f"the transaction has version {version}; the supported versions are 0 and 1")
+    flexible = version >= _FLEXIBLE
+    producer_id, producer_epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
+    number = reader.int8()
+    try:
+        state = TransactionState(number)
+    except ValueError:
+        raise MalformedFrameError(f"the transaction has the unknown status {number}") from None
+    partitions = _decode_partitions(reader, flexible=flexible)
+    updated_ms, started_ms = reader.int64(), reader.int64()
+    if flexible:
+        reader.skip_tagged_fields()
+    reader.expect_end()
+    return Transaction(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        state=state,
+        partitions=partitions,
+        updated_ms=updated_ms,
+        started_ms=started_ms,
+    )
+
+
+def _decode_partitions(reader: Reader, *, flexible: bool) -> frozenset[TopicPartition]:
+    length = reader.uvarint() - 1 if flexible else reader.int32()
+    if length < 0:
+        return frozenset()
+    if length * _SMALLEST_TOPIC_BYTES > reader.remaining:
+        raise MalformedFrameError(f"the transaction has {length} topics in {reader.remaining} bytes")
+    read_length = reader.compact_array_length if flexible else reader.array_length
+    found: set[TopicPartition] = set()
+    for _ in range(length):
+        topic = reader.compact_string() if flexible else reader.string()
+        found.update(TopicPartition(topic, reader.int32()) for _ in range(read_length(_PARTITION_BYTES)))
+        if flexible:
+            reader.skip_tagged_fields()
+    return frozenset(found)

@@ -1,0 +1,194 @@
+"""The transitions of a transactional id, as pure functions: state and request in, next state or error out.
+
+`transaction_shard` calls them, writes the next state to the log and makes it current when it is committed. The rules,
+their order and their errors are those of Apache Kafka 3.9. Invariants: an epoch never decreases, except with a new
+producer id; a decision to commit or abort (a Prepare state) is never reversed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from odradek.base.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionStateError,
+    ProducerFencedError,
+)
+from odradek.base.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from odradek.coordinator.transactions.transaction_values import (
+    InitRequest,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
+
+LARGEST_EPOCH: Final = 2**15 - 1
+LAST_EPOCH: Final = LARGEST_EPOCH - 1
+"""A producer with this epoch gets a new id. The epoch after it remains for the abort of its last transaction."""
+
+_IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+"""States with a decision whose markers are not all written."""
+
+
+def created(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
+    """Return the state of a new transactional id, before its first epoch."""
+    return Transaction(
+        producer_id=producer_id,
+        producer_epoch=NO_EPOCH,
+        timeout_ms=request.timeout_ms,
+        state=TransactionState.EMPTY,
+        updated_ms=now_ms,
+    )
+
+
+def needs_new_id(known: Transaction | None, expected: ProducerIdAndEpoch | None) -> bool:
+    """Whether InitProducerId has to allocate a producer id: for a new transactional id, or after the last epoch."""
+    return known is None or (
+        known.producer_epoch >= LAST_EPOCH
+        and known.state in _IDLE
+        and (expected is None or expected.epoch == known.producer_epoch)
+    )
+
+
+def check_expected(known: Transaction, expected: ProducerIdAndEpoch | None) -> None:
+    """Raise `ProducerFencedError` unless the producer that asks for an epoch owns the id (KIP-360).
+
+    It also owns it if it has the id before the current one and its last epoch: it did not get the response.
+    """
+    if expected is None or known.producer_epoch == NO_EPOCH or expected.producer_id == known.producer_id:
+        return
+    if expected.producer_id == known.last_producer_id and expected.epoch >= LAST_EPOCH:
+        return
+    raise ProducerFencedError(
+        f"The transactional id now has producer id {known.producer_id}, not {expected.producer_id}: "
+        "a newer producer uses it."
+    )
+
+
+def init_producer(known: Transaction, request: InitRequest, new_id: int | None, now_ms: int) -> Transaction:
+    """Return the state with the next epoch, or with a `new_id`, which is given if `needs_new_id` says so.
+
+    Raises `ProducerFencedError`, and `ConcurrentTransactionsError` if a transaction is not complete.
+    """
+    if known.state not in _IDLE:
+        raise ConcurrentTransactionsError("The previous transaction is not complete yet: try again.")
+    expected = request.expected
+    producer_id, epoch = known.producer_id, known.producer_epoch
+    if new_id is not None and epoch != NO_EPOCH:
+        producer_id, next_epoch = new_id, 0
+        last_epoch = NO_EPOCH if expected is None else epoch
+    elif expected is None:
+        next_epoch, last_epoch = epoch + 1, NO_EPOCH
+    elif epoch in (NO_EPOCH, expected.epoch):
+        next_epoch, last_epoch = epoch + 1, epoch
+    elif expected.epoch == known.last_producer_epoch:
+        next_epoch, last_epoch = epoch, known.last_producer_epoch
+    else:
+        raise ProducerFencedError(
+            f"The epoch {expected.epoch} of the producer is not the current one, {epoch}: a newer producer uses the id."
+        )
+    return Transaction(
+        producer_id=producer_id,
+        producer_epoch=next_epoch,
+        timeout_ms=request.timeout_ms,
+        state=TransactionState.EMPTY,
+        updated_ms=now_ms,
+        last_producer_id=known.producer_id,
+        last_producer_epoch=last_epoch,
+    )
+
+
+def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> Transaction:
+    """Return the state if the producer is the current one.
+
+    Raises `InvalidProducerIdMappingError` or `ProducerFencedError`.
+    """
+    if known is None:
+        raise InvalidProducerIdMappingError("The transactional id is unknown here: call InitProducerId again.")
+    if known.producer_id != producer.producer_id:
+        raise InvalidProducerIdMappingError(
+            f"The transactional id belongs to producer id {known.producer_id}, not {producer.producer_id}."
+        )
+    if known.producer_epoch != producer.epoch:
+        raise ProducerFencedError(
+            f"The epoch {producer.epoch} of the producer is not the current one, {known.producer_epoch}."
+        )
+    return known
+
+
+def add_partitions(known: Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction | None:
+    """Return the state with more partitions in its transaction, or None if they are all part of it already.
+
+    Raises `ConcurrentTransactionsError` if the previous transaction is not complete.
+    """
+    if known.state in PREPARED:
+        raise ConcurrentTransactionsError("The previous transaction is not complete yet: try again.")
+    is_open = known.state is TransactionState.ONGOING
+    together = known.partitions.union(partitions)
+    if is_open and len(together) == len(known.partitions):
+        return None
+    return replace(
+        known,
+        state=TransactionState.ONGOING,
+        partitions=together,
+        updated_ms=now_ms,
+        started_ms=known.started_ms if is_open else now_ms,
+    )
+
+
+def end(known: Transaction, now_ms: int, *, is_commit: bool) -> Transaction | None:
+    """Return the Prepare state of the decision, or None if the transaction has already ended so.
+
+    Raises `ConcurrentTransactionsError` while the same decision is being carried out, and
+    `InvalidTransactionStateError` if there is no transaction, or if it ended differently.
+    """
+    if known.state is TransactionState.ONGOING:
+        state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+        return replace(known, state=state, updated_ms=now_ms)
+    complete = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    if known.state is complete:
+        return None
+    prepared = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
+    if known.state is prepared:
+        raise ConcurrentTransactionsError("The transaction is being completed: try again.")
+    raise InvalidTransactionStateError(
+        f"The transaction cannot be {'committed' if is_commit else 'aborted'} in the state {known.state.text}."
+    )
+
+
+def fence(known: Transaction, now_ms: int) -> Transaction:
+    """Return the state that aborts an open transaction with a higher epoch, so that its producer is fenced."""
+    assert known.state is TransactionState.ONGOING, known
+    return replace(
+        known,
+        state=TransactionState.PREPARE_ABORT,
+        producer_epoch=min(known.producer_epoch + 1, LARGEST_EPOCH),
+        last_producer_epoch=NO_EPOCH,
+        updated_ms=now_ms,
+    )
+
+
+def complete(known: Transaction, now_ms: int) -> Transaction:
+    """Return the state after all markers of a decision were written."""
+    assert known.state in PREPARED, known
+    is_commit = known.state is TransactionState.PREPARE_COMMIT
+    state = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    return replace(known, state=state, partitions=frozenset(), updated_ms=now_ms)
+
+
+def has_timed_out(known: Transaction, now_ms: int) -> bool:
+    """Whether an open transaction has lasted longer than its timeout."""
+    return (
+        known.state is TransactionState.ONGOING
+        and known.started_ms != NO_TIMESTAMP
+        and now_ms - known.started_ms > known.timeout_ms
+    )
+
+
+def has_expired(known: Transaction, now_ms: int, expiration_ms: int) -> bool:
+    """Whether an id without a transaction has not been used for `transactional.id.expiration.ms`."""
+    return known.state in _IDLE and now_ms - known.updated_ms >= expiration_ms
