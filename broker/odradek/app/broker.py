@@ -16,7 +16,7 @@ from typing import Final
 
 from odradek.app.authorization import Authorization
 from odradek.app.controller_link import ControllerLink
-from odradek.app.coordinator_log import CoordinatorLog
+from odradek.app.coordination import Coordination
 from odradek.app.delegation import Delegation
 from odradek.app.listeners import Listeners
 from odradek.app.logins import Logins, TlsReport
@@ -25,14 +25,9 @@ from odradek.app.quota_enforcement import QuotaEnforcement
 from odradek.app.system import SessionClient, System
 from odradek.base.config import BrokerConfig
 from odradek.base.tasks import TaskOwner
-from odradek.base.types import GROUP_METADATA_TOPIC, NO_EPOCH, Endpoint, TopicPartition
+from odradek.base.types import NO_EPOCH, Endpoint, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.controller.controller_runtime import ControllerRuntime
-from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
-from odradek.coordinator.groups.group_coordinator import GroupCoordinator
-from odradek.coordinator.groups.group_requests import GroupSettings
-from odradek.coordinator.groups.group_shard import GroupShard
-from odradek.coordinator.producer_ids import ProducerIds
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.log_manager import LogManager
 from odradek.metrics.collector import BrokerCollector
@@ -68,7 +63,7 @@ from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.security.scram_handlers import ScramHandlers
 from odradek.server.senders import ControllerCheck, InterBrokerListeners
-from odradek.zk import layout, registration
+from odradek.zk import registration
 from odradek.zk.port import SessionEvent
 from odradek.zk.rejoining import until_out_of_sync
 from odradek.zk.security import zookeeper_settings
@@ -184,7 +179,8 @@ class Broker:
         await self._start_logs(cluster_id)
         self._start_cleaner()
         self._build_replication()
-        await self._build_coordination()
+        self._coordination = Coordination(clock=self._clock, zk=self._zk, settings=self._settings)
+        await self._coordination.build(self._replicas, self._topic_stats)
         self._build_controller()
         self._features = FinalizedFeatures(self._zk, self._clock)
         self._closers.push_async_callback(self._features.close)
@@ -212,8 +208,8 @@ class Broker:
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()
         self._closers.push_async_callback(self._replicas.close)
-        self._groups.start()
-        self._closers.push_async_callback(self._groups.close)
+        self._coordination.start()
+        self._closers.push_async_callback(self._coordination.close)
         # Listeners open last and close first, so that every accepted request is served.
         self._closers.push_async_callback(self._listeners.close)
         # Requests that wait for the registration are released before the listeners close, and refused.
@@ -339,41 +335,6 @@ class Broker:
             raise
         return channel
 
-    async def _build_coordination(self) -> None:
-        config = self._config
-        log = CoordinatorLog(
-            self._replicas,
-            self._topic_stats,
-            commit_timeout_ms=config.offsets_commit_timeout_ms,
-            load_bytes=config.offsets_load_buffer_size,
-        )
-        runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
-            writer=log, reader=log, clock=self._clock, batch_limit_bytes=config.message_max_bytes
-        )
-        self._settings.subscribe(lambda changed: runtime.limit_batches(changed.message_max_bytes))
-        offsets_partitions = await self._count_offsets_partitions()
-        self._groups = GroupCoordinator(
-            settings=GroupSettings.of(config),
-            clock=self._clock,
-            runtime=runtime,
-            partition_count=lambda: offsets_partitions,
-        )
-        self._replicas.roles.add_listener(self._groups.on_leader, self._groups.on_follower)
-        self._producer_ids = ProducerIds(self._claim_producer_ids)
-        self._closers.push_async_callback(self._producer_ids.close)
-
-    async def _count_offsets_partitions(self) -> int:
-        """Number of partitions of `__consumer_offsets`. Groups are assigned by it, so it is fixed while the broker
-        runs."""
-        found = await self._zk.get_or_none(layout.topic_path(GROUP_METADATA_TOPIC))
-        if found is None:
-            return self._config.offsets_topic_num_partitions
-        return len(layout.TopicAssignment.decode(GROUP_METADATA_TOPIC, found[0]).partitions)
-
-    async def _claim_producer_ids(self) -> tuple[int, int]:
-        block = await registration.next_producer_ids(self._zk, self._config.broker_id)
-        return block.first_id, block.last_id - block.first_id + 1
-
     def _build_controller(self) -> None:
         self._controller = ControllerRuntime(
             self._zk,
@@ -422,8 +383,8 @@ class Broker:
         producers = ProducerHandlers(replicas=self._replicas)
         configs = ConfigHandlers(settings=self._settings, view=view, store=self._configs)
         coordination = CoordinationHandlers(
-            groups=self._groups,
-            producer_ids=self._producer_ids,
+            groups=self._coordination.groups,
+            producer_ids=self._coordination.producer_ids,
             view=view,
             ensure_topic=self._topics.ensure_topic,
             zookeeper_offsets=ZooKeeperOffsets(self._zk, metadata_max=config.offset_metadata_max_bytes),
@@ -497,7 +458,7 @@ class Broker:
                     self._replicas.deletion.purgatory,
                     self._topics.purgatory,
                     self._elections.purgatory,
-                    *self._groups.purgatories,
+                    *self._coordination.groups.purgatories,
                 ],
                 topic_stats=self._topic_stats,
                 request_stats=self._request_stats,
@@ -574,7 +535,7 @@ class Broker:
                 partition
             )  # DeleteRecords only waits for live replicas, so a change of brokers can complete it.
         gone = [partition for partition in changed if image.partition(partition) is None]
-        self._groups.on_partitions_deleted(gone)
+        self._coordination.groups.on_partitions_deleted(gone)
         for topic in {partition.topic for partition in gone} - image.topics.keys():
             self._topic_stats.retire(topic)
             self._configs.forget(topic)
