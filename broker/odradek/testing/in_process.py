@@ -31,6 +31,9 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "zookeeper.connect": "in-memory:2181",
     "offsets.topic.replication.factor": 1,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
 }
 """Properties of the broker unless the test overrides them. The operating system chooses the port."""

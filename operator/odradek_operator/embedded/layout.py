@@ -15,7 +15,7 @@ from odradek_operator.crds import Cluster, Listener
 from odradek_operator.crds.types import SERVICE_ACCOUNT_LOGIN
 from odradek_operator.embedded.ports import LOOPBACK, PortUse
 from odradek_operator.objects import names, slots
-from odradek_operator.objects.cluster_properties import properties_of
+from odradek_operator.objects.cluster_properties import properties_of, sized_defaults
 from odradek_operator.objects.listener_security import ANONYMOUS, AUTHORIZER, PLAINTEXT, of_listener, protocol
 from odradek_operator.objects.properties_file import render
 
@@ -25,8 +25,6 @@ also while listeners change."""
 
 AMONG_BROKERS: Final = Listener(name=FIRST_LISTENER.lower(), port=0)
 """The first listener if all of the resource's are secured."""
-
-_SIZED: Final = ("default.replication.factor", "offsets.topic.replication.factor")
 
 
 class MonitoringPorts(NamedTuple):
@@ -203,11 +201,6 @@ class Site:
     ports: Ports
     zookeeper: str
     """Connect string."""
-
-
-def sized_defaults(groups: int) -> dict[str, str]:
-    """Return the defaults that depend on the number of groups of processes: each has the place of a machine."""
-    return dict.fromkeys(_SIZED, str(min(3, groups)))
 
 
 def small_defaults() -> dict[str, str]:

@@ -73,14 +73,27 @@ class Properties:
         return {**self.sized, **self.static}
 
 
+def sized_defaults(brokers: int) -> dict[str, str]:
+    """Return the defaults that depend on the number of brokers: the replicas of topics that brokers create.
+
+    A transaction needs `__transaction_state` with all but one of its replicas, so that one broker may be down.
+    """
+    factor = min(_MAX_FACTOR, brokers)
+    return {
+        "default.replication.factor": str(factor),
+        "offsets.topic.replication.factor": str(factor),
+        "transaction.state.log.replication.factor": str(factor),
+        "transaction.state.log.min.isr": str(max(1, factor - 1)),
+    }
+
+
 def split(cluster: Cluster) -> Properties:
     """Return the brokers' properties.
 
     The resource overrides the defaults. Properties that the operator sets override both.
     """
     given, dynamic = properties_of(cluster)
-    factor = str(min(_MAX_FACTOR, cluster.brokers.replicas))
-    sized = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}
+    sized = sized_defaults(cluster.brokers.replicas)
     return Properties(
         static={
             **_DEFAULTS,

@@ -21,9 +21,9 @@ from odradek_operator.embedded.layout import (
     broker_properties,
     render_properties,
     served_listeners,
-    sized_defaults,
     small_defaults,
 )
+from odradek_operator.objects.cluster_properties import sized_defaults
 
 DATA = PurePosixPath("/data")
 PORTS = Ports.in_rows(3, zookeeper=2181, base=9092, metrics_base=9404)
@@ -88,7 +88,7 @@ def test_the_resource_overrides_the_small_defaults() -> None:
     found = broker_properties(Cluster(name="demo", brokers=Brokers(config=config)), 1, SITE)
     assert found.static["group.initial.rebalance.delay.ms"] == "3000"
     assert found.static["default.replication.factor"] == "2"
-    assert found.sized == {"offsets.topic.replication.factor": "3"}
+    assert found.sized.keys() == sized_defaults(3).keys() - config.keys()
 
 
 def test_dynamic_properties_and_those_without_effect_are_not_in_the_file() -> None:

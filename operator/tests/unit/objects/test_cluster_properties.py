@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.base.setting_definitions import Update, parse_properties
 from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
-from odradek_operator.objects.cluster_properties import ensemble_properties, is_dynamic, split, zookeeper_connect
+from odradek_operator.objects.cluster_properties import (
+    ensemble_properties,
+    is_dynamic,
+    sized_defaults,
+    split,
+    zookeeper_connect,
+)
 from odradek_operator.objects.properties_file import render
 
 CONNECT = ",".join(f"demo-zookeeper-{member}.demo-zookeeper-nodes.shop.svc:2181" for member in range(3))
@@ -29,6 +35,8 @@ def test_properties_of_a_plain_cluster() -> None:
         "metrics.port": "9404",
         "default.replication.factor": "3",
         "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
     }
     assert found.dynamic == {}
 
@@ -54,14 +62,18 @@ def test_what_the_resource_says_comes_before_defaults() -> None:
     config = {"zookeeper.session.timeout.ms": "6000", "offsets.topic.replication.factor": "1"}
     found = split(cluster(Brokers(replicas=5, config=config)))
     assert config.items() <= found.static.items()
-    assert found.sized == {"default.replication.factor": "3"}
+    assert found.sized.keys() == sized_defaults(5).keys() - config.keys()
 
 
-@pytest.mark.parametrize(("replicas", "factor"), [(1, "1"), (2, "2"), (3, "3"), (4, "3"), (1000, "3")])
-def test_internal_topics_have_no_more_replicas_than_there_are_brokers(replicas: int, factor: str) -> None:
+@pytest.mark.parametrize(
+    ("replicas", "factor", "min_isr"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (4, "3", "2"), (1000, "3", "2")]
+)
+def test_internal_topics_have_no_more_replicas_than_there_are_brokers(replicas: int, factor: str, min_isr: str) -> None:
     assert split(cluster(Brokers(replicas=replicas))).sized == {
         "default.replication.factor": factor,
         "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": min_isr,
     }
 
 
