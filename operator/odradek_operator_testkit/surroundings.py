@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -480,7 +480,9 @@ class Operator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def scenario(steps: Callable[[World, Operator], Awaitable[None]], **options: Any) -> Callable[[], Awaitable[None]]:
+def scenario(
+    steps: Callable[[World, Operator], Awaitable[None]], **options: Any
+) -> Callable[[], Coroutine[Any, Any, None]]:
     """Run `steps` in a world with a running operator."""
 
     async def run() -> None:

@@ -13,6 +13,7 @@ from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects import names
 from odradek_operator.objects.names import EnsembleLink
 from odradek_operator.security.authorities import new_authority
+from odradek_operator_testkit.deaths import killed_or, play_deaths, replaced
 from odradek_operator_testkit.surroundings import Operator, World, cluster_body, scenario, until
 from odradek_testkit.loop import run_virtual
 
@@ -116,27 +117,13 @@ def test_a_running_cluster_is_closed_in_steps_in_which_members_accept_what_broke
 
 
 def test_an_operator_that_was_killed_goes_on_closing() -> None:
-    lives = 40
-    while True:
-        finished: list[bool] = []
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(cluster(PLAIN))
+        await killed_or(operator, lambda: world.ready(Kind.CLUSTER, "demo"))
+        world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [SECURE]}})
+        await replaced(world, operator, lambda: recorded(world) == "owned" and world.ready(Kind.CLUSTER, "demo"))
 
-        async def steps(world: World, operator: Operator, finished: list[bool] = finished) -> None:
-            world.api.put(cluster(PLAIN))
-            await until(lambda: operator.killed.is_set() or world.ready(Kind.CLUSTER, "demo"), "killed or ready")
-            world.change(Kind.CLUSTER, "demo", {"spec": {"listeners": [SECURE]}})
-
-            def is_closed() -> bool:
-                return recorded(world) == "owned" and world.ready(Kind.CLUSTER, "demo")
-
-            await until(lambda: operator.killed.is_set() or is_closed(), "killed or closed")
-            finished.append(not operator.killed.is_set())
-            async with Operator(world).working():
-                await until(is_closed, "it is closed")
-
-        play(steps, lives=lives)
-        if finished == [True]:
-            return
-        lives += 23
+    play_deaths(steps, lives=40, stride=23)
 
 
 def test_the_authority_of_users_is_replaced_beside_a_given_one_of_the_cluster() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from odradek.zk import layout
 from odradek_operator.kube.api.object_kinds import Kind, Object
+from odradek_operator_testkit.deaths import killed_or
 from odradek_operator_testkit.resources import RESOURCES
 from odradek_operator_testkit.surroundings import IDLE_SECONDS, Operator, World, cluster_body, topic_body, until
 from odradek_testkit.loop import run_virtual
@@ -56,7 +57,7 @@ async def lived_through(world: World, done: Callable[[World], bool], lives: list
     """Run operators one after the other. Each is killed before the write with its number, except the last one."""
     for count in lives:
         async with Operator(world, lives=count).working() as operator:
-            await until(lambda op=operator: op.killed.is_set() or done(world), "the operator is killed or has finished")
+            await killed_or(operator, lambda: done(world))
         await asyncio.sleep(1)
     async with Operator(world).working():
         await until(lambda: done(world), "the last operator finishes")

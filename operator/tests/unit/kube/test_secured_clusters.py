@@ -15,6 +15,7 @@ from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects import names
 from odradek_operator.objects.names import BrokerLink
 from odradek_operator.security.authorities import new_authority
+from odradek_operator_testkit.deaths import killed_or, play_deaths, replaced
 from odradek_operator_testkit.surroundings import Operator, World, cluster_body, condition, scenario, until
 from odradek_testkit.loop import run_virtual
 
@@ -140,24 +141,19 @@ def test_brokers_get_the_keys_of_the_api_server_for_tokens_of_pods() -> None:
 
 def test_an_operator_that_was_killed_continues() -> None:
     """At each write: the next operator makes no second authority, and goes on with the change."""
-    lives = 0
-    while True:
-        finished: list[bool] = []
 
-        async def steps(world: World, operator: Operator, finished: list[bool] = finished) -> None:
-            world.api.put(cluster(SECURE))
-            await until(lambda: operator.killed.is_set() or world.ready(Kind.CLUSTER, "demo"), "killed or ready")
-            finished.append(not operator.killed.is_set())
-            made = world.find(Kind.SECRET, names.cluster_ca("demo"))
-            async with Operator(world).working():
-                await until(lambda: world.ready(Kind.CLUSTER, "demo"), "it is ready")
-            assert made is None or world.get(Kind.SECRET, names.cluster_ca("demo"))["data"] == made["data"]
-            assert all(link_of(world.get(Kind.POD, pod)) == "tls" for pod in PODS)
+    async def steps(world: World, operator: Operator) -> None:
+        def is_ready() -> bool:
+            return world.ready(Kind.CLUSTER, "demo")
 
-        play(steps, lives=lives)
-        if finished == [True]:
-            return
-        lives += 3
+        world.api.put(cluster(SECURE))
+        await killed_or(operator, is_ready)
+        made = world.find(Kind.SECRET, names.cluster_ca("demo"))
+        await replaced(world, operator, is_ready)
+        assert made is None or world.get(Kind.SECRET, names.cluster_ca("demo"))["data"] == made["data"]
+        assert all(link_of(world.get(Kind.POD, pod)) == "tls" for pod in PODS)
+
+    play_deaths(steps, lives=0, stride=3)
 
 
 def accept_each_other(world: World) -> None:

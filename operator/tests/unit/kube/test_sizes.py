@@ -10,6 +10,7 @@ import pytest
 
 from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.objects import names
+from odradek_operator_testkit.deaths import killed_or
 from odradek_operator_testkit.surroundings import (
     IDLE_SECONDS,
     NAMESPACE,
@@ -312,10 +313,7 @@ def test_no_broker_is_removed_undrained_whenever_operator_and_set_are_lost_durin
             world.change(Kind.CLUSTER, "demo", {"spec": {"brokers": {"replicas": 3}}})
             for count in range(lives):
                 async with Operator(world, lives=count).working() as operator:
-                    await until(
-                        lambda op=operator: op.killed.is_set() or world.ready(Kind.CLUSTER, "demo"),
-                        "the operator is killed or has finished",
-                    )
+                    await killed_or(operator, lambda: world.ready(Kind.CLUSTER, "demo"))
                 if world.find(Kind.STATEFUL_SET, "demo-kafka") is not None:
                     world.delete(Kind.STATEFUL_SET, "demo-kafka")
             async with Operator(world).working():
