@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.base.errors import OdradekError
 from odradek_operator.crds.types import API_VERSION, Cluster, User
@@ -22,7 +22,8 @@ from odradek_operator.security.material import Files
 from odradek_operator.security.user_material import UserAuthorities, is_usable_password, user_authorities, user_files
 
 NEW_PASSWORD: Final = "odradek.dev/new-password"
-"""Annotation of a User: each new value asks for a new password or certificate. The Secret has the last value."""
+"""Annotation of a User: each new value asks for a new password or certificate. The Secret has the last value for which
+one was made."""
 USER_COMPONENT: Final = "user"
 """Value of the component's label of a user's Secret."""
 
@@ -34,6 +35,17 @@ class UserError(OdradekError):
         """`reason`: one word, for a condition."""
         super().__init__(message)
         self.reason: Final = reason
+
+
+class KeptSecret(NamedTuple):
+    """The Secret of a user after a round."""
+
+    files: Files
+    """Its data."""
+    is_written: bool
+    """Whether it was written in this round."""
+    is_request_open: bool
+    """Whether a new password was requested that the operator cannot make, because the resource names the password."""
 
 
 def requested(body: Object) -> str:
@@ -55,12 +67,12 @@ async def read_authorities(client: KubernetesClient, cluster: Cluster) -> UserAu
 
 async def keep_secret(
     client: KubernetesClient, cluster: Cluster, user: User, body: Object, authorities: UserAuthorities
-) -> tuple[Files, bool]:
-    """Complete the Secret of a user. Returns its data, and whether it was written.
+) -> KeptSecret:
+    """Complete the Secret of a user.
 
     Raises `UserError` if the name belongs to someone else or the given password cannot be used, and `KubernetesError`.
     """
-    metadata = _metadata(cluster, user, body)
+    metadata = _metadata(cluster, user)
     present = await client.get(Kind.SECRET, user.namespace, user.name)
     if present is not None and (owner := owner_of(present, {"metadata": metadata})) is not None:
         if is_leaving(present, {"metadata": metadata}):
@@ -71,15 +83,16 @@ async def keep_secret(
             "Give the User another name, or remove that Secret.",
         )
     stored: Files = {} if present is None else content_of(present)
-    known = None if present is None else requested(present)
-    wanted = requested(body)
-    is_new = bool(stored) and bool(wanted) and known != wanted
+    known = "" if present is None else requested(present)
     password = await _given_password(client, user)
-    now = datetime.now(UTC)
-    files = user_files(cluster, user, stored, authorities, is_new=is_new, now=now, password=password)
-    is_recorded = not wanted or known == wanted
-    if present is not None and files == stored and is_recorded and _is_labelled(present, metadata):
-        return files, False
+    is_asked = requested(body) not in ("", known)
+    is_open, is_made = is_asked and password is not None, is_asked and password is None
+    is_new = bool(stored) and is_made
+    files = user_files(cluster, user, stored, authorities, is_new=is_new, now=datetime.now(UTC), password=password)
+    if present is not None and files == stored and not is_made and _is_labelled(present, metadata):
+        return KeptSecret(files, is_written=False, is_request_open=is_open)
+    if is_made:
+        metadata["annotations"] = {NEW_PASSWORD: requested(body)}
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -95,7 +108,7 @@ async def keep_secret(
         for part in ("labels", "annotations"):
             kept[part] = {**(present["metadata"].get(part) or {}), **metadata[part]}
         await client.replace({**secret, "metadata": kept})
-    return files, True
+    return KeptSecret(files, is_written=True, is_request_open=is_open)
 
 
 async def _given_password(client: KubernetesClient, user: User) -> bytes | None:
@@ -125,7 +138,7 @@ def _is_labelled(present: Object, wanted: Object) -> bool:
     return all(labels.get(label) == value for label, value in wanted["labels"].items())
 
 
-def _metadata(cluster: Cluster, user: User, body: Object) -> Object:
+def _metadata(cluster: Cluster, user: User) -> Object:
     return {
         "name": user.name,
         "namespace": user.namespace,
@@ -137,7 +150,7 @@ def _metadata(cluster: Cluster, user: User, body: Object) -> Object:
             names.COMPONENT_LABEL: USER_COMPONENT,
             names.NAMESPACE_LABEL: user.namespace,
         },
-        "annotations": {NEW_PASSWORD: wanted} if (wanted := requested(body)) else {},
+        "annotations": {},
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
@@ -14,7 +15,7 @@ from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.cluster.finalizers import has_finalizer, set_finalizer
 from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.cluster.status_documents import invalid, paused
-from odradek_operator.kube.cluster.user_secrets import UserError, keep_secret, read_authorities
+from odradek_operator.kube.cluster.user_secrets import NEW_PASSWORD, UserError, keep_secret, read_authorities
 from odradek_operator.kube.cluster.user_statuses import UserState
 from odradek_operator.security.authorities import AuthorityError
 from odradek_operator.security.material import Files
@@ -47,7 +48,7 @@ class UserSettling:
         try:
             if not has_finalizer(body):
                 await set_finalizer(self._client, body, needed=True)
-            files = await self._secret(user, body)
+            files, warnings = await self._secret(user, body)
             await self._zookeeper(user, body, files)
         except (UserError, ForeignUserError) as error:
             return self._state(user, not_ready(error.reason, str(error)))
@@ -64,26 +65,34 @@ class UserSettling:
                 raise
             return self._state(user, not_ready("KubernetesRefuses", f"{error}."))
         parts = "Secret, the access rules" if user.has_secret else "access rules"
-        return self._state(user, ready("Reconciled", f"The {parts} and the quotas are as specified."))
+        return self._state(user, ready("Reconciled", f"The {parts} and the quotas are as specified."), warnings)
 
-    async def _secret(self, user: User, body: Object) -> Files:
-        """Complete the Secret. Returns its data; nothing for a user without one."""
+    async def _secret(self, user: User, body: Object) -> tuple[Files, list[str]]:
+        """Complete the Secret. Returns its data, nothing for a user without one, and warnings."""
         if not user.has_secret:
-            return {}
+            return {}, []
         if self._authorities is None:
             self._authorities = await read_authorities(self._client, self._cluster)
-        files, is_written = await keep_secret(self._client, self._cluster, user, body, self._authorities)
-        if is_written:
+        kept = await keep_secret(self._client, self._cluster, user, body, self._authorities)
+        if kept.is_written:
             await self._events.write(body, "SecretWritten", f"Wrote the login to Secret {user.name}.")
-        return files
+        source = user.password_source
+        if source is None or not kept.is_request_open:
+            return kept.files, []
+        return kept.files, [
+            f"The annotation {NEW_PASSWORD} has no effect: User {user.name} has the password in entry {source.key} of "
+            f"Secret {user.namespace}/{source.name}, which the operator does not change. Change it there and remove "
+            "the annotation, or remove spec.authentication.password, and the operator makes a password."
+        ]
 
     async def _zookeeper(self, user: User, body: Object, files: Files) -> None:
         plan = await settle_user(self._zk, user, files)
         if not plan.is_empty:
             await self._events.write(body, "UserChanged", f"Changed {plan.summary} of {user.principal}.")
 
-    def _state(self, user: User, condition: Condition) -> UserState:
-        warnings = [unknown_field("User", user.name, path) for path in user.unknown_fields]
+    def _state(self, user: User, condition: Condition, found: Iterable[str] = ()) -> UserState:
+        """`found`: warnings of this round."""
+        warnings = [*found, *(unknown_field("User", user.name, path) for path in user.unknown_fields)]
         if user.login is not None and listener_for(self._cluster, user) is None:
             warnings.append(
                 f"No listener of Cluster {user.cluster} has authentication of type {user.login}, so this user cannot "

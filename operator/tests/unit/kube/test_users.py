@@ -167,6 +167,59 @@ def test_a_password_of_a_secret() -> None:
     play(steps)
 
 
+def test_a_request_for_a_new_password_that_is_given_is_refused_with_a_warning() -> None:
+    source = {"valueFrom": {"secretKeyRef": {"name": "mine", "key": "alice"}}}
+
+    def ask(world: World, value: str | None) -> None:
+        world.change(Kind.USER, "alice", {"metadata": {"annotations": {"odradek.dev/new-password": value}}})
+
+    def warnings(world: World) -> list[str]:
+        found: list[str] = status(world).get("warnings") or []
+        return found
+
+    async def steps(world: World, operator: Operator) -> None:
+        data = {"alice": base64.b64encode(b"given").decode()}
+        metadata = {"name": "mine", "namespace": NAMESPACE}
+        world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+        world.api.put(user_body(authentication={**SCRAM, "password": source}))
+        await until(lambda: world.ready(Kind.USER, "alice"), "it is ready")
+        assert warnings(world) == []
+        ask(world, "1")
+        await until(lambda: warnings(world), "there is a warning")
+        (warning,) = warnings(world)
+        assert "odradek.dev/new-password has no effect" in warning
+        assert "entry alice of Secret shop/mine" in warning
+        assert world.ready(Kind.USER, "alice")
+        assert files(world, "alice")["password"] == "given"
+        ask(world, None)
+        await until(lambda: not warnings(world), "the warning ends with the request")
+        ask(world, "2")
+        await until(lambda: warnings(world), "there is a warning again")
+        world.change(Kind.USER, "alice", {"spec": {"authentication": {"password": None}}})
+        await until(lambda: knows(world, files(world, "alice")["password"]) and not warnings(world), "it is made")
+        assert len(files(world, "alice")["password"]) == 32
+
+    play(steps)
+
+
+def test_a_request_that_was_granted_is_no_reason_for_a_warning_later() -> None:
+    source = {"valueFrom": {"secretKeyRef": {"name": "mine", "key": "alice"}}}
+
+    async def steps(world: World, operator: Operator) -> None:
+        body = user_body(authentication=SCRAM)
+        body["metadata"]["annotations"] = {"odradek.dev/new-password": "1"}
+        world.api.put(body)
+        await until(lambda: world.ready(Kind.USER, "alice"), "it is ready")
+        data = {"alice": base64.b64encode(b"given").decode()}
+        metadata = {"name": "mine", "namespace": NAMESPACE}
+        world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+        world.change(Kind.USER, "alice", {"spec": {"authentication": {"password": source}}})
+        await until(lambda: knows(world, "given") and world.ready(Kind.USER, "alice"), "it has the given password")
+        assert "warnings" not in status(world)
+
+    play(steps)
+
+
 def test_a_deletion_takes_rights_password_and_quotas_but_not_those_of_others() -> None:
     async def steps(world: World, operator: Operator) -> None:
         world.api.put(user_body(authentication=SCRAM, acls=[READ], quotas={"producerByteRate": 1}))
