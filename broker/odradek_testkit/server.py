@@ -279,7 +279,7 @@ class MemoryServer:
         self.logs.on_directory_failure = self.replicas.directory_failed
         self.quotas = ClientQuotas(self.zk, clock)
         """The quotas of clients. The user is ANONYMOUS, and the client id is "tester"."""
-        self.throttle = ClientThrottle(lambda: self.quotas.table, clock)
+        self.throttle = ClientThrottle(self.quotas, clock)
         self.topics = TopicHandlers(
             settings=self.settings,
             view=self.view,

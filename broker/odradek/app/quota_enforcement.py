@@ -28,7 +28,7 @@ class QuotaEnforcement:
             mutations_count=config.controller_quota_window_num,
             mutations_window_ms=config.controller_quota_window_size_seconds * 1000,
         )
-        self.throttle: Final = ClientThrottle(lambda: self.quotas.table, clock, windows)
+        self.throttle: Final = ClientThrottle(self.quotas, clock, windows)
 
     async def start(self) -> None:
         """Read the quotas. Before, clients have none. Raises `ZkError`."""

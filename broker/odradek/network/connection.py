@@ -171,6 +171,8 @@ class Connection(asyncio.BufferedProtocol):
         """Gets each request. A login replaces it until the client has authenticated."""
         self.identity: Identity | None = None
         """Who the client is; None until it has authenticated."""
+        self.memo: object = None
+        """Belongs to the handlers of requests, which keep there what they know about the client."""
         self.login: Handler | None = None
         """Gets the requests of SASL also after the first login; None without SASL."""
         self.raw: Callable[[bytes], None] | None = None
@@ -202,12 +204,10 @@ class Connection(asyncio.BufferedProtocol):
         self._sending_ms = 0.0
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
         self.muting: Final = Muting(clock, self._schedule)
-        self._exclusive = False
+        self._exclusive = self._handing_over = False
         self._write_paused = self._read_paused = False
-        self._handing_over = False
         self._wake_up: asyncio.Handle | None = None
-        self._closing = False
-        self._accepted = False
+        self._closing = self._accepted = False
         self.was_open = False
         """Whether the connection was opened and not refused. `on_lost` follows once."""
         self.created_ms: Final = clock.monotonic_ms()

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from odradek.base.errors import OdradekError, ProtocolError, UnknownServerError, UnsupportedVersionError
@@ -100,21 +99,16 @@ class Dispatcher:
 
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
-        throttle = self._throttle
-        if throttle is None or not throttle.measures_time:
-            self._route(request)
-        elif (direct := self._direct.get(request.api_key)) is not None:
-            throttle.run_direct(request, direct)
-        elif API_TABLE[request.api_key].internal:
-            self._route(request)
+        throttle, direct = self._throttle, self._direct.get(request.api_key)
+        if throttle is not None and (direct is not None or not API_TABLE[request.api_key].internal):
+            throttle.run(request, direct or self._route, request)
+        elif direct is not None:
+            direct(request)
         else:
-            throttle.run(request, partial(self._route, request))
+            self._route(request)
 
     def _route(self, request: Request) -> None:
-        direct = self._direct.get(request.api_key)
-        if direct is not None:
-            direct(request)
-            return
+        """Begin the task of a request whose handler is not direct."""
         api = API_TABLE[request.api_key]
         if not api.serves(request.api_version):
             self._answer_unknown_api_versions(request)

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote_plus
 
 from odradek.base.errors import ConfigError
@@ -169,14 +169,19 @@ class QuotaLimit(NamedTuple):
     value: float
 
 
-_MOST_KNOWN: Final = 10_000
-"""Clients whose limits of one kind are remembered. Clients choose their ids, so there must be a bound."""
+class QuotaSource(Protocol):
+    """Has the current quotas."""
+
+    @property
+    def table(self) -> QuotaTable:
+        """The quotas now. A change of the quotas replaces it."""
+        ...
 
 
 class QuotaTable:
-    """The quotas of all entities at one time."""
+    """The quotas of all entities at one time. It is its own `QuotaSource`, whose quotas never change."""
 
-    __slots__ = ("_by_kind", "_limits", "_quotas", "limits_clients", "limits_consumers", "limits_request_time")
+    __slots__ = ("_by_kind", "_quotas", "limits_clients", "limits_consumers", "limits_request_time")
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKind, float]] | None = None) -> None:
         """Take the quotas of each entity. Kinds that the entity cannot have are ignored."""
@@ -189,10 +194,6 @@ class QuotaTable:
             key = entity._replace(ip=_comparable(entity.ip))
             for kind, value in values.items():
                 self._by_kind.setdefault(kind, {})[key] = value
-        self._limits: Final[dict[QuotaKind, dict[tuple[str, str], QuotaLimit | None]]] = {
-            kind: {} for kind in self._by_kind
-        }
-        """The results of earlier lookups, by user and client id, because every request of a client repeats them."""
         self.limits_clients: Final = not _CLIENT_KINDS.isdisjoint(self._by_kind)
         """Whether there is a quota of any kind except connection rates. If not, no request has to be charged."""
         # Attributes, because each request reads them, and the hash of an enum takes longer than all of that.
@@ -209,6 +210,11 @@ class QuotaTable:
         """The quotas of each entity, as they were given."""
         return self._quotas
 
+    @property
+    def table(self) -> QuotaTable:
+        """This table."""
+        return self
+
     def is_limited(self, kind: QuotaKind) -> bool:
         """Whether there is a quota of this kind. If not, nothing has to be measured."""
         return kind in self._by_kind
@@ -219,21 +225,12 @@ class QuotaTable:
         The order is Kafka's: user and client id, user, default user with client id, default user, client id; among
         those with a client id, its name comes before the default. Quotas of a client id do not apply to clients that
         have none (""). A quota of default users is one for each user, and the same is true for client ids.
-        """
-        known = self._limits.get(kind)
-        if known is None:
-            return None
-        client = user, client_id
-        if client in known:
-            return known[client]
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        limit = known[client] = self._find_limit(self._by_kind[kind], user, client_id)
-        return limit
 
-    @staticmethod
-    def _find_limit(quotas: Mapping[QuotaEntity, float], user: str, client_id: str) -> QuotaLimit | None:
-        """Look up the quota of a client. Takes at most eight lookups."""
+        It takes up to eight lookups, so callers keep the result as long as they keep the table.
+        """
+        quotas = self._by_kind.get(kind)
+        if quotas is None:
+            return None
         ids: tuple[QuotaName, ...] = (client_id, DEFAULT) if client_id else ()
         for name in (user, DEFAULT) if user else ():
             for each in ids:

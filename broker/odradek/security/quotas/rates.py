@@ -6,21 +6,22 @@ clock that does not go back, and every call names the time, so nothing here wait
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 MAX_THROTTLE_MS: Final = (1 << 31) - 1
 """The longest throttle time that a response can have, in ms."""
 
 
-@dataclass(slots=True)
 class _Sample:
     """What was recorded in one window."""
 
-    start_ms: float
-    last_ms: float
-    """When something was last recorded."""
-    total: float = 0.0
+    __slots__ = ("last_ms", "start_ms", "total")
+
+    def __init__(self, now_ms: float) -> None:
+        self.start_ms = now_ms
+        self.last_ms = now_ms
+        """When something was last recorded."""
+        self.total = 0.0
 
 
 class Rate:
@@ -32,7 +33,7 @@ class Rate:
       the missing ones count as windows without an amount. So the rate of a new client is not too high.
     """
 
-    __slots__ = ("_count", "_current", "_oldest_ms", "_samples", "_total", "_valid_ms", "_window_ms")
+    __slots__ = ("_count", "_current", "_oldest_ms", "_position", "_samples", "_total", "_valid_ms", "_window_ms")
 
     def __init__(self, count: int, window_ms: float) -> None:
         """`count` is at least 1 (`quota.window.num`), `window_ms` is above 0 (`quota.window.size.seconds`)."""
@@ -40,7 +41,9 @@ class Rate:
         self._window_ms: Final = window_ms
         self._samples: Final[list[_Sample]] = []
         """A ring of up to `count` + 1. An expired sample is empty and starts when the expiry was noticed."""
-        self._current = 0
+        self._position = 0
+        """Position of the current sample."""
+        self._current: _Sample | None = None
         self._total = 0.0
         """The sum of all samples. It and `_oldest_ms`, the start of the first, are correct before `_valid_ms`."""
         self._oldest_ms = 0.0
@@ -48,20 +51,24 @@ class Rate:
 
     def record(self, amount: float, now_ms: float) -> None:
         """Add an amount. A negative one takes back what was recorded."""
-        samples = self._samples
-        if not samples:
-            samples.append(_Sample(now_ms, now_ms))
-        sample = samples[self._current]
-        if now_ms - sample.start_ms >= self._window_ms:
-            self._current = (self._current + 1) % (self._count + 1)
-            if self._current == len(samples):
-                samples.append(_Sample(now_ms, now_ms))
-            sample = samples[self._current]
-            sample.start_ms, sample.total = now_ms, 0.0
-            self._valid_ms = float("-inf")
+        sample = self._current
+        if sample is None or now_ms - sample.start_ms >= self._window_ms:
+            sample = self._next(now_ms)
         sample.total += amount
         self._total += amount
         sample.last_ms = now_ms
+
+    def _next(self, now_ms: float) -> _Sample:
+        """Begin the next window, or the first one."""
+        samples = self._samples
+        if self._current is not None:
+            self._position = (self._position + 1) % (self._count + 1)
+        if self._position == len(samples):
+            samples.append(_Sample(now_ms))
+        sample = self._current = samples[self._position]
+        sample.start_ms, sample.total = now_ms, 0.0
+        self._valid_ms = float("-inf")
+        return sample
 
     def rate(self, now_ms: float) -> float:
         """Return the amount per second."""
@@ -81,7 +88,8 @@ class Rate:
         samples, expiry_ms = self._samples, self._count * self._window_ms
         if not samples:
             # As in Kafka, the first window begins with the first use, even if that is a read.
-            samples.append(_Sample(now_ms, now_ms))
+            self._current = _Sample(now_ms)
+            samples.append(self._current)
         oldest_ms, used_ms, total = now_ms, now_ms, 0.0
         for sample in samples:
             if now_ms - sample.last_ms >= expiry_ms:
@@ -100,36 +108,31 @@ class TokenBucket:
     A bucket is full at first. The rate is an argument of each call, because a quota can change at any time.
     """
 
-    __slots__ = ("_burst_s", "_tokens", "_updated_ms")
+    __slots__ = ("_burst_s", "_is_new", "_tokens", "_updated_ms")
 
     def __init__(self, count: int, window_ms: float) -> None:
         """The burst is what accumulates in `count` windows (`controller.quota.window.num` and `.size.seconds`)."""
         self._burst_s: Final = count * window_ms / 1000.0
         self._tokens = 0.0
-        self._updated_ms: float | None = None
+        self._updated_ms = 0.0
+        self._is_new = True
 
     def tokens(self, rate: float, now_ms: float) -> float:
         """Return the number of tokens, negative if more were taken than there were. `rate` is in tokens per second."""
-        burst = rate * self._burst_s
-        if self._updated_ms is None:
-            self._tokens = burst
+        tokens = burst = rate * self._burst_s
+        if self._is_new:
+            self._is_new = False
         else:
-            self._tokens = min(burst, self._tokens + rate * (now_ms - self._updated_ms) / 1000.0)
-        self._updated_ms = now_ms
-        return self._tokens
+            tokens = min(burst, self._tokens + rate * (now_ms - self._updated_ms) / 1000.0)
+        self._tokens, self._updated_ms = tokens, now_ms
+        return tokens
 
-    def take(self, amount: float, rate: float, now_ms: float) -> None:
-        """Take tokens, also more than there are. A negative amount returns tokens, up to the burst."""
-        self._tokens = min(rate * self._burst_s, self.tokens(rate, now_ms) - amount)
+    def take(self, amount: float, rate: float, now_ms: float) -> int:
+        """Take tokens, also more than there are. A negative amount returns tokens, up to the burst.
 
-    def taken(self, amount: float, rate: float, now_ms: float) -> int:
-        """Take tokens, and return `wait_ms` afterwards. `rate` is above 0."""
-        self.take(amount, rate, now_ms)
-        return 0 if self._tokens >= 0.0 else self.wait_ms(rate, now_ms)
-
-    def wait_ms(self, rate: float, now_ms: float) -> int:
-        """Return the time until there are no missing tokens, 0 if none is missing now."""
-        tokens = self.tokens(rate, now_ms)
+        Returns the milliseconds until no token is missing, 0 if none is missing now.
+        """
+        tokens = self._tokens = min(rate * self._burst_s, self.tokens(rate, now_ms) - amount)
         if tokens >= 0.0:
             return 0
         return _bounded(-tokens / rate * 1000.0 if rate > 0.0 else MAX_THROTTLE_MS, MAX_THROTTLE_MS)

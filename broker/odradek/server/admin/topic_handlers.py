@@ -107,7 +107,7 @@ class TopicHandlers:
         self._zk = zk
         self._is_controller = is_controller
         self._clock = clock
-        self._throttle = throttle or ClientThrottle(QuotaTable, clock)
+        self._throttle = throttle or ClientThrottle(QuotaTable(), clock)
         self._waits: Purgatory[ImageWait] = Purgatory(clock, "topic")
         self._creating: set[str] = set()
 

@@ -1,9 +1,11 @@
 """What clients have used of their quotas on this broker, and how long they have to wait when they are above them.
 
 `ByteCharges` are the bytes of Produce or Fetch, `RateCharges` is request time, `MutationCharges` has the token buckets
-of controller mutations (KIP-599), and `ConnectionCharges` the connections of IP addresses (KIP-612). All look up the
-quota at each charge, so a changed quota has an effect at once. Times are arguments: milliseconds of a clock that does
-not go back.
+of controller mutations (KIP-599), and `ConnectionCharges` the connections of IP addresses (KIP-612). Times are
+arguments: milliseconds of a clock that does not go back.
+
+A changed quota has an effect at once. Bytes and request time are charged to an `Account`, which is valid as long as its
+table is the current one. The others look up the quota at each charge.
 
 Invariants:
 - Clients that share a quota share one state, as in Kafka. A client without a quota has no state.
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from odradek.security.quotas.quota_model import QuotaKind, QuotaLimit, QuotaTable
+from odradek.security.quotas.quota_model import QuotaKind, QuotaLimit, QuotaSource, QuotaTable
 from odradek.security.quotas.rates import MAX_THROTTLE_MS, Rate, TokenBucket, throttle_ms
 
 EXPIRY_MS: Final = 3_600_000
@@ -25,9 +27,6 @@ EXPIRY_MS: Final = 3_600_000
 PLACING_MS: Final = 1_000.0
 """A state that is used all the time is moved behind the others once in this time, which costs more than the rest of a
 charge."""
-
-MOST_KNOWN: Final = 10_000
-"""Clients whose quotas are remembered. Clients choose their ids, so there must be a bound."""
 
 BURST_WINDOWS: Final = 2
 """Number of windows whose bytes a client may use at once."""
@@ -73,14 +72,18 @@ class ThrottleTimes:
         return self._sum.rate(now_ms) / count if count > 0.0 else 0.0
 
 
-class _Charged(Generic[_Measure]):
-    """The quota of a client, and its state once it was charged."""
+class Charged(Generic[_Measure]):
+    """The quota of a client, and its state once it was charged. Only `RateCharges` and `ByteCharges` look inside."""
 
-    __slots__ = ("limit", "state")
+    __slots__ = ("limit", "state", "value")
 
     def __init__(self, limit: QuotaLimit) -> None:
+        """Created by `of`."""
         self.limit: Final = limit
+        # Each charge needs it, and a field of a named tuple is slow in compiled code.
+        self.value: Final = limit.value
         self.state: _State[_Measure] | None = None
+        """May have expired: `_States` decides."""
 
 
 class _States(Generic[_Measure]):
@@ -88,9 +91,6 @@ class _States(Generic[_Measure]):
 
     def __init__(self, new: Callable[[], _Measure], count: int, window_ms: float, expiry_ms: float = EXPIRY_MS) -> None:
         self._expiry_ms: Final = expiry_ms
-        self._table: QuotaTable | None = None
-        self._clients: dict[_Sharers, _Charged[_Measure] | None] = {}
-        """The quotas of clients in `_table`, because every request of a client needs its quota and its state."""
         self._new: Final[Callable[[], _Measure]] = new
         self._count: Final = count
         self._window_ms: Final = window_ms
@@ -117,29 +117,14 @@ class _States(Generic[_Measure]):
                 return state
             del states[oldest]
 
-    def charged(
-        self, kind: QuotaKind, table: QuotaTable, user: str, client_id: str, now_ms: float
-    ) -> _Charged[_Measure] | None:
-        """Return the quota of a client and its state, which is used now; None without a quota."""
-        if table is not self._table:
-            self._table, self._clients = table, {}
-        client = user, client_id
-        if client in self._clients:
-            found = self._clients[client]
-        else:
-            limit = table.client_limit(kind, user, client_id)
-            found = None if limit is None else _Charged(limit)
-            if len(self._clients) >= MOST_KNOWN:
-                self._clients.clear()
-            self._clients[client] = found
-        if found is None:
-            return None
-        state = found.state
+    def used(self, charged: Charged[_Measure], now_ms: float) -> _State[_Measure]:
+        """Return the state of a quota, which is used now."""
+        state = charged.state
         if state is None or now_ms - state.placed_ms >= PLACING_MS:
-            found.state = self.use(found.limit, now_ms)
+            state = charged.state = self.use(charged.limit, now_ms)
         else:
             state.used_ms = now_ms
-        return found
+        return state
 
     def find(self, limit: QuotaLimit) -> _State[_Measure] | None:
         """Return the state of a quota, or None. Does not count as a use."""
@@ -166,37 +151,32 @@ class ChargedRate(NamedTuple):
 class RateCharges:
     """Charges of one kind of quota that is a rate per second, measured as in Kafka: request time."""
 
-    def __init__(
-        self,
-        kind: QuotaKind,
-        table: Callable[[], QuotaTable],
-        *,
-        count: int,
-        window_ms: float,
-        at_most_ms: int = MAX_THROTTLE_MS,
-    ) -> None:
-        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`.
-
-        `at_most_ms` limits the throttle time. In Kafka, it is one window.
-        """
+    def __init__(self, kind: QuotaKind, *, count: int, window_ms: float, at_most_ms: int = MAX_THROTTLE_MS) -> None:
+        """`count` and `window_ms` are those of `Rate`. `at_most_ms` limits the throttle time; in Kafka, it is one
+        window."""
         self._kind: Final = kind
-        self._table: Final = table
         self._at_most_ms: Final = at_most_ms
         self._states: Final[_States[Rate]] = _States(lambda: Rate(count, window_ms), count, window_ms)
 
     def __repr__(self) -> str:
         return f"RateCharges({self._kind.value}, {len(self._states)} states)"
 
-    def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+    def of(self, table: QuotaTable, user: str, client_id: str) -> Charged[Rate] | None:
+        """Return the quota of a client in a table, or None."""
+        limit = table.client_limit(self._kind, user, client_id)
+        return None if limit is None else Charged(limit)
+
+    def add(self, charged: Charged[Rate], amount: float, now_ms: float) -> None:
+        """Record an amount without an answer that could tell the client to wait."""
+        self._states.used(charged, now_ms).measure.record(amount, now_ms)
+
+    def charge(self, charged: Charged[Rate], amount: float, now_ms: float) -> int:
         """Record an amount, and return for how many ms the client has to wait, 0 if it is within its quota."""
-        charged = self._states.charged(self._kind, self._table(), user, client_id, now_ms)
-        if charged is None or charged.state is None:
-            return 0
-        state, value = charged.state, charged.limit.value
+        state = self._states.used(charged, now_ms)
         rate = state.measure
         rate.record(amount, now_ms)
         observed, elapsed_ms = rate.measured(now_ms)
-        wait_ms = throttle_ms(observed, value, elapsed_ms, at_most_ms=self._at_most_ms)
+        wait_ms = throttle_ms(observed, charged.value, elapsed_ms, at_most_ms=self._at_most_ms)
         if wait_ms:
             self._states.throttled(state, wait_ms, now_ms)
         return wait_ms
@@ -228,50 +208,46 @@ class ByteCharges:
     in each interval, a client gets its quota and at most the bytes of two windows and of one request more.
     """
 
-    def __init__(self, kind: QuotaKind, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
-        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`."""
+    def __init__(self, kind: QuotaKind, *, count: int, window_ms: float) -> None:
+        """`count` and `window_ms` are those of `Rate`."""
         self._kind: Final = kind
-        self._table: Final = table
-        self._window_ms: Final = window_ms
+        self._burst_s: Final = BURST_WINDOWS * window_ms / 1000.0
         self._longest_ms: Final = int(count * window_ms)
         self._states: Final[_States[_Bytes]] = _States(lambda: _Bytes(count, window_ms), count, window_ms)
 
     def __repr__(self) -> str:
         return f"ByteCharges({self._kind.value}, {len(self._states)} states)"
 
-    def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+    def of(self, table: QuotaTable, user: str, client_id: str) -> Charged[_Bytes] | None:
+        """Return the quota of a client in a table, or None."""
+        limit = table.client_limit(self._kind, user, client_id)
+        return None if limit is None else Charged(limit)
+
+    def charge(self, charged: Charged[_Bytes], amount: float, now_ms: float) -> int:
         """Take an amount, and return for how many ms the client has to wait, 0 if it is within its quota.
 
         With a quota of 0, that is the time of all windows, so that the client notices within this time if it gets a
         higher quota.
         """
-        charged = self._states.charged(self._kind, self._table(), user, client_id, now_ms)
-        if charged is None or charged.state is None:
-            return 0
-        state, value = charged.state, charged.limit.value
-        state.measure.rate.record(amount, now_ms)
-        if value > 0.0:
-            wait_ms = state.measure.bucket.taken(amount, value, now_ms)
-        else:
-            wait_ms = self._longest_ms
+        state, value = self._states.used(charged, now_ms), charged.value
+        used = state.measure
+        used.rate.record(amount, now_ms)
+        wait_ms = used.bucket.take(amount, value, now_ms) if value > 0.0 else self._longest_ms
         if wait_ms:
             self._states.throttled(state, wait_ms, now_ms)
         return wait_ms
 
-    def missing_ms(self, user: str, client_id: str, now_ms: float) -> int:
+    def missing_ms(self, charged: Charged[_Bytes], now_ms: float) -> int:
         """Return for how many ms the client has to wait already, because it has taken too much before."""
-        limit = self._table().client_limit(self._kind, user, client_id)
-        if limit is None:
-            return 0
-        if limit.value <= 0.0:
+        value = charged.value
+        if value <= 0.0:
             return self._longest_ms
-        state = self._states.find(limit)
-        return 0 if state is None else state.measure.bucket.wait_ms(limit.value, now_ms)
+        state = self._states.find(charged.limit)
+        return 0 if state is None else state.measure.bucket.take(0.0, value, now_ms)
 
-    def most(self, user: str, client_id: str) -> float | None:
-        """Return the largest amount that should be taken at once, None without a quota."""
-        limit = self._table().client_limit(self._kind, user, client_id)
-        return None if limit is None else limit.value * BURST_WINDOWS * self._window_ms / 1000.0
+    def most(self, charged: Charged[_Bytes]) -> float:
+        """Return the largest amount that should be taken at once."""
+        return charged.value * self._burst_s
 
     def rates(self, now_ms: float) -> list[ChargedRate]:
         """Return the rate and the throttle times of each state, for metrics."""
@@ -281,12 +257,38 @@ class ByteCharges:
         ]
 
 
+class Account:
+    """The quotas of bytes and of request time of one client, in a table. A kind without a quota is None."""
+
+    __slots__ = ("client_id", "fetch", "produce", "table", "time")
+
+    def __init__(
+        self,
+        table: QuotaTable,
+        client_id: str | None,
+        *,
+        produce: Charged[_Bytes] | None = None,
+        fetch: Charged[_Bytes] | None = None,
+        time: Charged[Rate] | None = None,
+    ) -> None:
+        """`client_id` is that of the requests. The user is known from where the account is kept."""
+        self.table: Final = table
+        self.client_id: Final = client_id
+        self.produce: Final = produce
+        self.fetch: Final = fetch
+        self.time: Final = time
+
+
+NO_ACCOUNT: Final = Account(QuotaTable(), None)
+"""The account of a client without quotas."""
+
+
 class ConnectionCharges:
     """New connections of each IP address (KIP-612). A connection above the rate is not charged."""
 
-    def __init__(self, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
-        """`table` returns the current quotas; `count` and `window_ms` are those of `Rate`."""
-        self._table: Final = table
+    def __init__(self, quotas: QuotaSource, *, count: int, window_ms: float) -> None:
+        """`count` and `window_ms` are those of `Rate`."""
+        self._quotas: Final = quotas
         self._window_ms: Final = window_ms
         # A client can have very many addresses, and after all windows a state is like a new one.
         expiry_ms = (count + 1) * window_ms
@@ -298,7 +300,7 @@ class ConnectionCharges:
     def charge(self, address: str, now_ms: float) -> int:
         """Return 0 if an address may open a connection now, otherwise the ms after which to close it: one window at
         most. `address` has the form of `normal_address`."""
-        limit = self._table().address_limit(address)
+        limit = self._quotas.table.address_limit(address)
         if limit is None:
             return 0
         state = self._states.use(QuotaLimit(address, "", limit), now_ms)
@@ -314,9 +316,9 @@ class ConnectionCharges:
 class MutationCharges:
     """The token buckets of controller mutations (KIP-599)."""
 
-    def __init__(self, table: Callable[[], QuotaTable], *, count: int, window_ms: float) -> None:
-        """`table` returns the current quotas; `count` and `window_ms` are those of `TokenBucket`."""
-        self._table: Final = table
+    def __init__(self, quotas: QuotaSource, *, count: int, window_ms: float) -> None:
+        """`count` and `window_ms` are those of `TokenBucket`."""
+        self._quotas: Final = quotas
         self._states: Final[_States[TokenBucket]] = _States(lambda: TokenBucket(count, window_ms), count, window_ms)
 
     def __repr__(self) -> str:
@@ -327,21 +329,21 @@ class MutationCharges:
 
         `is_strict`: the version of the request knows THROTTLING_QUOTA_EXCEEDED.
         """
-        limit = self._table().client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
+        limit = self._quotas.table.client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
         if limit is None:
             return None
         return MutationQuota(self._states.use(limit, now_ms).measure, limit.value, is_strict=is_strict)
 
     def throttled(self, user: str, client_id: str, throttle_ms: float, now_ms: float) -> None:
         """Note for how long a client was throttled, for metrics."""
-        limit = self._table().client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
+        limit = self._quotas.table.client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
         state = None if limit is None else self._states.find(limit)
         if state is not None:
             self._states.throttled(state, throttle_ms, now_ms)
 
     def tokens(self, now_ms: float) -> list[ChargedRate]:
         """Return the tokens of each bucket whose quota still exists, for metrics."""
-        table, found = self._table(), []
+        table, found = self._quotas.table, []
         for (user, client_id), state in self._states:
             limit = table.client_limit(QuotaKind.CONTROLLER_MUTATION_RATE, user, client_id)
             if limit is not None:
@@ -376,11 +378,10 @@ class MutationQuota:
         """Charge mutations. Returns False if they are refused with THROTTLING_QUOTA_EXCEEDED and not charged."""
         bucket, rate = self._bucket, self._rate
         if not self._is_strict:
-            bucket.take(partitions, rate, now_ms)
-            self._note(now_ms)
+            self._note(bucket.take(partitions, rate, now_ms), now_ms)
             return True
         if bucket.tokens(rate, now_ms) < 0.0:
-            self._note(now_ms)
+            self._note(bucket.take(0.0, rate, now_ms), now_ms)
             return False
         bucket.take(partitions, rate, now_ms)
         return True
@@ -389,7 +390,6 @@ class MutationQuota:
         """Return how long the client has to wait. It is less if the request has waited since."""
         return max(0, self._wait_ms - int(now_ms - self._throttled_ms)) if self._wait_ms else 0
 
-    def _note(self, now_ms: float) -> None:
-        wait_ms = self._bucket.wait_ms(self._rate, now_ms)
+    def _note(self, wait_ms: int, now_ms: float) -> None:
         if wait_ms:
             self._wait_ms, self._throttled_ms = wait_ms, now_ms

@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, fields
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from odradek.base.errors import ThrottlingQuotaExceededError
 from odradek.base.ports import Clock
 from odradek.network.connection import Request
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
-from odradek.security.quotas.quota_model import QuotaKind, QuotaTable
+from odradek.security.quotas.quota_model import QuotaKind, QuotaSource, QuotaTable
+from odradek.server.client_memo import memo_of
 from odradek.server.throttling.charges import (
+    NO_ACCOUNT,
+    Account,
     ByteCharges,
     ChargedRate,
     ConnectionCharges,
@@ -52,112 +55,133 @@ class FetchCharge(NamedTuple):
     """Whether the response must not have any record, because none was charged."""
 
 
+_Argument = TypeVar("_Argument")
+
 NO_CHARGE: Final = FetchCharge(0, must_be_empty=False)
 
 
 class ClientThrottle:
     """The use of all quotas of clients on one broker."""
 
-    def __init__(self, table: Callable[[], QuotaTable], clock: Clock, windows: QuotaWindows | None = None) -> None:
-        """`table` returns the current quotas."""
+    def __init__(self, quotas: QuotaSource, clock: Clock, windows: QuotaWindows | None = None) -> None:
+        """Create it without any use."""
         used = windows or QuotaWindows()
-        self._table: Final = table
+        self._quotas: Final = quotas
         self._clock: Final = clock
 
         def bytes_of(kind: QuotaKind) -> ByteCharges:
-            return ByteCharges(kind, table, count=used.count, window_ms=used.window_ms)
+            return ByteCharges(kind, count=used.count, window_ms=used.window_ms)
 
         self._produce: Final = bytes_of(QuotaKind.PRODUCER_BYTE_RATE)
         self._fetch: Final = bytes_of(QuotaKind.CONSUMER_BYTE_RATE)
         self._time: Final = RateCharges(
             QuotaKind.REQUEST_PERCENTAGE,
-            table,
             count=used.count,
             window_ms=used.window_ms,
             at_most_ms=int(used.window_ms),
         )
-        self._mutations: Final = MutationCharges(table, count=used.mutations_count, window_ms=used.mutations_window_ms)
-        self._connections: Final = ConnectionCharges(table, count=used.count, window_ms=used.window_ms)
+        self._mutations: Final = MutationCharges(quotas, count=used.mutations_count, window_ms=used.mutations_window_ms)
+        self._connections: Final = ConnectionCharges(quotas, count=used.count, window_ms=used.window_ms)
         self._running: Request | None = None
         """The request whose handler runs now, if its time is measured."""
+        self._charged = NO_ACCOUNT
+        """The account of the running request."""
         self._since_ms = 0.0
         """The time until which the running request was charged."""
+
+    def _account(self, request: Request, table: QuotaTable) -> Account:
+        """Return the quotas of the client of a request. They are looked up for the first request of a connection, and
+        again after a change of the quotas or of the client id."""
+        if self._running is request and self._charged.table is table:
+            return self._charged
+        memo, client_id = memo_of(request), request.client_id
+        account = memo.account
+        if account is None or account.table is not table or account.client_id != client_id:
+            who = memo.identity.principal.name, client_id or ""
+            account = memo.account = Account(
+                table,
+                client_id,
+                produce=self._produce.of(table, *who),
+                fetch=self._fetch.of(table, *who),
+                time=self._time.of(table, *who),
+            )
+        return account
 
     # Produce and Fetch
 
     def of_produce(self, request: Request) -> int:
         """Charge a Produce with its size. Returns for how many ms its client has to wait."""
-        table = self._table()
+        table = self._quotas.table
         if not table.limits_clients:
             return 0
-        user, client_id = client_of(request)
-        now_ms = self._clock.monotonic_ms()
-        throttle_ms = self._produce.charge(user, client_id, request.size_bytes, now_ms)
-        if not table.limits_request_time:
-            return throttle_ms
-        return max(throttle_ms, self._time.charge(user, client_id, self._spent(request, now_ms), now_ms))
+        account = self._account(request, table)
+        if account.produce is None and account.time is None:
+            return 0
+        now_ms, wait_ms = self._clock.monotonic_ms(), 0
+        if account.produce is not None:
+            wait_ms = self._produce.charge(account.produce, request.size_bytes, now_ms)
+        if account.time is not None:
+            wait_ms = max(wait_ms, self._time.charge(account.time, self._spent(request, now_ms), now_ms))
+        return wait_ms
 
     def largest_fetch(self, request: Request, max_bytes: int) -> int:
         """Return the maximum size of a Fetch response of a consumer: a larger one would make it wait longer."""
-        if not self._table().limits_consumers:
+        table = self._quotas.table
+        if not table.limits_consumers:
             return max_bytes
-        most = self._fetch.most(*client_of(request))
-        return max_bytes if most is None else max(0, min(max_bytes, int(most)))
+        charged = self._account(request, table).fetch
+        return max_bytes if charged is None else max(0, min(max_bytes, int(self._fetch.most(charged))))
 
     def of_fetch(self, request: Request, size_bytes: int) -> FetchCharge:
         """Charge a Fetch of a consumer with the size of its records, unless it has taken too much before."""
-        if not self._table().limits_clients:
+        table = self._quotas.table
+        if not table.limits_clients:
             return NO_CHARGE
-        user, client_id = client_of(request)
-        now_ms = self._clock.monotonic_ms()
-        missing_ms = self._fetch.missing_ms(user, client_id, now_ms)
-        if missing_ms:
-            return FetchCharge(max(missing_ms, self.of_time(request)), must_be_empty=True)
-        wait_ms = self._fetch.charge(user, client_id, size_bytes, now_ms)
-        return FetchCharge(max(wait_ms, self.of_time(request)), must_be_empty=False)
+        account = self._account(request, table)
+        if account.fetch is None and account.time is None:
+            return NO_CHARGE
+        now_ms, wait_ms, must_be_empty = self._clock.monotonic_ms(), 0, False
+        if account.fetch is not None:
+            wait_ms = self._fetch.missing_ms(account.fetch, now_ms)
+            must_be_empty = wait_ms > 0
+            if not must_be_empty:
+                wait_ms = self._fetch.charge(account.fetch, size_bytes, now_ms)
+        if account.time is not None:
+            wait_ms = max(wait_ms, self._time.charge(account.time, self._spent(request, now_ms), now_ms))
+        return FetchCharge(wait_ms, must_be_empty)
 
     # Request time
 
     @property
     def measures_time(self) -> bool:
         """Whether there is any quota of request time. If not, nothing has to be measured."""
-        return self._table().limits_request_time
+        return self._quotas.table.limits_request_time
 
-    def run_direct(self, request: Request, handle: Callable[[Request], None]) -> None:
-        """Like `run`, for a handler that answers at once in almost all cases, without an object for the call."""
-        self._running, self._since_ms = request, self._clock.monotonic_ms()
+    def run(self, request: Request, step: Callable[[_Argument], object], argument: _Argument) -> object:
+        """Call a function that works for a request. If its client has a quota of request time, charge it with the time
+        that this takes."""
+        table = self._quotas.table
+        account = self._account(request, table) if table.limits_request_time else NO_ACCOUNT
+        charged = account.time
+        if charged is None:
+            return step(argument)
+        self._running, self._charged, self._since_ms = request, account, self._clock.monotonic_ms()
         try:
-            handle(request)
+            return step(argument)
         finally:
             if self._running is request:
-                self.of_time(request)
-                self._running = None
-
-    def run(self, request: Request, step: Callable[[], object]) -> object:
-        """Call a function that works for a request, and charge the client with the time that it takes."""
-        self._running, self._since_ms = request, self._clock.monotonic_ms()
-        try:
-            return step()
-        finally:
-            if self._running is request:
-                self.of_time(request)
+                now_ms = self._clock.monotonic_ms()
+                self._time.add(charged, self._spent(request, now_ms), now_ms)
                 self._running = None
 
     async def timed(self, request: Request, work: Awaitable[None]) -> None:
         """Await `work` for a request, and charge the client with the time of each step."""
-        await _Timed(partial(self.run, request), work)
+        await _Timed(self, request, work)
 
     def exempt(self, request: Request) -> None:
         """Do not charge the rest of the running step: the request is from a broker."""
         if self._running is request:
             self._running = None
-
-    def of_time(self, request: Request) -> int:
-        """Charge the time of the running step until now. Returns for how many ms the client has to wait."""
-        if not self.measures_time:
-            return 0
-        now_ms = self._clock.monotonic_ms()
-        return self._time.charge(*client_of(request), self._spent(request, now_ms), now_ms)
 
     def _spent(self, request: Request, now_ms: float) -> float:
         """Return the time since the last charge in percent of a second, if the request is running."""
@@ -169,10 +193,14 @@ class ClientThrottle:
     def of_answer(self, request: Request, message: Message) -> tuple[Message, int]:
         """Return the response with its throttle time, and that time in ms: the one of the handler or of request time,
         whichever is longer."""
-        if not self._table().limits_clients:
+        table = self._quotas.table
+        if not table.limits_clients:
             return message, 0
-        of_handler = cast(int, message.get("throttle_time_ms", 0))
-        throttle_ms = max(of_handler, self.of_time(request))
+        of_handler = throttle_ms = cast(int, message.get("throttle_time_ms", 0))
+        charged = self._account(request, table).time
+        if charged is not None:
+            now_ms = self._clock.monotonic_ms()
+            throttle_ms = max(of_handler, self._time.charge(charged, self._spent(request, now_ms), now_ms))
         if throttle_ms > of_handler and _has_throttle_time(request.api_key):
             message = {**message, "throttle_time_ms": throttle_ms}
         return message, throttle_ms
@@ -181,7 +209,7 @@ class ClientThrottle:
 
     def mutations(self, user: str, client_id: str | None, *, is_strict: bool) -> RequestMutations:
         """Return what a request may create or delete. `is_strict`: its version knows THROTTLING_QUOTA_EXCEEDED."""
-        if not self._table().is_limited(QuotaKind.CONTROLLER_MUTATION_RATE):
+        if not self._quotas.table.is_limited(QuotaKind.CONTROLLER_MUTATION_RATE):
             return RequestMutations(None, self._clock)
         charges, owner = self._mutations, (user, client_id or "")
         quota = charges.of_request(*owner, self._clock.monotonic_ms(), is_strict=is_strict)
@@ -192,7 +220,7 @@ class ClientThrottle:
     def of_connection(self, address: str) -> int:
         """Charge an address for a new connection. Returns 0 if it may be opened, otherwise the ms after which to close
         it: a client that is refused at once would try again at once."""
-        if not self._table().is_limited(QuotaKind.CONNECTION_CREATION_RATE):
+        if not self._quotas.table.is_limited(QuotaKind.CONNECTION_CREATION_RATE):
             return 0
         return self._connections.charge(address, self._clock.monotonic_ms())
 
@@ -217,11 +245,6 @@ class ClientThrottle:
 def _has_throttle_time(api_key: ApiKey) -> bool:
     """Whether responses of an API have a throttle time, in some version."""
     return any(field.name == "throttle_time_ms" for field in fields(API_TABLE[api_key].response_type))
-
-
-def client_of(request: Request) -> tuple[str, str]:
-    """Return the user and the client id by which a client is charged."""
-    return request.identity.principal.name, request.client_id or ""
 
 
 class RequestMutations:
@@ -254,23 +277,27 @@ class RequestMutations:
 
 
 class _Timed(Awaitable[None]):
-    """Awaits a coroutine; `run` calls each step of it."""
+    """Awaits a coroutine for a request; each step of it is charged."""
 
-    def __init__(self, run: Callable[[Callable[[], object]], object], work: Awaitable[None]) -> None:
-        self._run = run
-        self._work = work
+    def __init__(self, throttle: ClientThrottle, request: Request, work: Awaitable[None]) -> None:
+        self._throttle: Final = throttle
+        self._request: Final = request
+        self._work: Final = work
 
     def __await__(self) -> Generator[Any, Any, None]:
-        steps = self._work.__await__()
-        step: Callable[[], object] = partial(next, steps)
+        throttle, request, steps = self._throttle, self._request, self._work.__await__()
+        error: BaseException | None = None
         while True:
             try:
-                waited_for = self._run(step)
+                if error is None:
+                    waited_for = throttle.run(request, next, steps)
+                else:
+                    waited_for = throttle.run(request, steps.throw, error)
             except StopIteration:
                 return
             try:
                 yield waited_for
-            except BaseException as error:  # noqa: BLE001 - the coroutine may handle it, such as a cancellation
-                step = partial(steps.throw, error)
+            except BaseException as caught:  # noqa: BLE001 - the coroutine may handle it, such as a cancellation
+                error = caught
             else:
-                step = partial(next, steps)
+                error = None

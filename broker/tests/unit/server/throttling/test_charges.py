@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
@@ -32,14 +34,47 @@ class Quotas:
     def set(self, entity: QuotaEntity, value: float) -> None:
         self.table = QuotaTable({entity: {PRODUCE: value, MUTATIONS: value}})
 
-    def rates(self, at_most_ms: int = MAX_THROTTLE_MS) -> RateCharges:
-        return RateCharges(PRODUCE, lambda: self.table, count=11, window_ms=1000, at_most_ms=at_most_ms)
+    def rates(self, at_most_ms: int = MAX_THROTTLE_MS) -> Rates:
+        return Rates(self, RateCharges(PRODUCE, count=11, window_ms=1000, at_most_ms=at_most_ms))
 
-    def bytes(self) -> ByteCharges:
-        return ByteCharges(PRODUCE, lambda: self.table, count=11, window_ms=1000)
+    def bytes(self) -> Bytes:
+        return Bytes(self, ByteCharges(PRODUCE, count=11, window_ms=1000))
 
     def buckets(self) -> MutationCharges:
-        return MutationCharges(lambda: self.table, count=11, window_ms=1000)
+        return MutationCharges(self, count=11, window_ms=1000)
+
+
+class Rates:
+    """Charges of clients by name. Each has one account, as on one connection, until the quotas change."""
+
+    def __init__(self, quotas: Quotas, charges: Any) -> None:
+        self.quotas = quotas
+        self.charges = charges
+        self.accounts: dict[object, Any] = {}
+        self.rates = charges.rates
+
+    def __repr__(self) -> str:
+        return repr(self.charges)
+
+    def of(self, *client: str) -> Any:
+        key = self.quotas.table, client
+        if key not in self.accounts:
+            self.accounts[key] = self.charges.of(self.quotas.table, *client)
+        return self.accounts[key]
+
+    def charge(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
+        charged = self.of(user, client_id)
+        return 0 if charged is None else self.charges.charge(charged, amount, now_ms)
+
+
+class Bytes(Rates):
+    """Charges of bytes."""
+
+    def most(self, *client: str) -> float:
+        return self.charges.most(self.of(*client))
+
+    def missing_ms(self, user: str, client_id: str, now_ms: float) -> int:
+        return self.charges.missing_ms(self.of(user, client_id), now_ms)
 
 
 def test_a_client_above_its_quota_waits_until_its_rate_is_within_it() -> None:
@@ -99,12 +134,10 @@ def test_the_average_throttle_time_is_that_of_the_last_windows() -> None:
 
 def test_a_client_without_a_quota_has_no_state() -> None:
     for charges in (Quotas(ALICE).rates(), Quotas(ALICE).bytes()):
-        assert charges.charge("bob", "app", 1_000_000, 0) == 0
+        assert charges.of("bob", "app") is None
         assert charges.rates(0) == []
         assert repr(charges).endswith("Charges(producer_byte_rate, 0 states)")
     charges = Quotas(ALICE).bytes()
-    assert charges.most("bob", "app") is None
-    assert charges.missing_ms("bob", "app", 0) == 0
     assert charges.missing_ms("alice", "app", 0) == 0
 
 
@@ -194,7 +227,7 @@ def test_mutations_without_a_quota_are_not_counted() -> None:
 
 def test_connections_above_the_rate_of_an_address_are_held_and_not_charged() -> None:
     table = QuotaTable({QuotaEntity(ip="10.0.0.1"): {QuotaKind.CONNECTION_CREATION_RATE: 1.0}})
-    charges = ConnectionCharges(lambda: table, count=11, window_ms=1000)
+    charges = ConnectionCharges(table, count=11, window_ms=1000)
     assert [charges.charge("10.0.0.1", 0) for _ in range(10)] == [0] * 10
     assert [charges.charge("10.0.0.1", 0) for _ in range(3)] == [1000] * 3
     assert charges.charge("10.0.0.2", 0) == 0
@@ -203,7 +236,7 @@ def test_connections_above_the_rate_of_an_address_are_held_and_not_charged() -> 
 
 def test_the_states_of_many_addresses_are_removed_after_all_windows() -> None:
     table = QuotaTable({QuotaEntity(ip=DEFAULT): {QuotaKind.CONNECTION_CREATION_RATE: 5.0}})
-    charges = ConnectionCharges(lambda: table, count=11, window_ms=1000)
+    charges = ConnectionCharges(table, count=11, window_ms=1000)
     for number in range(1000):
         charges.charge(f"10.0.{number // 256}.{number % 256}", 0)
     assert repr(charges) == "ConnectionCharges(1000 states)"

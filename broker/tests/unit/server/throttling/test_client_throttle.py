@@ -11,7 +11,7 @@ import pytest
 
 from odradek.base.errors import NONE, InvalidRequestError, ThrottlingQuotaExceededError
 from odradek.protocol.apis import API_TABLE, ApiKey
-from odradek.protocol.codec import Message, encode_request
+from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.records.v2.batch import BatchBuilder
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
 from odradek_testkit.loop import VirtualLoop
@@ -104,6 +104,34 @@ def test_a_client_with_another_id_is_not_limited(play: Play) -> None:
         assert server.throttle.uses()["Produce"] == []
 
     play(scenario)
+
+
+def test_a_connection_follows_changes_of_the_quotas_and_of_its_client_id(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce("t", {0: [1]})
+
+        async def throttled(client_id: str | None) -> bool:
+            frame = encode_request(ApiKey.PRODUCE, 9, 1, client_id, producing(9000))
+            answer: Any = decode_response(ApiKey.PRODUCE, 9, (await server.peer.send(frame))[4:])
+            return bool(answer.throttle_time_ms)
+
+        limit(server, QuotaKind.PRODUCER_BYTE_RATE, 1000, "limited")
+        assert [await throttled(each) for each in ("limited", "other", None, "limited")] == [True, False, False, True]
+        limit(server, QuotaKind.PRODUCER_BYTE_RATE, 1000, "other")
+        assert [await throttled(each) for each in ("limited", "other")] == [False, True]
+        server.quotas.table = QuotaTable()
+        assert not await throttled("other")
+
+    play(scenario)
+
+
+def test_the_time_of_a_client_without_a_quota_is_not_measured(play: Play) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        limit(server, QuotaKind.REQUEST_PERCENTAGE, 1, "somebody")
+        assert (await server.ask(ApiKey.DESCRIBE_CLUSTER, 1, CLUSTER)).throttle_time_ms == 0
+        assert server.throttle.uses()["Request"] == []
+
+    play(scenario, replace=slow(400))
 
 
 def test_a_quota_of_zero_throttles_for_all_windows(play: Play) -> None:
