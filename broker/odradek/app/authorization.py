@@ -52,7 +52,7 @@ def _authorizer(config: BrokerConfig, rules: AccessRules) -> Authorizer:
     except ConfigError as error:
         raise ConfigError(f"super.users: {error}") from error
     return AclAuthorizer(
-        lambda: rules.index,
+        rules,
         super_users=super_users,
         allows_without_rules=config.allow_everyone_if_no_acl_found,
     )

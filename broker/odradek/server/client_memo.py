@@ -16,13 +16,17 @@ from odradek.server.throttling.charges import Account
 class ClientMemo:
     """What is known about one client. A change of its identity replaces the memo."""
 
-    __slots__ = ("account", "identity")
+    __slots__ = ("account", "identity", "rules", "writable")
 
     def __init__(self, identity: Identity) -> None:
         """Know nothing yet."""
         self.identity: Final = identity
         self.account: Account | None = None
         """The quotas of the client, for `server/throttling`."""
+        self.rules: object = None
+        """The generation of the access rules by which `writable` was decided."""
+        self.writable: frozenset[str] = frozenset()
+        """Topics that the client may write, for `server/authorization/topic_rights`."""
 
 
 def memo_of(request: Request) -> ClientMemo:

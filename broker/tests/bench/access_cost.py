@@ -2,9 +2,9 @@
 
 Run it with `PYTHONPATH=.compiled .venv/bin/python broker/tests/bench/access_cost.py`, after `make compiled`. 200
 connections send requests of one 100-byte record (the client of the scenario `busy-200`) to four brokers in turn: one
-without an authorizer, one with 10 and one with 10,000 access rules, and one with these and a quota of bytes that is
-never reached. Only one of them works at a time. Rules are for other topics, other users and prefixes, and one allows
-the requests.
+without an authorizer, one with 10 and one with 10,000 access rules, and one with these and quotas of bytes and of
+request time that are never reached. Only one of them works at a time. Rules are for other topics, other users and
+prefixes, and one allows the requests.
 
 Prints the microseconds of CPU per request, the median of the rounds, and the quotient to the first.
 """
@@ -45,9 +45,9 @@ CASES: Final[Mapping[str, tuple[int | None, bool]]] = {
     "no authorizer": (None, False),
     "10 rules": (10, False),
     "10,000 rules": (10_000, False),
-    "10,000 rules and a quota": (10_000, True),
+    "10,000 rules and two quotas": (10_000, True),
 }
-"""The number of rules, None without an authorizer, and whether there is a quota."""
+"""The number of rules, None without an authorizer, and whether there are quotas."""
 ANONYMOUS: Final = Principal(USER, "ANONYMOUS")
 PLENTY: Final = 1e12
 AT_ONCE: Final = 1_000
@@ -62,10 +62,10 @@ def main(*, requests: int, rounds: int) -> None:
     found: dict[str, list[float]] = {case: [] for case in CASES}
     with ExitStack() as everything:
         benches = {}
-        for case, (rules, has_quota) in CASES.items():
+        for case, (rules, has_quotas) in CASES.items():
             properties = {} if rules is None else AUTHORIZER
             system = everything.enter_context(running(OURS, 1, properties, jars=Path()))
-            prepare(system, rules or 0, has_quota=has_quota)
+            prepare(system, rules or 0, has_quotas=has_quotas)
             benches[case] = Bench(system, Path(), 120.0, everything.enter_context(ExitStack()))
             work.prepare(benches[case])
         for number in range(-1, rounds):
@@ -84,15 +84,15 @@ def main(*, requests: int, rounds: int) -> None:
         )
 
 
-def prepare(system: System, rules: int, *, has_quota: bool) -> None:
-    """Create access rules, of which the last one allows the requests of this benchmark, and a quota."""
+def prepare(system: System, rules: int, *, has_quotas: bool) -> None:
+    """Create access rules, of which the last one allows the requests of this benchmark, and quotas."""
     with BlockingClient(system.bootstrap) as client:
         bindings = [*others(rules - 1), allowing()] if rules else []
         for first in range(0, len(bindings), AT_ONCE):
             client.admin.create_acls(bindings[first : first + AT_ONCE])
-        if has_quota:
-            quota = {QuotaKind.PRODUCER_BYTE_RATE: PLENTY, QuotaKind.REQUEST_PERCENTAGE: PLENTY}
-            client.admin.alter_client_quotas({QuotaEntity(user=ANONYMOUS.name): quota})
+        if has_quotas:
+            quotas = {QuotaKind.PRODUCER_BYTE_RATE: PLENTY, QuotaKind.REQUEST_PERCENTAGE: PLENTY}
+            client.admin.alter_client_quotas({QuotaEntity(user=ANONYMOUS.name): quotas})
 
 
 def others(count: int) -> Iterable[AclBinding]:

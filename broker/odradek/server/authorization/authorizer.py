@@ -16,14 +16,14 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
 from odradek.security.acls.index import AclIndex, AclVerdict
 from odradek.security.acls.model import ANY_NAME, OPERATIONS, AclOperation, ResourceType
 from odradek.security.principals import Identity, Principal
 
-audit = logging.getLogger("odradek.authorizer")
+audit: Final = logging.getLogger("odradek.authorizer")
 
 DECISIONS: Final = 100_000
 """Maximum number of remembered decisions. They take about 100 bytes each."""
@@ -73,24 +73,30 @@ def all_operations(kind: ResourceType) -> int:
     return sum(1 << operation for operation in OPERATIONS[kind])
 
 
+class RuleSource(Protocol):
+    """Has the current access rules."""
+
+    @property
+    def index(self) -> AclIndex:
+        """The rules now. A change of the rules replaces it."""
+        ...
+
+
 class AclAuthorizer:
     """Decides by the access rules of the cluster, as Kafka's `AclAuthorizer`."""
 
     def __init__(
         self,
-        index: Callable[[], AclIndex],
+        rules: RuleSource,
         *,
         super_users: Collection[Principal] = (),
         allows_without_rules: bool = False,
     ) -> None:
-        """`index` returns the current rules; a change of the rules returns another object.
-
-        `super_users` and `allows_without_rules` are `super.users` and `allow.everyone.if.no.acl.found`.
-        """
-        self._current: Final = index
+        """`super_users` and `allows_without_rules` are `super.users` and `allow.everyone.if.no.acl.found`."""
+        self._rules: Final = rules
         self._super_users: Final = frozenset(super_users)
         self._allows_without_rules: Final = allows_without_rules
-        self._index = index()
+        self._index = rules.index
         self._known: dict[_Subject, dict[str, bool]] = {}
         self._count = 0
         """Number of decisions in `_known`."""
@@ -99,7 +105,7 @@ class AclAuthorizer:
     @property
     def generation(self) -> object:
         """The index of the rules."""
-        return self._current()
+        return self._rules.index
 
     def denied(
         self,
@@ -130,7 +136,7 @@ class AclAuthorizer:
         return refused
 
     def _decisions_of(self, subject: _Subject) -> dict[str, bool]:
-        index = self._current()
+        index = self._rules.index
         if index is not self._index or self._count > DECISIONS:
             self._index = index
             self._known.clear()

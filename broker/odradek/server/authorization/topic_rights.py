@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.base.errors import TopicAuthorizationFailedError
 from odradek.base.types import TopicPartition
+from odradek.network.connection import Request
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.security.principals import Identity
-from odradek.server.authorization.authorizer import Authorizer
+from odradek.server.authorization.authorizer import Authorizer, audit
 from odradek.server.authorization.guards import refusal
+from odradek.server.client_memo import memo_of
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 NOT_WRITABLE: Final = TopicAuthorizationFailedError.code, str(refusal(AclOperation.WRITE, ResourceType.TOPIC))
 """Error code and message of a partition that the client may not write."""
 
+MOST_WRITABLE: Final = 100
+"""Maximum number of topics that a connection remembers. Beyond it, the authorizer is asked, which remembers more."""
+
+_DEBUG: Final = logging.DEBUG
+
 
 def not_writable(
-    authorizer: Authorizer, identity: Identity, entries: Iterable[tuple[TopicPartition, object]]
+    authorizer: Authorizer, request: Request, entries: Sequence[tuple[TopicPartition, object]]
 ) -> frozenset[str]:
-    """Return the topics that the client may not write."""
-    topics = {topic_partition.topic for topic_partition, _ in entries}
-    return authorizer.denied(identity, AclOperation.WRITE, ResourceType.TOPIC, topics, "Produce")
+    """Return the topics that the client of a Produce may not write."""
+    memo, rules = memo_of(request), authorizer.generation
+    if memo.rules is not rules:
+        memo.rules, memo.writable = rules, NO_TOPICS
+    writable = memo.writable
+    for (topic, _), _ in entries:
+        if topic not in writable:
+            break
+    else:
+        if not audit.isEnabledFor(_DEBUG):
+            return NO_TOPICS
+    topics = {topic for (topic, _), _ in entries}
+    denied = authorizer.denied(request.identity, AclOperation.WRITE, ResourceType.TOPIC, topics, "Produce")
+    granted = writable | (topics - denied)
+    memo.writable = granted if len(granted) <= MOST_WRITABLE else NO_TOPICS
+    return denied
 
 
 def not_readable(

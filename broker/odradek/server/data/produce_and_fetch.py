@@ -142,7 +142,7 @@ class DataHandlers:
         refused: list[AppendResult] = []
         denied = NO_TOPICS
         if self._authorizer is not None:
-            denied = not_writable(self._authorizer, request.identity, entries)
+            denied = not_writable(self._authorizer, request, entries)
         for entry in entries:
             records = entry[1]
             if denied and entry[0].topic in denied:
