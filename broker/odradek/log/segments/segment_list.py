@@ -15,11 +15,14 @@ from odradek.log.segments.entries import NOT_IN_MEMORY, BatchPlace
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup, TimestampLookup, search
+from odradek.log.segments.transaction_index import TransactionIndex
 from odradek.log.values import LogSlice, TimestampOffset
 
 MOST_PLACES: Final = 64
 """Maximum number of places that lookups found and that each log remembers."""
 
+MOST_INDEXES: Final = 64
+"""Maximum number of transaction indexes that lookups loaded and that each log keeps. Hardly any read needs several."""
 
 UNKNOWN_POSITION: Final = -1
 """Result of a search for a position that would have to wait for the disk."""
@@ -43,7 +46,7 @@ class ReadBounds:
 class SegmentList:
     """The segments of one log; never empty."""
 
-    __slots__ = ("_bases", "_cache", "_limit", "_places", "active", "all")
+    __slots__ = ("_aborted", "_bases", "_cache", "_limit", "_places", "active", "all")
 
     def __init__(self, segments: Sequence[Segment], cache: SegmentCache) -> None:
         """`segments` in order; `cache` bounds how many sealed segments of all logs are loaded."""
@@ -65,6 +68,8 @@ class SegmentList:
         # from the one that holds the offset to the one of the result have no batch at or above the offset. Without a
         # place, the batch is in the active segment.
         self._places: dict[int, tuple[Segment, BatchPlace | None]] = {}
+        # Transaction indexes that lookups have loaded: a read may need more segments at once than the cache can hold.
+        self._aborted: dict[Segment, TransactionIndex] = {}
 
     @property
     def start_offset(self) -> int:
@@ -192,6 +197,10 @@ class SegmentList:
             if len(self._places) >= MOST_PLACES:
                 del self._places[next(iter(self._places))]
             self._places[lookup.offset] = (segment, place)
+        elif isinstance(lookup, SegmentLookup) and segment is not self.active:
+            if len(self._aborted) >= MOST_INDEXES:
+                del self._aborted[next(iter(self._aborted))]
+            self._aborted[segment] = lookup.copy.transaction_index
         if segment is lookup.segment:
             segment.adopt(lookup.copy)
             if segment is not self.active:
@@ -225,11 +234,13 @@ class SegmentList:
         """
         found: list[tuple[int, int]] = []
         for segment in self.with_aborted(offset):
-            if not (waits or segment.knows_aborted):
-                raise NotInMemoryError(segment, None)
-            index = segment.transaction_index
-            if segment is not self.active:
-                self._cache.use(segment)
+            index = self._aborted.get(segment)
+            if index is None:
+                if not (waits or segment.knows_aborted):
+                    raise NotInMemoryError(segment, None)
+                index = segment.transaction_index
+                if segment is not self.active:
+                    self._cache.use(segment)
             entries, complete = index.collect(offset, upper_offset)
             found += [(entry.producer_id, entry.first_offset) for entry in entries]
             if complete:

@@ -10,6 +10,7 @@ from odradek.base.errors import StorageError
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.segment import INDEX_SUFFIX, LOADED_BYTES
 from odradek.log.segments.segment_cache import SegmentCache
+from odradek.log.segments.segment_lookups import NotInMemoryError, SegmentLookup
 from odradek.log.values import LogSlice
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
@@ -104,9 +105,8 @@ def test_logs_share_the_bounds(files: MemoryFiles, clock: ManualClock, log: Part
     assert log.segments[0].loaded_bytes == LOADED_BYTES
 
 
-def test_times_and_aborted_transactions_are_loaded_within_the_bounds(
-    files: MemoryFiles, clock: ManualClock, cache: SegmentCache
-) -> None:
+def with_aborted(files: MemoryFiles, clock: ManualClock, cache: SegmentCache) -> PartitionLog:
+    """A flushed log with two sealed segments, each with an aborted transaction, and an active one."""
     log = open_log(files, clock, config=small_segments(), segment_cache=cache)
     for number in range(2):
         records = batch(
@@ -117,6 +117,13 @@ def test_times_and_aborted_transactions_are_loaded_within_the_bounds(
         log.append_as_leader(aborted, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
         roll(log)
     log.flush()
+    return log
+
+
+def test_times_and_aborted_transactions_are_loaded_within_the_bounds(
+    files: MemoryFiles, clock: ManualClock, cache: SegmentCache
+) -> None:
+    log = with_aborted(files, clock, cache)
     assert log.aborted_transactions(0, 4) == ((1, 0), (1, 2))
     assert len(cache) == 2
     found = log.offset_for_timestamp(1)
@@ -125,6 +132,26 @@ def test_times_and_aborted_transactions_are_loaded_within_the_bounds(
     cache.max_files = 1
     log.aborted_transactions(0, 4)
     assert [segment.loaded_bytes > LOADED_BYTES for segment in log.segments[:2]] == [False, True]
+
+
+def test_aborted_transactions_are_found_although_the_cache_holds_one_segment(
+    files: MemoryFiles, clock: ManualClock, cache: SegmentCache
+) -> None:
+    cache.max_files = 1
+    log = with_aborted(files, clock, cache)
+    for segment in log.segments[:2]:
+        segment.release()
+        with pytest.raises(NotInMemoryError) as missing:
+            log.aborted_transactions(0, 4, waits=False)
+        lookup = SegmentLookup(missing.value, log.generation)
+        lookup.run()
+        log.adopt(lookup)
+    assert log.aborted_transactions(0, 4, waits=False) == ((1, 0), (1, 2))
+    log.append_as_leader(batch(b"v"), leader_epoch=0)
+    roll(log)
+    log.segments[0].release()
+    with pytest.raises(NotInMemoryError):
+        log.aborted_transactions(0, 4, waits=False)
 
 
 # When the cache forgets segments
