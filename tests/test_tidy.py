@@ -30,7 +30,7 @@ PURE = """
 base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors base/types
 base/ports base/config base/broker_fields base/setting_definitions base/settings_catalogue base/topic_rules cluster
 compression protocol/* records/* timer/* zk/layout zk/ownership zk/port znode zk/acl zk/security zk/security_digest
-log/producers/producer_state log/epoch_cache log/retention log/segments/transaction_index
+log/producers/producer_state log/producers/verification log/epoch_cache log/retention log/segments/transaction_index
 log/compaction/cleaning_decisions log/compaction/offset_map log/compaction/filtering log/compaction/record_groups
 replication/partition replication/isr replication/replica_requests replication/sessions/fetch_session
 replication/sessions/follower_session replication/quota replication/sessions/resting replication/leader/awaited
@@ -39,7 +39,7 @@ controller/broker_requests/request_batch controller/reassignment/reassignment_de
 controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
 coordinator/coordinator_ports coordinator/groups/* coordinator/transactions/transaction_values
 coordinator/transactions/transaction_records coordinator/transactions/transaction_rules
-coordinator/transactions/transaction_shard
+coordinator/transactions/transaction_shard coordinator/transactions/sender_requests
 client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks

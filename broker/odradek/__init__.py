@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.client.blocking.blocking_producer import BlockingProducer
     from odradek.client.blocking.client import BlockingClient
     from odradek.client.consumer.consumer import Consumer
-    from odradek.client.models import ConsumerRecord, NewTopic, OffsetAndMetadata, RecordMetadata
+    from odradek.client.models import ConsumerRecord, GroupMetadata, NewTopic, OffsetAndMetadata, RecordMetadata
     from odradek.client.producer.producer import Producer
     from odradek.client.settings import ClientSettings
 
@@ -37,6 +37,7 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "ConsumerRecord",
+    "GroupMetadata",
     "NewTopic",
     "OdradekError",
     "OffsetAndMetadata",
@@ -57,6 +58,7 @@ _MODULES = {
     "ConfigError": "base.errors",
     "Consumer": "client.consumer.consumer",
     "ConsumerRecord": "client.models",
+    "GroupMetadata": "client.models",
     "NewTopic": "client.models",
     "OdradekError": "base.errors",
     "OffsetAndMetadata": "client.models",

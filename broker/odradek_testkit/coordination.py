@@ -13,24 +13,26 @@ from odradek.base.errors import (
     MemberIdRequiredError,
     ProtocolError,
 )
-from odradek.base.types import GROUP_METADATA_TOPIC, ZERO_UUID, Endpoint, TopicPartition
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZERO_UUID, Endpoint, TopicPartition
 from odradek.cluster import AnnouncedBroker, ClusterImage, MetadataCache, PartitionMetadata
+from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_shard import GroupShard
-from odradek.coordinator.producer_ids import ProducerIds
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.security.principals import ANONYMOUS, Identity
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
-from odradek.server.groups.group_handlers import CoordinationHandlers
+from odradek.server.groups.group_handlers import GroupHandlers
+from odradek.server.groups.offset_handlers import OffsetCoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.testing.memory_zk import MemoryZk
 from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 METADATA = RANGE[0][1]
+TRANSACTIONS_PARTITION = TopicPartition(TRANSACTION_STATE_TOPIC, 3)
 OFFSETS_PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2)]
 STATE = PartitionMetadata(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
 FULL_RANGE = {key: range(row.min_version, row.max_version + 1) for key, row in API_TABLE.items()}
@@ -59,6 +61,9 @@ class Server:
         self.view.image = image(*EVENTS, *OFFSETS_PARTITIONS)
         self.ensured: list[str] = []
         self.refusal: ProtocolError | None = None
+        self.verified: list[tuple[TopicPartition, TransactionalWriter]] = []
+        self.unverified: ProtocolError | None = None
+        """The error of verifications."""
         runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             writer=self.partition, reader=self.partition, clock=self.clock, batch_limit_bytes=1 << 20
         )
@@ -67,17 +72,29 @@ class Server:
             clock=self.clock,
             runtime=runtime,
             partition_count=lambda: len(OFFSETS_PARTITIONS),
+            verify=self.verify,
         )
-        self.handlers = CoordinationHandlers(
+        self.offsets = OffsetCoordinationHandlers(
             groups=self.groups,
-            producer_ids=ProducerIds(self.claim),
+            view=self.view,
+            zookeeper_offsets=ZooKeeperOffsets(self.zk, metadata_max=SETTINGS.offset_metadata_max),
+        )
+        members = GroupHandlers(
+            groups=self.groups,
+            transactions=lambda transactional_id: TRANSACTIONS_PARTITION,
             view=self.view,
             ensure_topic=self.ensure,
-            zookeeper_offsets=ZooKeeperOffsets(self.zk, metadata_max=SETTINGS.offset_metadata_max),
-        ).handlers()
+        )
+        self.handlers = {
+            **members.handlers(),
+            **self.offsets.handlers(),
+        }
 
-    async def claim(self) -> tuple[int, int]:
-        return 7000, 1000
+    async def verify(self, partition: TopicPartition, writer: TransactionalWriter) -> TransactionalWriter:
+        self.verified.append((partition, writer))
+        if self.unverified is not None:
+            raise self.unverified
+        return writer
 
     async def ensure(self, name: str) -> None:
         self.ensured.append(name)

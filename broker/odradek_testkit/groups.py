@@ -2,8 +2,8 @@
 
 `GroupLab` acts as the members of groups, without threads, tasks or sockets. A request returns a `Reply` that is set
 when the coordinator answers. `settle` commits the appended records, `lab.clock.advance` advances the time, `reload`
-moves the partition to another coordinator. `MemoryPartition` is a partition for the runtime, as writer and reader.
-`visible` returns the durable state of a shard.
+moves the partition to another coordinator, and `end` ends a transaction. `MemoryPartition` is a partition for the
+runtime, as writer and reader. `visible` returns the durable state of a shard.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from odradek.base.errors import ProtocolError
-from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
+from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, TransactionalWriter
 from odradek.coordinator.groups.classic_group import ClassicGroup
 from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     FetchedOffset,
@@ -29,10 +30,12 @@ from odradek.coordinator.groups.group_requests import (
     OffsetToCommit,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
 from odradek.coordinator.groups.group_shard import GroupShard
-from odradek.records.v2.batch import BatchBuilder, read_header
+from odradek.records.v2.batch import BatchBuilder, ControlType, read_header
 from odradek.timer.purgatory import Purgatory
+from odradek_testkit.batches import control_batch
 from odradek_testkit.loop import ManualClock
 
 T = TypeVar("T")
@@ -87,7 +90,11 @@ class Reply(Generic[T]):
 
 
 class MemoryLog:
-    """A `RecordLog` whose appends wait until the test commits or refuses them."""
+    """A `RecordLog` whose appends wait until the test commits or refuses them.
+
+    Committing has two steps, so that other events can happen between them: the records are written, and the caller is
+    told.
+    """
 
     def __init__(self) -> None:
         """Empty."""
@@ -97,6 +104,8 @@ class MemoryLog:
         self.waiting: list[
             tuple[Sequence[KeyValue], Callable[[Offset | ProtocolError], None], TransactionalWriter | None]
         ] = []
+        self.untold: list[tuple[Callable[[Offset | ProtocolError], None], Offset | ProtocolError]] = []
+        """Appends whose records are written and whose results have not been delivered."""
 
     def append(
         self,
@@ -108,7 +117,21 @@ class MemoryLog:
         self.waiting.append((records, done, transaction))
 
     def commit_next(self, error: ProtocolError | None = None) -> None:
-        """Write and commit the oldest queued append. With an `error`, its caller does not learn that."""
+        """Write the oldest queued append, and deliver its result and those of earlier ones.
+
+        With an `error`, the caller gets this, and does not learn that the records are written.
+        """
+        self.write_next(error)
+        while self.untold:
+            self.tell_next()
+
+    def tell_next(self) -> None:
+        """Deliver the result of the oldest append that was written."""
+        done, outcome = self.untold.pop(0)
+        done(outcome)
+
+    def write_next(self, error: ProtocolError | None = None) -> None:
+        """Write the oldest queued append. Its result is its offset, or the `error`."""
         records, done, transaction = self.waiting.pop(0)
         builder = BatchBuilder(limit_bytes=1 << 20)
         for key, value in records:
@@ -120,21 +143,43 @@ class MemoryLog:
                 leader_epoch=0,
                 producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
                 producer_epoch=NO_EPOCH if transaction is None else transaction.producer_epoch,
+                base_sequence=NO_SEQUENCE if transaction is None else 0,
                 is_transactional=transaction is not None,
             )
         )
         self.next_offset += len(records)
-        done(Offset(offset) if error is None else error)
+        self.untold.append((done, Offset(offset) if error is None else error))
+
+    def write_marker(self, producer_id: int, *, is_commit: bool) -> Offset:
+        """Write a marker that ends a producer's transaction, after the appends that are written. Return its offset."""
+        offset = Offset(self.next_offset)
+        self.record_sets.append(
+            control_batch(
+                ControlType.COMMIT if is_commit else ControlType.ABORT,
+                producer_id=producer_id,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                timestamp_ms=0,
+                base_offset=offset,
+            )
+        )
+        self.next_offset += 1
+        return offset
 
     def fail_next(self, error: ProtocolError) -> None:
         """Refuse the oldest queued append, which writes nothing."""
+        while self.untold:
+            self.tell_next()
         _, done, _ = self.waiting.pop(0)
         done(error)
 
     def settle(self) -> None:
         """Commit all queued appends, including those that the commits cause."""
-        while self.waiting:
-            self.commit_next()
+        while self.waiting or self.untold:
+            if self.untold:
+                self.tell_next()
+            else:
+                self.commit_next()
 
 
 @dataclass
@@ -150,6 +195,7 @@ class GroupLab:
         """Start with an empty partition."""
         self.heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(self.clock, "Heartbeat")
         self.rebalances: Purgatory[DelayedRebalance] = Purgatory(self.clock, "Rebalance")
+        self.events = GroupEvents()
         self.shard = self.load()
 
     def load(self) -> GroupShard:
@@ -160,6 +206,7 @@ class GroupLab:
             log=self.log,
             heartbeats=self.heartbeats,
             rebalances=self.rebalances,
+            events=self.events,
         )
         for records in self.log.record_sets:
             for _ in shard.replay(records):
@@ -222,6 +269,30 @@ class GroupLab:
         self.shard.commit(CommitRequest(member=self.check(member_id, generation), offsets=offsets), reply)
         return reply
 
+    def commit_transactional(
+        self,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        producer_id: int = 7,
+        instance_id: str | None = None,
+    ) -> Reply[Mapping[TopicPartition, int]]:
+        """TxnOffsetCommit."""
+        reply: Reply[Mapping[TopicPartition, int]] = Reply()
+        request = TransactionalCommitRequest(
+            member=self.check(member_id, generation, instance_id),
+            writer=TransactionalWriter(f"producer-{producer_id}", producer_id, 0),
+            offsets=offsets,
+        )
+        self.shard.commit_transactional(request, reply)
+        return reply
+
+    def end(self, producer_id: int = 7, *, is_commit: bool = True) -> None:
+        """End a producer's transaction with a marker."""
+        offset = self.log.write_marker(producer_id, is_commit=is_commit)
+        self.shard.complete_transaction(producer_id, is_commit, offset)
+
     def fetch(
         self, wanted: Sequence[TopicPartition] | None = None, *, require_stable: bool = False
     ) -> dict[TopicPartition, FetchedOffset]:
@@ -249,14 +320,17 @@ class GroupLab:
 
 
 def visible(shard: GroupShard) -> dict[str, Any]:
-    """Return the state of a shard that must survive a reload: offsets, and generations with members and assignments.
+    """Return the state of a shard that must survive a reload: offsets, those of open transactions by producer id and
+    partition, and generations with members and assignments.
 
     A group that is rebalancing is reloaded with its last stored generation, so only its offsets are compared. A group
     without a generation and without offsets is not stored.
     """
     state: dict[str, Any] = {}
     for group_id, group in shard.groups.items():
-        committed = dict(group.offsets.committed())
+        committed: dict[Any, Any] = dict(group.offsets.committed())
+        for producer_id, offsets in group.offsets.open_transactions.items():
+            committed |= {(producer_id, partition): entries[-1] for partition, entries in offsets.items()}
         if group.generation and group.state.value in ("Stable", "Empty"):
             value = group.value({member.member_id: member.assignment for member in group.members.values()})
             members = sorted(value.members, key=lambda member: member.member_id)

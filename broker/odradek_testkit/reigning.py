@@ -26,6 +26,7 @@ class _Channel:
     """The controller's connection to the server."""
 
     client_id = "controller"
+    is_open = True
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

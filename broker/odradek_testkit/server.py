@@ -24,6 +24,7 @@ from odradek.controller import features
 from odradek.controller.elections.candidates import ElectionKind
 from odradek.controller.features import FeatureUpdate
 from odradek.controller.reassignment.reassigner import Targets
+from odradek.coordinator.transactions.transaction_values import TransactionVerifier
 from odradek.log.log_manager import LogManager
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
@@ -242,10 +243,12 @@ class MemoryServer:
         disk_threads: DiskThreadsMaker = inline_threads,
         authorizer: Authorizer | None = None,
         access_rules: bool = False,
+        verifier: TransactionVerifier | None = None,
     ) -> None:
         """`settings` of server.properties. Handlers in `replace` replace the real ones. `workers` convert records.
 
-        Without an `authorizer`, everyone may do everything. With `access_rules`, requests can change rules."""
+        Without an `authorizer`, everyone may do everything. With `access_rules`, requests can change rules.
+        Without a `verifier`, transactions are not verified."""
         properties = {
             "broker.id": str(BROKER_ID),
             "log.dirs": str(directory),
@@ -296,6 +299,7 @@ class MemoryServer:
         self.registered.set()
         self._workers = workers
         self._authorizer = authorizer
+        self._verifier = verifier
         self.access_rules = AccessRules(self.zk, clock) if access_rules else None
         self.dispatcher = self._dispatcher(replace or {})
 
@@ -321,7 +325,7 @@ class MemoryServer:
             registered=self.registered,
             controllers=self._controllers(),
         )
-        self._data = data = DataHandlers(
+        self.data = data = DataHandlers(
             replicas=self.replicas,
             sessions=FetchSessions(self.clock, 10, self.replicas.resting),
             view=self.view,
@@ -331,6 +335,8 @@ class MemoryServer:
             workers=self._workers,
             authorizer=self._authorizer,
             throttle=self.throttle,
+            verifier=self._verifier,
+            verifies=lambda: self.settings.config.transaction_partition_verification_enable,
         )
         configs = ConfigHandlers(settings=self.settings, view=self.view, store=self.configs)
         direct = {**data.direct(), **sasl_handlers()}
@@ -354,9 +360,7 @@ class MemoryServer:
             **replace,
         }
         if self._authorizer is not None:
-            handlers = guarded(
-                handlers, GUARDS, self._authorizer, lambda topic_id: self.view.image.topic_name(topic_id)
-            )
+            handlers = guarded(handlers, GUARDS, self._authorizer, lambda: self.view.image)
         return Dispatcher(
             handlers=handlers,
             direct=direct,
@@ -396,7 +400,7 @@ class MemoryServer:
         self.topics.close()
         self.elections.close()
         await self.dispatcher.close()
-        await self._data.close()
+        await self.data.close()
         await self.replicas.close()
         await self.logs.close()
 

@@ -62,7 +62,11 @@ CLIENTS: Final = (
         path="client/admin",
         name="Admin",
         created_by="BlockingClient.admin",
-        parents=(("client/access_admin", "AccessAdmin"), ("client/token_admin", "TokenAdmin")),
+        parents=(
+            ("client/access_admin", "AccessAdmin"),
+            ("client/token_admin", "TokenAdmin"),
+            ("client/transaction_admin", "TransactionAdmin"),
+        ),
         without={"start": _STARTED_BY_CLIENT},
         phrases={
             "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
@@ -104,6 +108,7 @@ CLIENTS: Final = (
                 " event loop of the client, so `send_many` is the faster way to send many records."
             ),
             "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
+            "raises an error, or is cancelled, the": "raises an error, or is interrupted, the",
         },
         notes={"send": _ANY_THREAD, "send_many": _ANY_THREAD},
     ),
@@ -120,6 +125,9 @@ _SPECIAL: Final[Mapping[str, tuple[str, str]]] = {
 _ENTER_DOCSTRING: Final = "Return the object itself, which is already started."
 _FUTURE: Final = "asyncio.Future"
 _BLOCKING_FUTURE: Final = "concurrent.futures.Future"
+_CONTEXT: Final = "AbstractAsyncContextManager"
+_BLOCKING_CONTEXT: Final = "AbstractContextManager"
+_CONTEXT_OBJECT: Final = "BlockingContext"
 _ASYNCHRONOUS: Final = ("asyncio", "AsyncIterator", "AsyncGenerator", "AsyncIterable", "Awaitable", "Coroutine")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -251,6 +259,9 @@ class _Class:
         self._docstrings.check_all_used()
         self._imports.add_name(client.name)
         imported = self._imports.lines.union(*(imports.lines for _, imports in self._parents))
+        has_context = any(_CONTEXT_OBJECT in line for line in body)
+        helpers = [_CONTEXT_OBJECT, "LoopThread"] if has_context else ["LoopThread"]
+        context = [f"from contextlib import {_BLOCKING_CONTEXT}"] if has_context else []
         future = [f"import {_BLOCKING_FUTURE.rpartition('.')[0]}"] if _BLOCKING_FUTURE in "\n".join(body) else []
         return "\n".join(
             [
@@ -262,8 +273,9 @@ class _Class:
                 "from __future__ import annotations",
                 "",
                 *future,
+                *context,
                 *sorted({*imported, "from typing import Final"}),
-                "from odradek.client.blocking.loop_thread import LoopThread",
+                f"from odradek.client.blocking.loop_thread import {', '.join(helpers)}",
                 "",
                 *body,
                 "",
@@ -285,12 +297,15 @@ class _Class:
         if any(decorator != "property" for decorator in map(ast.unparse, node.decorator_list)):
             raise GeneratorError(f"{self._client.name}.{node.name} has a decorator that the generator does not know")
         future = _future_result(node)
-        result = future or node.returns
+        context = _result_inside(node, _CONTEXT)
+        result = future or context or node.returns
         if result is None:
             raise GeneratorError(f"{self._client.name}.{node.name} does not declare its result")
         self._check_is_blocking(node.name, node.args, result)
         imports.add(node.args, result)
-        returns = f"{_BLOCKING_FUTURE}[{ast.unparse(result)}]" if future else ast.unparse(result)
+        returns = ast.unparse(result)
+        if future or context:
+            returns = f"{_BLOCKING_FUTURE if future else _BLOCKING_CONTEXT}[{returns}]"
         return [
             *(f"    @{ast.unparse(decorator)}" for decorator in node.decorator_list),
             f"    def {name}({ast.unparse(node.args)}) -> {returns}:",
@@ -314,6 +329,8 @@ class _Class:
             statement = f"self._loop.call(lambda: {target})"
         else:
             statement = f"self._loop.call({target if call.endswith('()') else f'lambda: {call}'})"
+        if _result_inside(node, _CONTEXT):
+            statement = f"{_CONTEXT_OBJECT}(self._loop, {statement})"
         if node.returns is None or ast.unparse(node.returns) != "None":
             statement = f"return {statement}"
         if node.name != "__anext__":
@@ -338,7 +355,12 @@ def _own_public_methods(node: ast.ClassDef) -> Iterator[Function]:
 
 def _future_result(node: Function) -> ast.expr | None:
     """Return the type of the value if the method returns a future, else None."""
-    if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == _FUTURE:
+    return _result_inside(node, _FUTURE)
+
+
+def _result_inside(node: Function, outer: str) -> ast.expr | None:
+    """Return the type in the brackets if the method returns `outer[...]`, else None."""
+    if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == outer:
         return node.returns.slice
     return None
 

@@ -35,7 +35,7 @@ because the next range is fetched while one is decoded."""
 WITHOUT_EFFECT: Final = frozenset(
     """
     acks enable.idempotence linger.ms batch.size buffer.memory compression.type delivery.timeout.ms max.block.ms
-    max.in.flight.requests.per.connection max.request.size retries
+    max.in.flight.requests.per.connection max.request.size retries transactional.id transaction.timeout.ms
     group.id group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
     heartbeat.interval.ms partition.assignment.strategy allow.auto.create.topics
     """.split()

@@ -92,6 +92,7 @@ def test_alerts_distinguish_the_brokers_of_a_pod() -> None:
         "BrokerSaturated",
         "ContainerRestarts",
         "FewFileDescriptors",
+        "HangingTransactions",
         "LogCleanerFailing",
         "LogDirectoryRefusesWrites",
         "OfflineLogDirectoryCount",

@@ -43,7 +43,7 @@ class Authorization:
         every = {**handlers, **AclHandlers(self.rules).handlers()}
         if self.authorizer is None:
             return every
-        return guarded(every, GUARDS, self.authorizer, lambda topic_id: view.image.topic_name(topic_id))
+        return guarded(every, GUARDS, self.authorizer, lambda: view.image)
 
 
 def _authorizer(config: BrokerConfig, rules: AccessRules) -> Authorizer:

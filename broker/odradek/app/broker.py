@@ -57,8 +57,6 @@ from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler
-from odradek.server.groups.group_handlers import CoordinationHandlers
-from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.security.scram_handlers import ScramHandlers
@@ -179,8 +177,7 @@ class Broker:
         await self._start_logs(cluster_id)
         self._start_cleaner()
         self._build_replication()
-        self._coordination = Coordination(clock=self._clock, zk=self._zk, settings=self._settings)
-        await self._coordination.build(self._replicas, self._topic_stats)
+        await self._build_coordination()
         self._build_controller()
         self._features = FinalizedFeatures(self._zk, self._clock)
         self._closers.push_async_callback(self._features.close)
@@ -335,6 +332,16 @@ class Broker:
             raise
         return channel
 
+    async def _build_coordination(self) -> None:
+        self._coordination = Coordination(
+            clock=self._clock,
+            zk=self._zk,
+            view=self._view,
+            settings=self._settings,
+            connect=self._connect_broker,
+        )
+        await self._coordination.build(self._replicas, self._topic_stats)
+
     def _build_controller(self) -> None:
         self._controller = ControllerRuntime(
             self._zk,
@@ -382,13 +389,6 @@ class Broker:
         offsets = OffsetHandlers(replicas=self._replicas, clock=clock)
         producers = ProducerHandlers(replicas=self._replicas)
         configs = ConfigHandlers(settings=self._settings, view=view, store=self._configs)
-        coordination = CoordinationHandlers(
-            groups=self._coordination.groups,
-            producer_ids=self._coordination.producer_ids,
-            view=view,
-            ensure_topic=self._topics.ensure_topic,
-            zookeeper_offsets=ZooKeeperOffsets(self._zk, metadata_max=config.offset_metadata_max_bytes),
-        )
         self._elections = ElectionHandlers(controller=self._controller, view=view, clock=clock)
         self._closers.callback(self._elections.close)
         handlers = {
@@ -403,7 +403,7 @@ class Broker:
             **configs.handlers(),
             **control.handlers(),
             **offsets.handlers(),
-            **coordination.handlers(),
+            **self._coordination.handlers(self._topics.ensure_topic),
             **self._quotas.handlers(),
             **self._delegation.handlers(),
             **ScramHandlers(self._zk).handlers(),
@@ -424,6 +424,8 @@ class Broker:
             workers=converters,
             authorizer=self._authorization.authorizer,
             throttle=self._quotas.throttle,
+            verifier=self._coordination.verifier,
+            verifies=self._coordination.verifies,
         )
         self._closers.push_async_callback(data.close)
         return data
@@ -450,6 +452,10 @@ class Broker:
                 logs=self._logs,
                 cleaner=self._cleaner,
                 controller=self._controller,
+                groups=self._coordination.groups,
+                group_load_times=self._coordination.group_load_times,
+                transactions=self._coordination.observed_transactions,
+                max_transaction_ms=self._config.transaction_max_timeout_ms,
                 listeners=self._listeners,
                 request_memory=self._listeners.request_memory,
                 purgatories=[

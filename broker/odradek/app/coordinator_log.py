@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from odradek.base.errors import KafkaStorageError, NotLeaderOrFollowerError, StorageError, error_for
+from odradek.base.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaStorageError,
+    NetworkError,
+    NotLeaderOrFollowerError,
+    StorageError,
+    error_for,
+)
 from odradek.base.ports import Buffer
-from odradek.base.types import Offset, TopicPartition
+from odradek.base.types import NO_SEQUENCE, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
+from odradek.coordinator.transactions.transaction_values import TransactionVerifier
 from odradek.log.partition_log import PartitionLog
+from odradek.log.producers.verification import VerificationGuard
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
@@ -25,16 +34,26 @@ class CoordinatorLog:
     """Appends to and reads partitions of internal topics that this broker leads."""
 
     def __init__(
-        self, replicas: ReplicaManager, topic_stats: BrokerTopicStats, *, commit_timeout_ms: int, load_bytes: int
+        self,
+        replicas: ReplicaManager,
+        topic_stats: BrokerTopicStats,
+        *,
+        commit_timeout_ms: int,
+        load_bytes: int,
+        verifier: TransactionVerifier | None = None,
+        verifies: Callable[[], bool] = lambda: True,
     ) -> None:
         """`load_bytes`: bytes per read when a partition is loaded. Other tasks run after each read.
 
-        `topic_stats` counts the appends.
+        `topic_stats` counts the appends. `verifier` asks the coordinators of transactions; without it, or while
+        `verifies` returns false (`transaction.partition.verification.enable`), transactions are not verified.
         """
         self._replicas = replicas
         self._topic_stats = topic_stats
         self._commit_timeout_ms = commit_timeout_ms
         self._load_bytes = load_bytes
+        self._verifier = verifier
+        self._verifies = verifies
 
     async def append(
         self, topic_partition: TopicPartition, records: bytes, transaction: TransactionalWriter | None = None
@@ -47,15 +66,40 @@ class CoordinatorLog:
             if not outcome.done():
                 outcome.set_result(results[0])
 
-        # The log writes offsets into the buffer, so it gets a copy.
-        entry = (topic_partition, memoryview(bytearray(records)))
-        self._replicas.append(
-            AppendRequest(ALL_ACKS, self._commit_timeout_ms, [entry], AppendOrigin.COORDINATOR), respond
+        guard = None if transaction is None else transaction.guard
+        request = AppendRequest(
+            ALL_ACKS,
+            self._commit_timeout_ms,
+            # The log writes offsets into the buffer, so it gets a copy.
+            [(topic_partition, memoryview(bytearray(records)))],
+            AppendOrigin.COORDINATOR,
+            guards={topic_partition: guard} if isinstance(guard, VerificationGuard) else {},
+            needs_guards=transaction is not None and self._verifier is not None and self._verifies(),
         )
+        self._replicas.append(request, respond)
         result = await outcome
         if result.error_code:
             raise error_for(result.error_code, result.error_message or f"the append to {topic_partition} failed")
         return Offset(result.first_offset)
+
+    async def verify(self, topic_partition: TopicPartition, transaction: TransactionalWriter) -> TransactionalWriter:
+        """Verify a transaction, unless it already has records in the partition; see `VerifyTransaction`.
+
+        Raises the `ProtocolError` of the coordinator, and the errors of a partition that this broker does not lead.
+        """
+        if self._verifier is None or not self._verifies():
+            return transaction
+        log = self._replicas.leader(topic_partition).log
+        guard = log.begin_verification(transaction.producer_id, transaction.producer_epoch, NO_SEQUENCE)
+        if guard is None:
+            return transaction
+        codes = await self._verifier.verify(transaction, [topic_partition])
+        code = codes[topic_partition]
+        if code == NetworkError.code:
+            raise CoordinatorLoadInProgressError("The coordinator of the transaction does not answer: try again.")
+        if code:
+            raise error_for(code, f"transaction {transaction.transactional_id!r} does not include {topic_partition}")
+        return transaction._replace(guard=guard)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
         """Yield record sets of whole batches, from the log start to the current log end.

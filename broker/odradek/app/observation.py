@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from odradek.app.coordinator_observation import ObservedTransactions, observe_groups, observe_transactions
 from odradek.app.logins import TlsReport
 from odradek.base.config import BrokerConfig
 from odradek.base.error_names import ERROR_NAMES
 from odradek.base.setting_definitions import INT64_MAX
 from odradek.controller.controller_runtime import ControllerRuntime
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
 from odradek.log.log_manager import LogManager
@@ -27,6 +29,7 @@ from odradek.metrics.http import (
     metrics_route,
     probe_route,
 )
+from odradek.metrics.load_times import LoadTimes
 from odradek.metrics.process import ProcessTreeCollector
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.request_stats import RequestStats
@@ -49,6 +52,12 @@ class Observed:
     logs: LogManager
     cleaner: LogCleaner
     controller: ControllerRuntime
+    groups: GroupCoordinator
+    group_load_times: LoadTimes
+    transactions: ObservedTransactions
+    """Loads of partitions of `__consumer_offsets`."""
+    max_transaction_ms: int
+    """`transaction.max.timeout.ms`."""
     listeners: Iterable[Listener]
     request_memory: RequestMemory | None
     purgatories: Iterable[Purgatory[Any]]
@@ -101,12 +110,16 @@ def _tls_route(certificates: Callable[[], Awaitable[TlsReport]]) -> Route:
 
 
 def observe(collector: BrokerCollector, observed: Observed) -> None:
-    """Connect every series of `SERIES`, except those of the process, with its source."""
+    """Connect every series of `SERIES` with its source, except those of the process and of the transaction coordinator
+    (`coordinator_observation`)."""
     collector.provide_topics(observed.topic_stats)
     collector.provide_requests(observed.request_stats, error_name=_error_name)
     collector.provide_value("kafka_network_requestchannel_requestqueuesize", observed.waiting_requests)
     _replicas(collector, observed.replicas)
     _partitions(collector, observed.replicas)
+    _producers(collector, observed.replicas, observed.max_transaction_ms)
+    observe_groups(collector, observed.groups, observed.group_load_times)
+    observe_transactions(collector, observed.transactions)
     _logs(collector, observed.logs)
     _cleaner(collector, observed.cleaner)
     _controller(collector, observed.controller)
@@ -225,6 +238,14 @@ def _replicas(collector: BrokerCollector, replicas: ReplicaManager) -> None:
             ({"clientId": client_id, "topic": topic, "partition": str(number)}, lag)
             for client_id, (topic, number), lag in replicas.fetchers.lags()
         ],
+    )
+
+
+def _producers(collector: BrokerCollector, replicas: ReplicaManager, max_transaction_ms: int) -> None:
+    prefix = "kafka_server_replicamanager_"
+    collector.provide_value(prefix + "produceridcount", replicas.producer_count)
+    collector.provide_value(
+        prefix + "partitionswithlatetransactionscount", lambda: replicas.late_transaction_count(max_transaction_ms)
     )
 
 

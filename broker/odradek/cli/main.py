@@ -34,6 +34,9 @@ COMMANDS: Final = {
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
     "group": Lazy("odradek.cli.group_commands:group", "List consumer groups, their members and their lag."),
+    "transaction": Lazy(
+        "odradek.cli.transaction_commands:transaction", "List transactions; find and abort those that hang."
+    ),
     "config": Lazy("odradek.cli.config_commands:config", "Show and change settings of topics and brokers."),
     "acl": Lazy("odradek.cli.acl_commands:acl", "Show and change who may do what."),
     "user": Lazy("odradek.cli.user_commands:user", "List users with passwords (SCRAM), add and remove them."),

@@ -25,6 +25,7 @@ from odradek.base.errors import (
     OdradekError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
 from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
@@ -53,6 +54,7 @@ _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (DelegationTokenRequestNotAllowedError, "Log in with a user, on a listener with SASL or client certificates."),
     (DelegationTokenNotFoundError, "`odradek token list` shows the tokens."),
     (GroupIdNotFoundError, "`odradek group list` shows the groups."),
+    (TransactionalIdNotFoundError, "`odradek transaction list` shows the transactional ids."),
 )
 
 

@@ -1,6 +1,7 @@
 """The admin client: topics, configurations, groups and brokers.
 
-Access rules, quotas and users are in `access_admin`, delegation tokens in `token_admin`.
+Access rules, quotas and users are in `access_admin`, delegation tokens in `token_admin`, transactions in
+`transaction_admin`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from odradek.client.models import (
 from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings
 from odradek.client.token_admin import TokenAdmin
+from odradek.client.transaction_admin import TransactionAdmin
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import DescribeClusterResponse
 from odradek.protocol.messages.configs import (
@@ -65,9 +67,9 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin(AccessAdmin, TokenAdmin):
+class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
-    delegation tokens; describes brokers.
+    delegation tokens; describes brokers; describes and aborts transactions.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
 

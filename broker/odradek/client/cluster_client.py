@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
 from typing import Final, Self, TypeVar
 
 from odradek.base.errors import (
@@ -37,7 +38,21 @@ from odradek.protocol.messages.groups import FindCoordinatorResponse
 
 T = TypeVar("T")
 
-_GROUP_KEY_TYPE: Final = 0
+ANY_VERSION: Final = (0, 2**15 - 1)
+"""The lowest and the highest version of an API."""
+_FIND_BY_TYPE: Final = 1
+"""First version of FindCoordinator with a key type (KIP-98)."""
+
+
+class Coordinated(IntEnum):
+    """What a coordinator is responsible for: the key type of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTIONAL_ID = 1
+
+    def __str__(self) -> str:
+        """Return the kind for messages."""
+        return self.name.lower().replace("_", " ")
 
 
 class Deadline:
@@ -75,7 +90,7 @@ class Cluster:
         self._schedule = RefreshSchedule(self.backoff, self.settings.metadata_max_age_ms)
         self._view = ClusterView()
         self._topics: set[str] = set()
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[Coordinated, str], int] = {}
         self._tasks = TaskOwner()
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None] | None = None
@@ -267,14 +282,17 @@ class Cluster:
         *,
         purpose: str = "",
         timeout_ms: float | None = None,
+        versions: tuple[int, int] = ANY_VERSION,
     ) -> Response:
         """Send a request to one broker and return its response, an object of the class `expected`. Does not retry.
 
-        `timeout_ms` replaces `request_timeout_ms`. Raises `NetworkError` and `RequestTimedOutError`. The caller checks
-        the error codes in the response.
+        `timeout_ms` replaces `request_timeout_ms`. `versions` are the lowest and the highest version of the API that
+        has all of the message. Raises `NetworkError`, `RequestTimedOutError`, and `UnsupportedVersionError` if the
+        broker has only lower versions. The caller checks the error codes in the response.
         """
         channel = await self.connection(node_id, purpose)
-        return await channel.ask(expected, channel.pick(expected.API_KEY), message, timeout_ms=timeout_ms)
+        version = _version(channel, expected, versions)
+        return await channel.ask(expected, version, message, timeout_ms=timeout_ms)
 
     async def ask_any(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
         """Send a request to any broker: known ones in random order, then the bootstrap list. Raises the last error.
@@ -291,10 +309,7 @@ class Cluster:
         for node in candidates:
             try:
                 channel = await self._connections.get(node, "")
-                version = channel.pick(expected.API_KEY)
-                if version < at_least:
-                    name = API_TABLE[expected.API_KEY].name
-                    raise UnsupportedVersionError(f"the broker is too old: {name} needs version {at_least}")
+                version = _version(channel, expected, (at_least, ANY_VERSION[1]))
                 return await channel.ask(expected, version, message)
             except (NetworkError, RequestTimedOutError) as error:
                 failure = error
@@ -309,37 +324,50 @@ class Cluster:
         return await self.ask(controller, expected, message)
 
     async def ask_coordinator(
-        self, group_id: str, expected: type[Response], message: Message, *, timeout_ms: float | None = None
+        self,
+        key: str,
+        expected: type[Response],
+        message: Message,
+        *,
+        kind: Coordinated = Coordinated.GROUP,
+        timeout_ms: float | None = None,
+        versions: tuple[int, int] = ANY_VERSION,
     ) -> Response:
-        """Send a request to the coordinator of a group. Looks the coordinator up if it is unknown. Does not retry."""
-        node_id = await self.coordinator(group_id)
+        """Send a request to the coordinator of a group or a transactional id. Looks the coordinator up if it is
+        unknown. Does not retry. The other arguments and the errors are those of `ask`.
+        """
+        node_id = await self.coordinator(key, kind)
+        purpose = f"{kind} {key}"
         try:
-            return await self.ask(node_id, expected, message, purpose=f"group {group_id}", timeout_ms=timeout_ms)
+            return await self.ask(node_id, expected, message, purpose=purpose, timeout_ms=timeout_ms, versions=versions)
         except (NetworkError, RequestTimedOutError):
-            self.forget_coordinator(group_id)
+            self.forget_coordinator(key, kind)
             raise
 
-    async def coordinator(self, group_id: str) -> int:
-        """Return the node id of the coordinator of a group. Raises a retriable error while there is none."""
-        known = self._coordinators.get(group_id)
+    async def coordinator(self, key: str, kind: Coordinated = Coordinated.GROUP) -> int:
+        """Return the node id of the coordinator of a group or a transactional id. Raises a retriable error while there
+        is none.
+        """
+        known = self._coordinators.get((kind, key))
         if known is not None:
             return known
-        message = {"key": group_id, "key_type": _GROUP_KEY_TYPE, "coordinator_keys": [group_id]}
-        response = await self.ask_any(FindCoordinatorResponse, message)
+        message = {"key": key, "key_type": int(kind), "coordinator_keys": [key]}
+        at_least = _FIND_BY_TYPE if kind is not Coordinated.GROUP else 0
+        response = await self.ask_any(FindCoordinatorResponse, message, at_least=at_least)
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
-            raise error_for(found.error_code, f"group {group_id} has no coordinator")
+            raise error_for(found.error_code, f"{kind} {key} has no coordinator")
         if found.node_id not in self._view.nodes:
             self.request_refresh()
             raise CoordinatorNotAvailableError(
-                f"broker {found.node_id}, the coordinator of group {group_id}, is not in the metadata yet"
+                f"broker {found.node_id}, the coordinator of {kind} {key}, is not in the metadata yet"
             )
-        self._coordinators[group_id] = found.node_id
+        self._coordinators[kind, key] = found.node_id
         return found.node_id
 
-    def forget_coordinator(self, group_id: str) -> None:
+    def forget_coordinator(self, key: str, kind: Coordinated = Coordinated.GROUP) -> None:
         """Forget a coordinator that moved or does not answer."""
-        self._coordinators.pop(group_id, None)
+        self._coordinators.pop((kind, key), None)
 
     # ------------------------------------------------------------------------------------------------ retries
 
@@ -364,3 +392,13 @@ def _settled(topic: TopicView | None) -> bool:
         return False
     cls = BY_CODE.get(topic.error_code)
     return bool(topic.partitions) or (topic.error_code != NONE and (cls is None or not cls.retriable))
+
+
+def _version(channel: Link, expected: type[Response], versions: tuple[int, int]) -> int:
+    """Return the version to use on a connection. Raises `UnsupportedVersionError` if the broker is too old."""
+    lowest, highest = versions
+    version = min(channel.pick(expected.API_KEY), highest)
+    if version < lowest:
+        name = API_TABLE[expected.API_KEY].name
+        raise UnsupportedVersionError(f"the broker is too old: {name} needs version {lowest}")
+    return version

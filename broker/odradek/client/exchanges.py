@@ -60,7 +60,7 @@ async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[Prepar
     channel = await cluster.connection(node_id, "produce")
     version = channel.pick(ApiKey.PRODUCE)
     request = ProduceRequest(
-        transactional_id=None,
+        transactional_id=settings.transactional_id,
         acks=settings.required_acks,
         timeout_ms=settings.request_timeout_ms,
         entries=[

@@ -72,6 +72,20 @@ class OffsetAndMetadata(NamedTuple):
     """Leader epoch of the last record that was read; -1 if unknown."""
 
 
+class GroupMetadata(NamedTuple):
+    """A group, and the member on whose behalf a producer commits offsets in a transaction (KIP-447).
+
+    The coordinator refuses the offsets of a member that is no longer in the group. The defaults are those of a consumer
+    that is not a member; then nothing is checked.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    """Id of a static member; None for a dynamic one."""
+
+
 class OffsetAndTimestamp(NamedTuple):
     """The offset and timestamp of the first record at or after a time."""
 
@@ -312,3 +326,60 @@ class DelegationTokenDescription:
     """When it expires unless it is renewed."""
     max_timestamp: int
     """After this time, it cannot be renewed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTransaction:
+    """A transactional id in the result of `list_transactions`."""
+
+    transactional_id: str
+    state: str
+    """As in `TransactionDescription`."""
+    producer_id: int
+    coordinator: int
+    """Broker id of the coordinator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transactional id with its current or last transaction."""
+
+    transactional_id: str
+    state: str
+    """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort or PrepareEpochFence."""
+    coordinator: int
+    """Broker id of the coordinator."""
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    """Time after which the coordinator aborts the transaction."""
+    start_timestamp: int = NO_TIMESTAMP
+    """When the transaction began, in milliseconds since 1970 UTC; -1 without a transaction."""
+    partitions: tuple[TopicPartition, ...] = ()
+    """The partitions in the transaction; while it ends, only those without a marker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerDescription:
+    """An idempotent or transactional producer, as the leader of a partition knows it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """Sequence number of its last record; -1 if that was a marker."""
+    last_timestamp: int
+    """Timestamp of its last batch, in milliseconds since 1970 UTC."""
+    coordinator_epoch: int
+    """Epoch of the coordinator that wrote its last marker; -1 without one."""
+    transaction_start_offset: int = NO_OFFSET
+    """First offset of its open transaction in the partition; -1 without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangingTransaction:
+    """A transaction that is open in a partition although its coordinator will not end it (KIP-664)."""
+
+    topic_partition: TopicPartition
+    producer: ProducerDescription
+    transactional_id: str | None = None
+    """The transactional id that has the producer id; None if no coordinator knows one."""

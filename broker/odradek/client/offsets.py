@@ -76,7 +76,7 @@ async def _ask_leaders(
     for partition in wanted:
         by_leader.setdefault(cluster.view.leader(partition), []).append(partition)
     if leaderless := by_leader.pop(NO_BROKER, None):
-        failure = _without_leader(cluster, leaderless[0])
+        failure = leaderless_error(cluster, leaderless[0])
     requests = (
         cluster.ask(leader, ListOffsetsResponse, _list_offsets_message(cluster, wanted, partitions, read_committed))
         for leader, partitions in by_leader.items()
@@ -91,7 +91,8 @@ async def _ask_leaders(
     return failure
 
 
-def _without_leader(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
+def leaderless_error(cluster: Cluster, partition: TopicPartition) -> ProtocolError:
+    """Return why a request about a partition cannot be sent: it does not exist, or it has no leader now."""
     topic = cluster.view.topics.get(partition.topic)
     if topic is not None and topic.partitions and partition.partition not in topic.partitions:
         return error_for(3, f"topic {partition.topic} has no partition {partition.partition}")
@@ -164,13 +165,7 @@ async def commit_offsets(
         "generation_id_or_member_epoch": member.generation_id,
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [_committed_partition(offsets, topic, number) for number in numbers],
-            }
-            for topic, numbers in grouped_by_topic(offsets).items()
-        ],
+        "topics": committed_topics(offsets),
     }
 
     async def attempt() -> None:
@@ -184,6 +179,14 @@ async def commit_offsets(
         _raise_group_error(cluster, group_id, failure)
 
     await cluster.retrying(attempt, deadline)
+
+
+def committed_topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, object]]:
+    """Return the topics of an OffsetCommit or TxnOffsetCommit request."""
+    return [
+        {"name": topic, "partitions": [_committed_partition(offsets, topic, number) for number in numbers]}
+        for topic, numbers in grouped_by_topic(offsets).items()
+    ]
 
 
 def _committed_partition(

@@ -60,6 +60,12 @@ class ClientSettings(SecurityFields):
     )
     max_request_size: int = integer(1_048_576, "Maximum size of a produce request and of a record, in bytes", low=1)
     retries: int = integer(2**31 - 1, "Maximum number of retries of a batch. The delivery timeout limits them too")
+    transactional_id: str | None = text(
+        None, "Id of a producer with transactions, the same after each restart. It implies idempotence (KIP-98)"
+    )
+    transaction_timeout_ms: int = integer(
+        60_000, "Time after which the coordinator aborts an open transaction, in ms", low=1
+    )
 
     group_id: str | None = text(None, "Id of the consumer group. Subscriptions and commits need one")
     group_instance_id: str | None = text(None, "Id of a static member, which can restart without a rebalance (KIP-345)")
@@ -109,15 +115,22 @@ class ClientSettings(SecurityFields):
             )
 
     def _check_idempotence(self) -> None:
-        if not self.enable_idempotence:
+        reason = "enable.idempotence=true"
+        if self.transactional_id is not None:
+            reason = "transactional.id"
+            if not self.transactional_id:
+                raise ConfigError("transactional.id= is not allowed: it must not be empty")
+            if self.enable_idempotence is False:
+                raise ConfigError("enable.idempotence=false is not allowed with transactional.id: it must be true")
+        elif not self.enable_idempotence:
             return
         if self.required_acks != ALL_ACKS:
-            raise ConfigError(f"acks={self.acks} is not allowed with enable.idempotence=true: it must be all")
+            raise ConfigError(f"acks={self.acks} is not allowed with {reason}: it must be all")
         if self.max_in_flight_requests_per_connection > 5:
             # A broker recognizes duplicates only among the last five batches of a producer.
             raise ConfigError(
                 f"max.in.flight.requests.per.connection={self.max_in_flight_requests_per_connection} is not allowed "
-                "with enable.idempotence=true: it must be at most 5"
+                f"with {reason}: it must be at most 5"
             )
 
     @classmethod
@@ -157,7 +170,7 @@ class ClientSettings(SecurityFields):
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer is idempotent."""
+        """Whether the producer is idempotent. A transactional one always is."""
         if self.enable_idempotence is not None:
             return self.enable_idempotence
         return self.required_acks == ALL_ACKS and self.max_in_flight_requests_per_connection <= 5

@@ -30,7 +30,7 @@ from odradek.controller.active import ActiveController
 from odradek.controller.alter_partition import alter_partitions, refused_by_non_controller
 from odradek.controller.broker_requests.old_versions import leader_and_isr_errors, stop_replica_errors
 from odradek.controller.broker_requests.request_batch import BrokerRequest
-from odradek.controller.broker_requests.request_sender import Connect, RequestSender
+from odradek.controller.broker_requests.request_sender import RequestSender
 from odradek.controller.context import Replica
 from odradek.controller.controller_election import ControllerMovedError
 from odradek.controller.elections.candidates import ElectionKind
@@ -58,6 +58,7 @@ from odradek.controller.reassignment.reassigner import Targets
 from odradek.controller.reign import Environment
 from odradek.controller.topics.topic_deletion import REASON_FAILED_REPLICA, REASON_SLOW_DISK
 from odradek.metrics.quantiles import Quantiles
+from odradek.network.broker_channel import Connect
 from odradek.protocol.messages.internal import AlterPartitionRequest, LeaderAndIsrResponse, StopReplicaResponse
 from odradek.zk import layout
 from odradek.zk.layout import ReplicaAssignment

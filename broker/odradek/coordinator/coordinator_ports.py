@@ -26,6 +26,8 @@ class TransactionalWriter(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    guard: object | None = None
+    """Proof for the log that the transaction was verified; see `VerifyTransaction`."""
 
 
 class PartitionWriter(Protocol):
@@ -36,12 +38,18 @@ class PartitionWriter(Protocol):
     ) -> Offset:
         """Append, and return the offset of the first record when all in-sync replicas have the records (acks=all).
 
-        Without a `transaction`, the local append happens before the first suspension, so that appends are in the order
-        of the calls. The first append of a transaction waits until its coordinator has confirmed that the transaction
-        is open and includes the partition (KIP-890). Raises `ProtocolError` if nothing was appended, or if it is
-        unknown whether the records will be committed: `RequestTimedOutError` after `offsets.commit.timeout.ms`.
+        The local append happens before the first suspension, so that appends are in the order of the calls. The first
+        append of a `transaction` fails without a guard; see `VerifyTransaction`. Raises `ProtocolError` if
+        nothing was appended, or if it is unknown whether the records will be committed: `RequestTimedOutError` after
+        `offsets.commit.timeout.ms`.
         """
         ...
+
+
+VerifyTransaction = Callable[[TopicPartition, TransactionalWriter], Awaitable[TransactionalWriter]]
+"""Returns the transaction with the guard for an append, when its coordinator has confirmed that it is open and includes
+the partition (KIP-890). A transaction that has records in the partition is not verified again. Raises the
+`ProtocolError` of the coordinator."""
 
 
 class PartitionLogReader(Protocol):

@@ -26,6 +26,7 @@ from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
 from odradek.coordinator.coordinator_ports import PartitionLogReader, PartitionWriter, RecordLog, Respond, Shard
 from odradek.coordinator.journal import Journal
+from odradek.metrics.load_times import LoadTimes
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._partitions: dict[TopicPartition, _Partition[ShardT]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self.load_times: Final = LoadTimes(clock)
+        """How long the last loads took, from the election to the first request."""
 
     def limit_batches(self, limit_bytes: int) -> None:
         """Apply a changed `max.message.bytes` of the topic."""
@@ -101,6 +104,7 @@ class CoordinatorRuntime(Generic[ShardT]):
 
     async def _load(self, partition: _Partition[ShardT], make_shard: Callable[[RecordLog], ShardT]) -> None:
         retry_ms = LOAD_RETRY_MS
+        began_ms = self._clock.monotonic_ms()
         while True:
             try:
                 await self._replay(partition)
@@ -122,6 +126,7 @@ class CoordinatorRuntime(Generic[ShardT]):
             partition.shard = make_shard(partition.journal)
         partition.state = LoadState.ACTIVE
         partition.task = None
+        self.load_times.observe(self._clock.monotonic_ms() - began_ms)
         partition.shard.on_loaded()
         deferred, partition.deferred = partition.deferred, []
         for operation in deferred:

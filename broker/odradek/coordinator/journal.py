@@ -23,7 +23,7 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.ports import Clock
-from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
+from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, PartitionWriter, TransactionalWriter
 from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder
 
@@ -119,6 +119,8 @@ class Journal:
             records = builder.build(
                 producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
                 producer_epoch=NO_EPOCH if transaction is None else transaction.producer_epoch,
+                # As in Kafka, each batch of a coordinator's transaction begins with the sequence number 0.
+                base_sequence=NO_SEQUENCE if transaction is None else 0,
                 is_transactional=transaction is not None,
             )
             return await self._writer.append(self._topic_partition, records, transaction)

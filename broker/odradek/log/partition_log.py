@@ -29,6 +29,7 @@ from odradek.log.flush import FlushTicket
 from odradek.log.producers.producer_files import load_producers, write_snapshot
 from odradek.log.producers.producer_state import Duplicate
 from odradek.log.producers.stamping import markers_in, stamp_offsets, stamp_time
+from odradek.log.producers.verification import VerificationGuard
 from odradek.log.retention import RetentionRules, expired_segments
 from odradek.log.segments.entries import whole_batches
 from odradek.log.segments.replacement import cleanable_segments
@@ -64,14 +65,17 @@ class PartitionLog(LogWrites["PartitionLog"]):
         zstd_allowed: bool = True,
         any_format: bool = False,
         group: WriteGroup | None = None,
+        guard: VerificationGuard | None = None,
+        needs_guard: bool = False,
     ) -> AppendInfo:
         """Validate record batches or message sets, convert them if the topic requires it, assign offsets and append.
 
         Batches that need no conversion are stamped in place if `records` is writable. For `zstd_allowed` and
         `any_format` see `AppendRules`. With `group`, the records are only added to it: `end_write` makes them part of
-        the log, unless they are a duplicate. Raises what `prepare` raises, the sequence errors of idempotence,
-        `RecordListTooLargeError` above `segment.bytes`, `KafkaStorageError` if the write fails or the disk is
-        nearly full, and `GroupFullError`.
+        the log, unless they are a duplicate. If it `needs_guard`, a batch of a transaction that is not open in this log
+        needs the current `guard` of its producer (`begin_verification`). Raises what `prepare` and
+        `ProducerState.check` raise, `RecordListTooLargeError` above `segment.bytes`, `KafkaStorageError` if the write
+        fails or the disk is nearly full, and `GroupFullError`.
         """
         self._host.check_room(self)
         config = self.config
@@ -87,18 +91,25 @@ class PartitionLog(LogWrites["PartitionLog"]):
         markers = markers_in(records, headers)
         if group is not None:
             self._check_group(group, headers, size)
-        duplicate = self._producers.check(headers, sequenced=sequenced, unwritten=not first_offset, markers=markers)
+        duplicate = self._producers.check(
+            headers,
+            sequenced=sequenced,
+            unwritten=not first_offset,
+            markers=markers,
+            guard=guard,
+            needs_guard=needs_guard,
+        )
         if duplicate is not None:
             return self._duplicate_info(duplicate, headers)
-        log_append_time = NO_TIMESTAMP
+        append_ms = NO_TIMESTAMP
         if records.readonly:
             records = memoryview(bytearray(records))
         if self._timestamp_type is _LOG_APPEND_TIME:
-            log_append_time = now_ms
+            append_ms = now_ms
             headers = stamp_time(records, headers, now_ms)
-        offset, max_timestamp = stamp_offsets(records, headers, first_offset, leader_epoch)
+        offset, newest = stamp_offsets(records, headers, first_offset, leader_epoch)
         if group is None:
-            self._make_room(size, first_offset, offset - 1, max_timestamp)
+            self._make_room(size, first_offset, offset - 1, newest)
             try:
                 self._segments.active.append(records, headers, first_offset, config.index_interval_bytes)
             except StorageError as error:
@@ -106,21 +117,10 @@ class PartitionLog(LogWrites["PartitionLog"]):
             self._note_led(headers, first_offset, offset, leader_epoch, markers)
         else:
             append = StagedAppend(records, headers, first_offset, offset, leader_epoch, markers)
-            self._stage(group, append, max_timestamp)
-        count = offset - first_offset
+            self._stage(group, append, newest)
+        count, start = offset - first_offset, self.log_start_offset
         # `tuple.__new__`: a call of a NamedTuple with so many arguments takes over twice as long.
-        fields = (
-            first_offset,
-            offset - 1,
-            count,
-            size,
-            max_timestamp,
-            log_append_time,
-            self.log_start_offset,
-            leader_epoch,
-            False,
-            converted,
-        )
+        fields = (first_offset, offset - 1, count, size, newest, append_ms, start, leader_epoch, False, converted)
         return tuple.__new__(AppendInfo, fields)
 
     def append_as_follower(self, records: memoryview, group: WriteGroup | None = None) -> AppendInfo:

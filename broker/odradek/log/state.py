@@ -14,6 +14,7 @@ from odradek.base.errors import StorageError
 from odradek.log.epoch_cache import EpochCache, EpochEndOffset
 from odradek.log.flush import NO_LIMIT, Durability, FlushTicket, decided_below
 from odradek.log.producers.producer_state import ActiveProducer
+from odradek.log.producers.verification import VerificationGuard
 from odradek.log.recovery.log_recovery import LoadedLog
 from odradek.log.segments.expired_files import ExpiredFiles
 from odradek.log.segments.segment import Segment
@@ -215,6 +216,27 @@ class LogState(Generic[LogT]):
     def active_producers(self) -> list[ActiveProducer]:
         """Return the known producers, sorted by id."""
         return self._producers.active()
+
+    def begin_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> VerificationGuard | None:
+        """Return the guard that a batch needs to open a transaction (KIP-890): that of the verification in progress, or
+        a new one. None if the producer's transaction is already open in this log, so that nothing must be verified.
+
+        A verification that begins after the call proves that the transaction includes this partition; the append then
+        fails if the transaction has ended meanwhile. `base_sequence` is -1 for a batch of a coordinator.
+        """
+        if self._producers.is_open(producer_id):
+            return None
+        now_ms = self._clock.wall_ms()
+        return self._producers.verifications.begin(producer_id, producer_epoch, base_sequence, now_ms)
+
+    @property
+    def producer_count(self) -> int:
+        """Number of known producers."""
+        return len(self._producers)
+
+    def oldest_transaction_ms(self) -> int:
+        """Return the time of the last batch of the producer whose open transaction began first; -1 if none is open."""
+        return self._producers.oldest_transaction_ms()
 
     def _apply(self, config: TopicConfig) -> None:
         self.config = config

@@ -69,6 +69,8 @@ SERIES: Final[Mapping[str, Series]] = {
             "underminisrpartitioncount": "Partitions led by this broker whose ISR is smaller than min.insync.replicas.",
             "atminisrpartitioncount": "Partitions led by this broker whose ISR has just min.insync.replicas members.",
             "reassigningpartitions": "Partitions led by this broker that are being reassigned.",
+            "produceridcount": "Producer ids that the replicas on this broker know, counted for each replica.",
+            "partitionswithlatetransactionscount": "Partitions led by this broker whose oldest transaction hangs.",
         },
     ),
     **_series(
@@ -280,6 +282,57 @@ SERIES: Final[Mapping[str, Series]] = {
             "zookeeperdisconnects_total": "Lost connections to ZooKeeper.",
             "zookeepersyncconnects_total": "Connections to ZooKeeper, including reconnects.",
         },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "kafka_coordinator_group_groupmetadatamanager_",
+        {
+            "numgroups": "Groups that this broker coordinates.",
+            "numgroupsempty": "Of these, groups without members.",
+            "numgroupspreparingrebalance": "Of these, groups that wait for their members to join.",
+            "numgroupscompletingrebalance": "Of these, groups that wait for the assignment of their leader.",
+            "numgroupsstable": "Of these, groups whose members have their assignments.",
+            "numgroupsdead": "Of these, groups that are being removed.",
+            "numoffsets": "Offsets that the groups of this broker have committed.",
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "kafka_server_group_coordinator_metrics_",
+        {
+            "offset_commit_count": "Offsets that were committed, with those of transactions.",
+            "offset_expiration_count": "Committed offsets that have expired.",
+            "offset_deletion_count": "Committed offsets that OffsetDelete has removed.",
+            "group_completed_rebalance_count": "Rebalances that ended with an assignment.",
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "kafka_server_",
+        {
+            f"{kind}_coordinator_metrics_partition_load_time_{which}": f"{adjective} time of the loads of a partition "
+            f"of {topic} in the last 30 seconds, in milliseconds."
+            for kind, topic in (("group", "__consumer_offsets"), ("transaction", "__transaction_state"))
+            for which, adjective in (("max", "Maximum"), ("avg", "Mean"))
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "kafka_coordinator_transaction_transactionmarkerchannelmanager_",
+        {
+            "unknowndestinationqueuesize": "Markers that wait because a partition of their transaction has no leader.",
+            "logappendretryqueuesize": "Transactions that have all markers and whose last record is appended again.",
+        },
+    ),
+    **_series(
+        SeriesType.SUMMARY,
+        "kafka_server_addpartitionstotxnmanager_",
+        {"verificationtimems": "Milliseconds in which a coordinator confirmed that a transaction is open."},
+    ),
+    **_series(
+        SeriesType.COUNTER,
+        "kafka_server_addpartitionstotxnmanager_",
+        {"verificationfailurerate_total": "Partitions that a transaction did not include, or could not be verified."},
     ),
     **_series(
         SeriesType.GAUGE,

@@ -73,6 +73,14 @@ class Api:
         """The class of its responses."""
         return _message_type(self.name, "Response")
 
+    @property
+    def is_exempt_from_quotas(self) -> bool:
+        """Whether senders are never throttled, as in Kafka: what they send is the work of the cluster.
+
+        WriteTxnMarkers is not internal, because administrators abort hanging transactions with it (KIP-664).
+        """
+        return self.internal or self.key is ApiKey.WRITE_TXN_MARKERS
+
     def check(self, version: int) -> None:
         """Raise `UnsupportedVersionError` if the version is not supported."""
         if not self.serves(version):
@@ -110,6 +118,11 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, 2),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 0, 4, 4),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 5, 3),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
+    Api(ApiKey.END_TXN, "EndTxn", 0, 4, 3),
+    Api(ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", 0, 1, 1),
+    Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 4, 3),
     Api(ApiKey.DESCRIBE_ACLS, "DescribeAcls", 0, 3, 2),
     Api(ApiKey.CREATE_ACLS, "CreateAcls", 0, 3, 2),
     Api(ApiKey.DELETE_ACLS, "DeleteAcls", 0, 3, 2),
@@ -137,6 +150,8 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.UPDATE_FEATURES, "UpdateFeatures", 0, 1, 0),
     Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 1, 0),
     Api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, 0),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, "ListTransactions", 0, 1, 0),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, "AllocateProducerIds", 0, 0, 0, internal=True),
 )
 """The supported APIs by key, in the order of Kafka's own response as far as that is ordered."""

@@ -1,8 +1,9 @@
 """The version of a request between brokers under an `inter.broker.protocol.version`.
 
-`replication/follower/leader_channel` and `controller/broker_requests/request_sender` look up the highest version that
-may be sent. During an upgrade, the setting limits newer brokers to the versions that the older ones understand,
-whatever both announce.
+`replication/follower/leader_channel`, `controller/broker_requests/request_sender` and the sender of transaction markers
+look up the highest version that may be sent. During an upgrade, the setting limits newer brokers to the versions that
+the older ones understand, whatever both announce. AddPartitionsToTxn is not listed: as in Kafka, brokers verify
+transactions in the highest version that both support.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ _SINCE: Final[Mapping[ApiKey, tuple[tuple[Release, int], ...]]] = {
         ((0, 10, 1), 2),
     ),
     ApiKey.STOP_REPLICA: (((3, 4, 0), 4), ((2, 6, 0), 3), ((2, 4, 1), 2), ((2, 2, 0), 1)),
+    ApiKey.WRITE_TXN_MARKERS: (((2, 8, 0), 1),),
 }
 """For each API the releases that raised its version, newest first."""
 
@@ -71,6 +73,7 @@ _OLDEST: Final[Mapping[ApiKey, int]] = {
     ApiKey.LEADER_AND_ISR: 0,
     ApiKey.UPDATE_METADATA: 1,
     ApiKey.STOP_REPLICA: 0,
+    ApiKey.WRITE_TXN_MARKERS: 0,
 }
 TOPIC_IDS_SINCE: Final[Release] = (2, 8, 0)
 """First protocol version with topic ids (KIP-516)."""

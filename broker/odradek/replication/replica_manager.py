@@ -59,6 +59,8 @@ from odradek.replication.sessions.fetch_session import FetchSession
 from odradek.replication.sessions.resting import RestingEntries
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
+LATE_TRANSACTION_MS: Final = 300_000
+"""Time after `transaction.max.timeout.ms` in which Kafka expects the markers of a transaction."""
 LEADER_ACKS: Final = 1
 ALL_ACKS: Final = -1
 
@@ -424,6 +426,8 @@ class ReplicaManager:
                 zstd_allowed=request.zstd_allowed,
                 any_format=request.any_format,
                 group=group,
+                guard=request.guards.get(topic_partition) if request.needs_guards else None,
+                needs_guard=request.needs_guards,
             )
         except ProtocolError as error:
             if partition.log.is_offline:
@@ -517,6 +521,18 @@ class ReplicaManager:
             isr_shrinks=self.isr_changes.shrinks,
             isr_expands=self.isr_changes.expands,
         )
+
+    def producer_count(self) -> int:
+        """Return the number of known producers, summed over the online replicas."""
+        return sum(partition.log.producer_count for partition in self.table.online.values())
+
+    def late_transaction_count(self, max_timeout_ms: int) -> int:
+        """Return the number of led partitions with a transaction that its coordinator should have ended long ago.
+
+        `max_timeout_ms`: `transaction.max.timeout.ms`, after which a coordinator aborts every transaction.
+        """
+        oldest_ms = self._clock.wall_ms() - max_timeout_ms - LATE_TRANSACTION_MS
+        return sum(0 < partition.log.oldest_transaction_ms() < oldest_ms for partition in self.table.leaders())
 
 
 class ReplicaCounts(NamedTuple):

@@ -7,16 +7,19 @@ entries. The record memory of a request is borrowed: it is valid until `append` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.base.errors import RecordFault
 from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from odradek.log.producers.verification import VerificationGuard
 from odradek.log.values import LogSlice
 from odradek.records.checks.validate import AppendOrigin
 from odradek.replication.sessions.resting import Rest
+
+NO_GUARDS: Final[Mapping[TopicPartition, VerificationGuard]] = {}
 
 
 class AppendRequest:
@@ -26,7 +29,7 @@ class AppendRequest:
     this holds for every member of the ISR.
     """
 
-    __slots__ = ("acks", "any_format", "entries", "origin", "timeout_ms", "zstd_allowed")
+    __slots__ = ("acks", "any_format", "entries", "guards", "needs_guards", "origin", "timeout_ms", "zstd_allowed")
 
     def __init__(
         self,
@@ -37,6 +40,8 @@ class AppendRequest:
         *,
         zstd_allowed: bool = True,
         any_format: bool = False,
+        guards: Mapping[TopicPartition, VerificationGuard] = NO_GUARDS,
+        needs_guards: bool = False,
     ) -> None:
         """`timeout_ms`: maximum wait for the ISR or the flush."""
         self.acks: Final = acks
@@ -48,6 +53,10 @@ class AppendRequest:
         """False below Produce version 7 (KIP-110)."""
         self.any_format: Final = any_format
         """True below Produce version 3, which may contain message sets of formats 0 and 1, with several entries."""
+        self.guards: Final = guards
+        """The guards of the verifications that have succeeded (`PartitionLog.begin_verification`)."""
+        self.needs_guards: Final = needs_guards
+        """Whether a batch may open a transaction only with a guard."""
 
 
 class AppendResult:

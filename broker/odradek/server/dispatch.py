@@ -100,7 +100,7 @@ class Dispatcher:
         Raises `MalformedFrameError` for an invalid frame, which closes the connection.
         """
         throttle, direct = self._throttle, self._direct.get(request.api_key)
-        if throttle is not None and (direct is not None or not API_TABLE[request.api_key].internal):
+        if throttle is not None and (direct is not None or not API_TABLE[request.api_key].is_exempt_from_quotas):
             throttle.run(request, direct or self._route, request)
         elif direct is not None:
             direct(request)
@@ -126,7 +126,7 @@ class Dispatcher:
         )
         self.waiting += 1
         work = self._serve(request, context, decoded)
-        if self._throttle is not None and self._throttle.measures_time and not api.internal:
+        if self._throttle is not None and self._throttle.measures_time and not api.is_exempt_from_quotas:
             work = self._throttle.timed(request, work)
         task = asyncio.get_running_loop().create_task(work, name=f"request-{api.name}")
         self._tasks.add(task)
@@ -199,7 +199,7 @@ class Dispatcher:
 
     def _encoded(self, request: Request, message: Message) -> tuple[bytes, int]:
         throttle_ms = 0
-        if self._throttle is not None and not API_TABLE[request.api_key].internal:
+        if self._throttle is not None and not API_TABLE[request.api_key].is_exempt_from_quotas:
             message, throttle_ms = self._throttle.of_answer(request, message)
         frame = codec.encode_response(request.api_key, request.api_version, request.correlation_id, message)
         return frame, throttle_ms
@@ -266,6 +266,8 @@ def _going_on(steps: Generator[Any, Any, Message], waited_for: object) -> Genera
     return (yield from steps)
 
 
+_ERROR_FIELDS: Final = {"error_code", "partition_error_code"}
+"""Names of the fields with error codes; the second is that of AddPartitionsToTxn."""
 _DEEPEST: Final = 3
 _ERROR_DEPTH: Final = {ApiKey.METADATA: 1, ApiKey.DESCRIBE_LOG_DIRS: 1}
 """Maximum nesting depth in which error codes are counted, for APIs whose error codes are above the partitions."""
@@ -274,7 +276,7 @@ _ERROR_DEPTH: Final = {ApiKey.METADATA: 1, ApiKey.DESCRIBE_LOG_DIRS: 1}
 def error_codes(message: Mapping[str, object], depth: int) -> Iterator[int]:
     """Yield the non-zero error codes of a response, down to a nesting depth."""
     for name, value in message.items():
-        if name == "error_code":
+        if name in _ERROR_FIELDS:
             if value:
                 yield int(cast(int, value))
         elif depth and isinstance(value, list | tuple):

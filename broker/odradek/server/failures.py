@@ -41,6 +41,12 @@ from odradek.protocol.messages.quotas import AlterClientQuotasRequest
 from odradek.protocol.messages.replicas import ElectLeadersRequest
 from odradek.protocol.messages.scram import AlterUserScramCredentialsRequest
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from odradek.protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
+)
 from odradek.protocol.schema import REQUIRED, FieldSchema, schema_of
 from odradek.zk.port import ConnectionLost, SessionExpired, TooLarge
 
@@ -165,7 +171,7 @@ def _epochs(request: OffsetForLeaderEpochRequest, error: ProtocolError) -> Messa
     return {"throttle_time_ms": 0, "topics": topics}
 
 
-def _offset_commit(request: OffsetCommitRequest, error: ProtocolError) -> Message:
+def _offset_commit(request: OffsetCommitRequest | TxnOffsetCommitRequest, error: ProtocolError) -> Message:
     topics = ((topic.name, (item.partition_index for item in topic.partitions)) for topic in request.topics)
     return _topics(topics, error)
 
@@ -235,6 +241,43 @@ def _delete_records(request: DeleteRecordsRequest, error: ProtocolError) -> Mess
 def _describe_producers(request: DescribeProducersRequest, error: ProtocolError) -> Message:
     topics = ((topic.name, topic.partition_indexes) for topic in request.topics)
     return _topics(topics, error, error_message=str(error), active_producers=())
+
+
+def _add_partitions_to_txn(request: AddPartitionsToTxnRequest, error: ProtocolError) -> Message:
+    # Up to version 3 only partitions have an error code, from version 4 on only the whole response needs one.
+    results = [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": number, "partition_error_code": error.code} for number in topic.partitions
+            ],
+        }
+        for topic in request.v3_and_below_topics
+    ]
+    return {
+        "throttle_time_ms": 0,
+        "error_code": error.code,
+        "results_by_transaction": (),
+        "results_by_topic_v3_and_below": results,
+    }
+
+
+def _write_txn_markers(request: WriteTxnMarkersRequest, error: ProtocolError) -> Message:
+    markers: list[Message] = []
+    for marker in request.markers:
+        topics = ((topic.name, topic.partition_indexes) for topic in marker.topics)
+        markers.append({"producer_id": marker.producer_id, "topics": _topics(topics, error)["topics"]})
+    return {"markers": markers}
+
+
+def _describe_transactions(request: DescribeTransactionsRequest, error: ProtocolError) -> Message:
+    numbers = ("transaction_timeout_ms", "transaction_start_time_ms", "producer_id", "producer_epoch")
+    nothing: _Fields = {"transaction_state": "", **dict.fromkeys(numbers, 0), "topics": ()}
+    states = [
+        {"error_code": error.code, "transactional_id": transactional_id, **nothing}
+        for transactional_id in request.transactional_ids
+    ]
+    return {"throttle_time_ms": 0, "transaction_states": states}
 
 
 def _elect_leaders(request: ElectLeadersRequest, error: ProtocolError) -> Message:
@@ -313,6 +356,10 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(OffsetForLeaderEpochRequest, _epochs),
         _of(OffsetCommitRequest, _offset_commit),
         _of(OffsetFetchRequest, _offset_fetch),
+        _of(AddPartitionsToTxnRequest, _add_partitions_to_txn),
+        _of(WriteTxnMarkersRequest, _write_txn_markers),
+        _of(TxnOffsetCommitRequest, _offset_commit),
+        _of(DescribeTransactionsRequest, _describe_transactions),
         _of(FindCoordinatorRequest, _find_coordinator),
         _of(AlterReplicaLogDirsRequest, _alter_log_dirs),
         _of(DeleteRecordsRequest, _delete_records),

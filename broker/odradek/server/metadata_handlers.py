@@ -159,7 +159,7 @@ class MetadataHandlers:
         is closed.
         """
         image = await self._known_image()
-        access = None if self._authorizer is None else Access(self._authorizer, context, image.topic_name)
+        access = None if self._authorizer is None else Access(self._authorizer, context, image)
         found = self._seen(image, context, request, access)
         missing = self._to_create(request, found or ())
         if access is not None and found is not None:
@@ -240,7 +240,7 @@ class MetadataHandlers:
     async def describe_cluster(self, context: RequestContext, request: DescribeClusterRequest) -> Message:
         """Handle DescribeCluster: return the brokers and the controller, for admin clients (KIP-700)."""
         image = await self._known_image()
-        access = None if self._authorizer is None else Access(self._authorizer, context, image.topic_name)
+        access = None if self._authorizer is None else Access(self._authorizer, context, image)
         endpoints = request.endpoint_type
         error_code, message = NONE, None
         if endpoints == CONTROLLER_ENDPOINTS:

@@ -15,6 +15,7 @@ from typing import Final
 
 from odradek.base.types import TopicPartition
 from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.transactions.transaction_history import TransactionsHistory
 
 __all__ = ["AdminOutcome", "Answer", "Commit", "GroupHistory", "History", "Reading", "Sent", "Violation"]
 
@@ -173,6 +174,7 @@ class History:
         self.readings: Final[dict[str, dict[TopicPartition, Reading]]] = {}
         self.groups: Final[dict[str, GroupHistory]] = {}
         self.operations: Final[list[AdminOutcome]] = []
+        self.transactions: Final = TransactionsHistory()
 
     def producer(self, name: str, *, idempotent: bool) -> ProducerHistory:
         """Return the history of a new producer."""
@@ -208,5 +210,6 @@ class History:
             )
             for commits in group.commits.values():
                 found.extend(f"{group_id} {c.partition} {c.offset} {c.answer.value} {c.ended_ms:.4f}" for c in commits)
+        found.extend(self.transactions.lines())
         found.extend(f"{outcome.at_ms:.4f} {outcome.operation} {outcome.error}" for outcome in self.operations)
         return found

@@ -44,6 +44,7 @@ FENCED_CONTROLLER: Final = "fenced-controller"
 MARKS: Final = "marks"
 """Not log start <= last stable offset <= high watermark <= log end."""
 HIGH_WATERMARK: Final = "high-watermark-falls"
+LAST_STABLE: Final = "last-stable-offset-falls"
 REPLICATED: Final = "replicated"
 """A member of the ISR lacks records below the leader's high watermark."""
 DURABLE: Final = "durable"
@@ -80,11 +81,14 @@ class _Watched:
     controller_epoch: int = NO_EPOCH
     """The highest controller epoch whose requests it has accepted."""
     seen: dict[TopicPartition, _Seen] = field(default_factory=dict)
+    stable: dict[TopicPartition, int] = field(default_factory=dict)
+    """Last stable offsets, as of the last change of `seen`."""
 
     def renew(self, broker: Broker) -> None:
         """Forget the observations of the broker, because it was restarted."""
         self.broker, self.controller_epoch = broker, NO_EPOCH
         self.seen.clear()
+        self.stable.clear()
 
     def hosted(self, topic_partition: TopicPartition) -> HostedPartition | None:
         """Return the current state of a partition, if it was seen since the start and the broker serves."""
@@ -214,15 +218,16 @@ class Invariants:
             before = seen.get(topic_partition)
             if values != before:
                 now = seen[topic_partition] = _Seen(*values)
-                self._changed(watched.machine, now, before)
+                self._changed(watched, now, before)
 
-    def _changed(self, machine: Machine, now: _Seen, before: _Seen | None) -> None:
-        where = f"{now.partition.topic_partition} on {machine.name}"
+    def _changed(self, watched: _Watched, now: _Seen, before: _Seen | None) -> None:
+        where = f"{now.partition.topic_partition} on {watched.machine.name}"
         self._check_marks(where, now)
         if before is not None and before.partition is now.partition:
             _check_falls(where, now, before)
             if self._syncs_everything and _rose(now, before):
                 self._check_durable(now.partition)
+        _check_stable(where, watched.stable, now, before)
         incarnation = self._incarnation(now.partition)
         if incarnation is None:
             return
@@ -320,6 +325,18 @@ def _check_falls(where: str, now: _Seen, before: _Seen) -> None:
     if same_reign and now.high_watermark < before.high_watermark:
         what = f"was {before.high_watermark}, is {now.high_watermark} in leader epoch {now.leader_epoch}"
         _fail(HIGH_WATERMARK, f"{where}: {what}")
+
+
+def _check_stable(where: str, stable: dict[TopicPartition, int], now: _Seen, before: _Seen | None) -> None:
+    """Check and remember the last stable offset, which never falls while a broker leads in one epoch."""
+    partition = now.partition.topic_partition
+    earlier = stable.get(partition)
+    current = stable[partition] = now.partition.last_stable_offset
+    if before is None or earlier is None or before.partition is not now.partition:
+        return
+    same_reign = now.is_leader and before.is_leader and now.leader_epoch == before.leader_epoch
+    if same_reign and current < earlier:
+        _fail(LAST_STABLE, f"{where}: was {earlier}, is {current} in leader epoch {now.leader_epoch}")
 
 
 def _fail(invariant: str, what: str) -> NoReturn:

@@ -20,6 +20,12 @@ from odradek_testkit.simulation.directory_plan import (
     draw_cold_files,
     draw_directories,
 )
+from odradek_testkit.simulation.transactions.transaction_plan import (
+    COPIES,
+    REPLICAS,
+    TransactionPlan,
+    draw_transactions,
+)
 
 ACKED: Final = "acked"
 """Topic that idempotent producers write to with acks=all: no record may be lost, duplicated or reordered."""
@@ -253,6 +259,8 @@ class Plan:
     """Whether the reads of threads take long until all faults have ended."""
     slow_syncs: bool
     """Whether flushes take virtual time. Otherwise they are immediate."""
+    transactions: TransactionPlan
+    """The clients with transactions."""
     producers: int
     consumers: int
     load_ms: int
@@ -275,6 +283,7 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
     may_stall = kind is not Kind.LOSSES
     directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=may_stall)
     cold = draw_cold_files(seed, may_stall=may_stall)
+    transactions = draw_transactions(seed)
     synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     if directories.count > 1:
         synced |= {(ACKED, QUICK)[directories.synced_topic]}
@@ -282,13 +291,16 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
         seed=seed,
         kind=kind,
         brokers=brokers,
-        properties=MappingProxyType({**_properties(chance, kind), **directories.properties, **cold.properties}),
-        topics=_topics(chance, kind, brokers, synced),
+        properties=MappingProxyType(
+            {**_properties(chance, kind), **directories.properties, **cold.properties, **transactions.properties}
+        ),
+        topics=(*_topics(chance, kind, brokers, synced), *_copies(transactions, kind)),
         directories=directories.count,
         are_disks_remote=random.Random(f"remote-{seed}").random() < REMOTE_SHARE,
         cold_share=cold.share,
         long_reads=cold.long_reads,
         slow_syncs=bool(synced),
+        transactions=transactions,
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),
         load_ms=load_ms,
@@ -408,6 +420,15 @@ def _topics(chance: random.Random, kind: Kind, brokers: int, synced: frozenset[s
             acks=1,
         ),
     )
+
+
+def _copies(transactions: TransactionPlan, kind: Kind) -> tuple[TopicPlan, ...]:
+    """Return the topic of the copier, if there is one."""
+    if not transactions.copies:
+        return ()
+    flushes = _flushes(COPIES, frozenset({COPIES} if kind is Kind.SYNCED else ()))
+    configs = MappingProxyType({"min.insync.replicas": "2", **flushes})
+    return (TopicPlan(name=COPIES, partitions=transactions.partitions, replicas=REPLICAS, configs=configs),)
 
 
 def _quick_replicas(chance: random.Random, kind: Kind) -> int:

@@ -22,9 +22,12 @@ from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.faults import inject
 from odradek_testkit.simulation.history import Answer, History
 from odradek_testkit.simulation.invariants import Invariants
-from odradek_testkit.simulation.plan import Plan, draw
+from odradek_testkit.simulation.plan import Kind, Plan, draw
 from odradek_testkit.simulation.running import no_last_words, run_simulated
-from odradek_testkit.simulation.verdict import ends, judge, settle
+from odradek_testkit.simulation.transactions.transaction_history import TransactionEnd
+from odradek_testkit.simulation.transactions.transaction_logs import LogEnds, until_ended
+from odradek_testkit.simulation.transactions.transactional_clients import COPIER
+from odradek_testkit.simulation.verdict import judge, settle
 from odradek_testkit.simulation.workload import Workload
 from odradek_testkit.simulation.world import World
 
@@ -50,6 +53,8 @@ class Outcome:
     steps: int
     virtual_s: float
     acknowledged: int
+    transactions: int
+    """Number of transactions whose commit was acknowledged."""
     refused: int
     read: int
     generations: int
@@ -170,9 +175,10 @@ class _Game:
             load = asyncio.create_task(workload.run())
         await self._until_quiet(world, load)
         await settle(world, plan)
-        written = frozenset(topic.name for topic in plan.topics if topic.acks)
+        if plan.transactions.writers and plan.kind is not Kind.UNCLEAN:
+            await until_ended(world, plan)
         with world.as_clients():
-            await workload.drain(lambda: ends(world, written))
+            await workload.drain(LogEnds(world, plan))
             await workload.close()
             committed = await self._committed(world, workload)
         await settle(world, plan)
@@ -203,7 +209,7 @@ class _Game:
     async def _committed(self, world: World, workload: Workload) -> dict[str, dict[TopicPartition, int]]:
         found = {}
         async with Admin(workload.settings, clock=world.clock) as admin:
-            for group_id in self._history.groups:
+            for group_id in (*self._history.groups, *((COPIER,) if self._plan.transactions.copies else ())):
                 offsets = await admin.group_offsets(group_id)
                 found[group_id] = {partition: position.offset for partition, position in sorted(offsets.items())}
         return found
@@ -220,6 +226,7 @@ class _Game:
             steps=self._steps,
             virtual_s=self._ended_s - 1000.0,
             acknowledged=history.count(Answer.ACKNOWLEDGED),
+            transactions=history.transactions.count(TransactionEnd.COMMITTED),
             refused=history.count(Answer.REFUSED),
             read=sum(len(reading.records) for readings in history.readings.values() for reading in readings.values()),
             generations=len({generation for group in history.groups.values() for generation, _ in group.owners}),

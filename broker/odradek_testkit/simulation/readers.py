@@ -23,6 +23,7 @@ from odradek_testkit.simulation.history import Answer, GroupHistory, History
 from odradek_testkit.simulation.world import CLIENTS, World
 
 READER: Final = "reader"
+COMMITTED_READER: Final = "committed-reader"
 POLL_MS: Final = 1000.0
 SESSION_MS: Final = 6000
 POLL_INTERVAL_MS: Final = 8000
@@ -31,8 +32,21 @@ POLL_INTERVAL_MS: Final = 8000
 class Reader:
     """Reads everything from the beginning, partition by partition, without a group."""
 
-    def __init__(self, world: World, history: History, partitions: Iterable[TopicPartition], *, clean: bool) -> None:
-        """`clean`: there is no unclean election, so records that were read are never lost."""
+    def __init__(
+        self,
+        world: World,
+        history: History,
+        partitions: Iterable[TopicPartition],
+        *,
+        clean: bool,
+        committed: bool = False,
+    ) -> None:
+        """`clean`: there is no unclean election, so records that were read are never lost.
+
+        `committed`: it reads with read_committed, otherwise with read_uncommitted.
+        """
+        self._name: Final = COMMITTED_READER if committed else READER
+        self._committed: Final = committed
         self._world: Final = world
         self._history: Final = history
         self._partitions: Final = sorted(partitions)
@@ -40,12 +54,14 @@ class Reader:
 
     def next_offset(self, partition: TopicPartition) -> int:
         """Return the offset after the last record that was read."""
-        return max(self._history.reading(READER, partition).records, default=-1) + 1
+        return max(self._history.reading(self._name, partition).records, default=-1) + 1
 
     async def run(self, settings: ClientSettings) -> None:
         """Read until cancelled."""
         reset = "none" if self._clean else "earliest"
-        settings = settings.replace(client_id=READER, auto_offset_reset=reset, fetch_max_wait_ms=int(POLL_MS))
+        settings = settings.replace(client_id=self._name, auto_offset_reset=reset, fetch_max_wait_ms=int(POLL_MS))
+        if self._committed:
+            settings = settings.replace(isolation_level="read_committed")
         async with Consumer(settings, clock=self._world.clock) as consumer:
             consumer.assign(self._partitions)
             for partition in self._partitions:
@@ -59,20 +75,22 @@ class Reader:
         except OffsetOutOfRangeError as error:
             if self._clean:
                 raise Violation("seen-stays", f"an offset that the reader has read is out of range: {error}") from error
-            self._world.note("reader", "OffsetOutOfRangeError")
+            self._world.note(self._name, "OffsetOutOfRangeError")
             return
         except ProtocolError as error:
-            self._world.note("reader", type(error).__name__)
+            self._world.note(self._name, type(error).__name__)
             await self._world.clock.sleep_ms(POLL_MS / 2)
             return
         for fetch in fetches:
             partition = fetch.topic_partition
-            reading = self._history.reading(READER, partition)
+            reading = self._history.reading(self._name, partition)
             reading.high_watermark = max(reading.high_watermark, fetch.high_watermark)
             for records, _ in iterate_records(fetch):
                 for record in records:
                     if self._clean:
-                        reading.note_read(READER, partition, record.offset, record.value or b"")
+                        reading.note_read(self._name, partition, record.offset, record.value or b"")
+                        if self._committed:
+                            self._history.transactions.check_seen(record.value or b"")
                     else:
                         reading.records[record.offset] = record.value or b""
 

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from odradek.base.types import TopicPartition
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from odradek.log.partition_log import PartitionLog
-from odradek.records.v2.batch import check_crc
+from odradek.records.v2.batch import check_crc, read_header
 from odradek.records.v2.record import iterate_batch
 from odradek_testkit.batches import iterate
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Answer, GroupHistory, History, ProducerHistory, Reading
+from odradek_testkit.simulation.log_reading import UNPACKED_BYTES, read_batches
 from odradek_testkit.simulation.plan import Kind, Plan
+from odradek_testkit.simulation.transactions.transaction_logs import judge_all
 from odradek_testkit.simulation.wholeness import Tree, missing
 from odradek_testkit.simulation.world import World
 
 WHOLE_WITHIN_MS: Final = 120_000.0
 """Virtual time from the end of the last fault within which the cluster must become whole."""
 _LOOK_MS: Final = 250.0
-_UNPACKED_BYTES: Final = 1 << 24
-_READ_BYTES: Final = 1 << 26
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+COMPACTED: Final = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 async def settle(world: World, plan: Plan) -> None:
@@ -37,16 +37,6 @@ async def settle(world: World, plan: Plan) -> None:
         if world.now_ms >= deadline_ms:
             raise Violation("whole-again", f"after {WHOLE_WITHIN_MS / 1000:.0f} s without faults: {'; '.join(left)}")
         await world.clock.sleep_ms(_LOOK_MS)
-
-
-def ends(world: World, topics: frozenset[str]) -> dict[TopicPartition, int]:
-    """Return the log end offset of each partition of these topics, from its leader."""
-    return {
-        partition: hosted.log.log_end_offset
-        for machine in world.machines
-        for partition, hosted in machine.partitions().items()
-        if hosted.is_leader and partition.topic in topics
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +62,8 @@ def judge(world: World, plan: Plan, history: History, committed: Mapping[str, Ma
             judge_reading(reader, partition, reading, logs[partition])
     for group_id, group in history.groups.items():
         judge_group(group_id, group, logs, committed.get(group_id, {}))
+    if plan.transactions.writers:
+        judge_all(world, plan, history, committed)
 
 
 # What the logs hold
@@ -88,28 +80,13 @@ def _contents(world: World, topics: frozenset[str]) -> dict[TopicPartition, Cont
 
 def _read(log: PartitionLog) -> Contents:
     values: dict[int, bytes] = {}
-    for _, data in _batches(log, log.log_end_offset):
+    for _, data in read_batches(log, log.log_end_offset):
         for position, header in iterate(data):
             check_crc(data, position, header)
             if not header.is_control:
-                for record in iterate_batch(data, position, header, limit=_UNPACKED_BYTES):
+                for record in iterate_batch(data, position, header, limit=UNPACKED_BYTES):
                     values[record.offset] = record.value or b""
     return Contents(log.log_start_offset, log.log_end_offset, values)
-
-
-def _batches(log: PartitionLog, end: int) -> list[tuple[int, bytes]]:
-    """Return base offset and bytes of each batch below `end`."""
-    found = []
-    offset = log.log_start_offset
-    while offset < end:
-        data = log.read(offset, max_bytes=_READ_BYTES, max_offset=end).load()
-        before = offset
-        for position, header in iterate(data):
-            found.append((header.base_offset, data[position : position + header.size]))
-            offset = header.next_offset
-        if offset == before:
-            raise Violation("log-readable", f"{log.topic_partition} returns nothing at {offset}, but ends at {end}")
-    return found
 
 
 # Replicas
@@ -120,18 +97,20 @@ def _judge_replicas(world: World) -> None:
         hosted = [world.machines[broker].partitions()[partition] for broker in assignment.replicas]
         end = min(replica.high_watermark for replica in hosted)
         first = hosted[0]
-        model = _batches(first.log, end)
+        model = read_batches(first.log, end)
         for other in hosted[1:]:
             names = f"brokers {first.local_id} and {other.local_id}"
-            compare_batches(partition, names, model, _batches(other.log, end))
+            compare_batches(partition, names, model, read_batches(other.log, end))
 
 
 def compare_batches(
     partition: TopicPartition, names: str, one: list[tuple[int, bytes]], two: list[tuple[int, bytes]]
 ) -> None:
     """Check that batches on both replicas are equal; only in a compacted topic may one replica lack some."""
-    if partition.topic == OFFSETS_TOPIC:
-        # Either replica may have been compacted further: then the sizes of a batch differ.
+    if partition.topic in COMPACTED:
+        # Either replica may have been compacted further: then the sizes of a batch differ, or one has the time at which
+        # its marker or tombstones will be removed.
+        one, two = ([each for each in batches if not _has_horizon(each[1])] for batches in (one, two))
         other = {(base_offset, len(data)): data for base_offset, data in two}
         pairs = [(base, data, other[base, len(data)]) for base, data in one if (base, len(data)) in other]
     else:
@@ -144,6 +123,10 @@ def compare_batches(
     for base, a, b in pairs:
         if a != b:
             raise Violation("same-bytes", f"{names} differ in the batch at {base} of {partition}")
+
+
+def _has_horizon(batch: bytes) -> bool:
+    return read_header(batch, 0).delete_horizon_ms is not None
 
 
 # Producers

@@ -33,6 +33,8 @@ from odradek_testkit.simulation.plan import (
     TopicPlan,
 )
 from odradek_testkit.simulation.readers import Member, Reader
+from odradek_testkit.simulation.transactions.transaction_logs import LogEnd
+from odradek_testkit.simulation.transactions.transactional_clients import transactional_clients
 from odradek_testkit.simulation.world import World
 from odradek_testkit.simulation.writers import FOREVER_MS, Writer
 
@@ -68,7 +70,11 @@ class Workload:
         topics = [topic for topic in plan.topics if topic.acks]
         written = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
         clean = plan.kind is not Kind.UNCLEAN
+        self._clean: Final = clean
         self.reader: Final = Reader(world, history, written, clean=clean)
+        self._committed_reader: Final = (
+            Reader(world, history, written, clean=clean, committed=True) if plan.transactions.writers else None
+        )
         history.group(GROUP, clean=clean)
         self._readers: Final[list[asyncio.Task[None]]] = []
 
@@ -91,11 +97,16 @@ class Workload:
         """Run the load until all producers have their answers and all admin operations their results."""
         ends_ms = self._world.now_ms + self._plan.load_ms
         self._start_readers(ends_ms)
+        settings = self.settings.replace(
+            default_api_timeout_ms=FOREVER_MS, delivery_timeout_ms=FOREVER_MS, max_block_ms=FOREVER_MS
+        )
         async with asyncio.TaskGroup() as watch:
             watching = watch.create_task(self._watch_readers())
             async with asyncio.TaskGroup() as load:
                 for writer in self._writers():
-                    load.create_task(writer.run(self.settings.replace(default_api_timeout_ms=FOREVER_MS), ends_ms))
+                    load.create_task(writer.run(settings, ends_ms))
+                for client in transactional_clients(self._world, self._history, self._plan):
+                    load.create_task(client.run(settings, ends_ms))
                 load.create_task(self._administrate())
             watching.cancel()
 
@@ -120,6 +131,8 @@ class Workload:
         member_settings = self.settings.replace(group_id=GROUP, default_api_timeout_ms=15_000)
         reader_settings = self.settings.replace(default_api_timeout_ms=FOREVER_MS)
         works: list[Coroutine[Any, Any, None]] = [self.reader.run(reader_settings)]
+        if self._committed_reader is not None:
+            works.append(self._committed_reader.run(reader_settings))
         for number in range(self._plan.consumers if topics else 0):
             member = Member(self._world, group, f"m{number}", f"{self._plan.seed}/member/{number}")
             works.append(member.run(member_settings, topics, load_ends_ms))
@@ -132,7 +145,7 @@ class Workload:
             if task in done:
                 task.result()
 
-    async def drain(self, ends: Callable[[], dict[TopicPartition, int]]) -> None:
+    async def drain(self, ends: Callable[[], dict[TopicPartition, LogEnd]]) -> None:
         """Wait until the reader and the group have read everything up to `ends`. Raises `Violation` on timeout."""
         deadline_ms = self._world.now_ms + DRAIN_MS
         while left := self._unread(ends()):
@@ -143,14 +156,17 @@ class Workload:
                     task.result()
             await self._world.clock.sleep_ms(_LOOK_MS)
 
-    def _unread(self, ends: dict[TopicPartition, int]) -> list[str]:
+    def _unread(self, ends: dict[TopicPartition, LogEnd]) -> list[str]:
         left = []
         acked = {topic.name for topic in self._plan.topics if topic.acks == ALL_ACKS}
         group = self._history.group(GROUP)
-        for partition, end in ends.items():
+        for partition, (end, visible_end) in ends.items():
             at = self.reader.next_offset(partition)
             if at < end:
                 left.append(f"the reader is at {at} of {end} in {partition}")
+            reader = self._committed_reader
+            if reader is not None and self._clean and (at := reader.next_offset(partition)) < visible_end:
+                left.append(f"the reader of committed records is at {at} of {visible_end} in {partition}")
             handed = max(group.handed.get(partition, ()), default=-1) + 1
             if partition.topic in acked and self._plan.consumers and handed < end:
                 left.append(f"the group is at {handed} of {end} in {partition}")

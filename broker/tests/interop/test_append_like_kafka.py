@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.compression import Codec
 from odradek.records.v2.batch import LOG_APPEND_TIME_FLAG, TRANSACTIONAL_FLAG, ControlType
+from odradek.records.v2.transactions import marker_batch
 from odradek.records.v2.varint import encode_varint
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
@@ -33,7 +34,6 @@ from odradek_testkit.appends import (
     with_attributes,
     wrapper,
 )
-from odradek_testkit.batches import control_batch
 from odradek_testkit.interop.apache import ApacheBroker, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
@@ -140,7 +140,7 @@ def around(*bodies: bytes, codec: Codec = Codec.NONE, count: int | None = None) 
 
 def marker() -> bytes:
     """A transaction marker."""
-    return control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
+    return marker_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
 
 
 ONE = messages(b"one")

@@ -378,12 +378,3 @@ def test_cluster_tool(tools: Tools) -> None:
     assert re.fullmatch(
         r"Cluster ID: [\w-]{22}", tools.run_plain(CLUSTER, "cluster-id", "--bootstrap-server", tools.bootstrap).strip()
     )
-
-
-def test_a_transactional_java_producer_fails_at_once(tools: Tools) -> None:
-    """The tool must not wait for a coordinator until its timeout of a minute, after which it would report a timeout."""
-    options = ["--topic", "none", "--num-records", "1", "--record-size", "1", "--throughput", "-1"]
-    transactional = ["--transactional-id", "mine", "--transaction-duration-ms", "100"]
-    servers = ["--producer-props", f"bootstrap.servers={tools.bootstrap}"]
-    with pytest.raises(InteropError, match="TransactionalIdAuthorizationException"):
-        tools.run_plain(PRODUCER_PERFORMANCE, *options, *transactional, *servers)

@@ -102,7 +102,19 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _summary(outcomes: Iterable[Outcome]) -> Table:
     table = Table()
-    columns = ("seed", "kind", "brokers", "virtual s", "steps", "records", "operations", "faults", "digest", "verdict")
+    columns = (
+        "seed",
+        "kind",
+        "brokers",
+        "virtual s",
+        "steps",
+        "records",
+        "commits",
+        "operations",
+        "faults",
+        "digest",
+        "verdict",
+    )
     for column in columns:
         table.add_column(column, justify="left" if column in ("kind", "digest", "verdict") else "right")
     for one in outcomes:
@@ -113,6 +125,7 @@ def _summary(outcomes: Iterable[Outcome]) -> Table:
             f"{one.virtual_s:.1f}",
             str(one.steps),
             str(one.acknowledged),
+            str(one.transactions),
             str(one.operations),
             str(one.faults),
             one.digest,
@@ -156,7 +169,12 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
         task = progress.add_task("seeds", total=total, found=0)
         for outcome in outcomes:
             kinds[outcome.kind] += 1
-            sums.update(steps=outcome.steps, records=outcome.acknowledged, faults=outcome.faults)
+            sums.update(
+                steps=outcome.steps,
+                records=outcome.acknowledged,
+                transactions=outcome.transactions,
+                faults=outcome.faults,
+            )
             if outcome.violation is not None:
                 found.append(outcome)
                 _report(outcome, output, progress.console)
@@ -175,7 +193,8 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         console.print(f"{kinds.total()} seeds played ({counts}), {len(found)} with a violation")
         console.print(
-            f"{sums['steps']} steps, {sums['records']} records, {sums['faults']} faults, {seconds} s of CPU time"
+            f"{sums['steps']} steps, {sums['records']} records, {sums['transactions']} transactions, "
+            f"{sums['faults']} faults, {seconds} s of CPU time"
         )
         if found:
             console.print(_summary(sorted(found, key=lambda one: (one.invariant or "", one.seed))))

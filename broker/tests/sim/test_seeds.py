@@ -45,10 +45,12 @@ def test_there_are_enough_of_each_kind() -> None:
     assert DAILY.isdisjoint({*LISTS["fixed"], *FOUND})
     kinds = Counter(draw(seed).kind for seed in SEEDS if seed not in DAILY)
     assert min(kinds[kind] for kind in Kind) >= 10
+    assert sum(draw(seed).transactions.writers > 0 for seed in SEEDS if seed not in DAILY) >= 20
 
 
 def test_runs_do_something(outcomes: Mapping[int, Outcome]) -> None:
     """Check the sums of all seeds, because a run without operations has no violation."""
     if outcomes:
         assert all(outcome.acknowledged > 50 and outcome.generations > 0 for outcome in outcomes.values())
+        assert sum(outcome.transactions for outcome in outcomes.values()) > len(outcomes)
         assert sum(outcome.faults for outcome in outcomes.values()) > len(outcomes)

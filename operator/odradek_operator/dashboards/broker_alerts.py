@@ -52,6 +52,15 @@ _AVAILABILITY: Final = AlertGroup(
             description="Acknowledged records may be lost. This only happens if unclean.leader.election.enable is set.",
         ),
         Alert(
+            name="HangingTransactions",
+            severity=Severity.CRITICAL,
+            query=f"{queries.LATE_TRANSACTIONS} > 0",
+            duration="2m",
+            summary=f"{BROKER} leads partitions with a transaction that does not end",
+            description="{{ $value }} partitions are affected. Their consumers with isolation.level=read_committed get "
+            "no newer records.",
+        ),
+        Alert(
             name="BrokerDown",
             severity=Severity.WARNING,
             query=f'up{{SCOPE, strimzi_io_kind="Kafka", {queries.OF_BROKERS}}} == 0',

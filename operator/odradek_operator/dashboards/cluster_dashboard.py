@@ -1,4 +1,4 @@
-"""The dashboard of a cluster's brokers: health, throughput, latency, replication and resources. Pure."""
+"""The dashboard of a cluster's brokers: health, throughput, latency, replication, transactions and resources. Pure."""
 
 from __future__ import annotations
 
@@ -243,10 +243,95 @@ _REPLICATION: Final = Row(
     ),
 )
 
+_OF_TRANSACTIONS: Final = "InitProducerId|AddPartitionsToTxn|AddOffsetsToTxn|TxnOffsetCommit|EndTxn|WriteTxnMarkers"
+_MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
+_VERIFICATION: Final = "kafka_server_addpartitionstotxnmanager"
+
+_TRANSACTIONS: Final = Row(
+    title="Transactions",
+    panels=(
+        Panel(
+            title="Partitions with a hanging transaction",
+            description="Partitions, by leader, with a transaction that is open five minutes after "
+            "transaction.max.timeout.ms. Consumers with isolation.level=read_committed get no newer records.",
+            queries=lines(
+                f"sum by ({queries.BY_BROKER}) "
+                "(kafka_server_replicamanager_partitionswithlatetransactionscount{PODS})",
+                LEGEND,
+            ),
+            type=PanelType.AREAS,
+        ),
+        Panel(
+            title="Requests of transactions",
+            description="Requests by API. InitProducerId is also sent by producers without transactions.",
+            queries=lines(
+                "sum by (request) (rate(kafka_network_requestmetrics_requests_total"
+                f'{{PODS, request=~"{_OF_TRANSACTIONS}"}}[$__rate_interval]))',
+                "{{request}}",
+            ),
+            type=PanelType.AREAS,
+            unit="reqps",
+        ),
+        Panel(
+            title="End of a transaction, 99th percentile",
+            description="Time from the arrival of EndTxn to its response, when the decision is replicated. The markers "
+            "follow.",
+            queries=lines(
+                f'max by ({queries.BY_BROKER}) ({_TIMES}{{PODS, request="EndTxn", quantile="0.99"}})', LEGEND
+            ),
+            unit="ms",
+        ),
+        Panel(
+            title="Transactions that cannot be completed",
+            description="Markers that wait for the leader of a partition, and transactions whose last record cannot be "
+            "appended to __transaction_state.",
+            queries=(
+                Query(text=f"sum({_MARKERS}_unknowndestinationqueuesize{{PODS}})", legend="no leader"),
+                Query(text=f"sum({_MARKERS}_logappendretryqueuesize{{PODS}})", legend="no append"),
+            ),
+            type=PanelType.AREAS,
+            width=6,
+        ),
+        Panel(
+            title="Failed verifications",
+            description="Partitions that a transaction did not include, or whose coordinator did not answer. The "
+            "records are rejected.",
+            queries=lines(
+                f"sum by ({queries.BY_BROKER}) "
+                f"(rate({_VERIFICATION}_verificationfailurerate_total{{PODS}}[$__rate_interval]))",
+                LEGEND,
+            ),
+            unit="ops",
+            width=6,
+        ),
+        Panel(
+            title="Verification, 99th percentile",
+            description="Time in which the coordinator confirms to a leader that a transaction is open, before the "
+            "first records of the transaction are appended to a partition.",
+            queries=lines(
+                f'max by ({queries.BY_BROKER}) ({_VERIFICATION}_verificationtimems{{PODS, quantile="0.99"}})',
+                LEGEND,
+            ),
+            unit="ms",
+            width=6,
+        ),
+        Panel(
+            title="Producer ids",
+            description="Producer ids that the replicas of each broker know. They grow if clients do not reuse their "
+            "producers.",
+            queries=lines(
+                f"sum by ({queries.BY_BROKER}) (kafka_server_replicamanager_produceridcount{{PODS}})", LEGEND
+            ),
+            type=PanelType.AREAS,
+            width=6,
+        ),
+    ),
+)
+
 DASHBOARD: Final = Dashboard(
     name="cluster",
     title="Odradek: cluster",
-    description="The brokers of one cluster: health, throughput, latency, replication and resources.",
+    description="The brokers of one cluster: health, throughput, latency, replication, transactions and resources.",
     variables=(NAMESPACE, CLUSTER, _PODS, _CONTAINERS),
-    rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, machines.LOAD, machines.DISKS, machines.ZOOKEEPER),
+    rows=(_HEALTH, _TRAFFIC, _LATENCY, _REPLICATION, _TRANSACTIONS, machines.LOAD, machines.DISKS, machines.ZOOKEEPER),
 )

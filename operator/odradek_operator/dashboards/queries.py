@@ -81,6 +81,9 @@ OFFLINE_PARTITIONS: Final = f"sum by ({CLUSTER}) (kafka_controller_kafkacontroll
 UNDER_REPLICATED: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underreplicatedpartitions{{SCOPE}})"
 UNDER_MIN_ISR: Final = f"sum by ({CLUSTER}) (kafka_server_replicamanager_underminisrpartitioncount{{SCOPE}})"
 OFFLINE_DIRECTORIES: Final = f"sum by ({CLUSTER}, {BY_BROKER}) (kafka_log_logmanager_offlinelogdirectorycount{{SCOPE}})"
+LATE_TRANSACTIONS: Final = (
+    f"sum by ({CLUSTER}, {BY_BROKER}) (kafka_server_replicamanager_partitionswithlatetransactionscount{{SCOPE}})"
+)
 LOOP_IDLE: Final = "kafka_network_socketserver_networkprocessoravgidle_percent{SCOPE}"
 CLAIM_FREE: Final = "kubelet_volume_stats_available_bytes{CLAIMS} / kubelet_volume_stats_capacity_bytes{CLAIMS}"
 BROKERS_CLAIM: Final = 'CLAIMS, persistentvolumeclaim=~".+-kafka-[0-9]+"'

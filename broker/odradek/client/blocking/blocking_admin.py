@@ -20,11 +20,15 @@ from odradek.client.models import (
     DelegationTokenDescription,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
     ListedOffset,
+    ListedTransaction,
     LogDirDescription,
     NewTopic,
     OffsetAndMetadata,
+    ProducerDescription,
     TopicDescription,
+    TransactionDescription,
 )
 from odradek.security.acls.model import AclBinding, AclFilter
 from odradek.security.quotas.quota_filters import QuotaFilter
@@ -33,7 +37,7 @@ from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 
 class BlockingAdmin:
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
-    delegation tokens; describes brokers.
+    delegation tokens; describes brokers; describes and aborts transactions.
 
     Any thread can use it. It shares the connections of its `BlockingClient`.
 
@@ -254,3 +258,75 @@ class BlockingAdmin:
         Raises the errors of `create_delegation_token`.
         """
         return self._loop.run(self._admin.describe_delegation_tokens(owners))
+
+    def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), min_duration_ms: int | None = None
+    ) -> list[ListedTransaction]:
+        """Return all transactional ids, sorted, or only those with one of these states and producer ids. Asks every
+        broker for the ids that it coordinates.
+
+        With `min_duration_ms`, returns only transactions that have been open for longer. Raises `ConfigError` for an
+        unknown state, and `UnsupportedVersionError` if a broker is too old for `min_duration_ms` (Kafka 3.8).
+        """
+        return self._loop.run(
+            self._admin.list_transactions(states=states, producer_ids=producer_ids, min_duration_ms=min_duration_ms)
+        )
+
+    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Return the current or last transaction of each transactional id.
+
+        Raises `TransactionalIdNotFoundError` and `TransactionalIdAuthorizationFailedError`.
+        """
+        return self._loop.run(self._admin.describe_transactions(transactional_ids))
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Return the idempotent and transactional producers of each partition, sorted by id, as its leader knows
+        them.
+
+        With `broker_id`, returns them as the replica on that broker knows them. Raises
+        `UnknownTopicOrPartitionError` and `TopicAuthorizationFailedError`; also `NotLeaderOrFollowerError` if the
+        broker has no such replica.
+        """
+        return self._loop.run(self._admin.describe_producers(partitions, broker_id=broker_id))
+
+    def abort_transaction(
+        self, topic_partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Write an abort marker to one partition, without the coordinator: only for a transaction that hangs.
+
+        The arguments are those of the `ProducerDescription`; a coordinator epoch of -1 is sent as 0. If the
+        coordinator still has the transaction, a part of it is aborted, and the rest may be committed. Raises
+        `InvalidProducerEpochError` or `TransactionCoordinatorFencedError` if an epoch is older than that of the last
+        marker, `ClusterAuthorizationFailedError` without the right ClusterAction, and
+        `UnknownTopicOrPartitionError`.
+        """
+        self._loop.run(
+            self._admin.abort_transaction(
+                topic_partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+        )
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """Fence the current producer of each transactional id, one after the other, and abort its open transaction.
+
+        Each call of such a producer then raises `ProducerFencedError`. Raises
+        `TransactionalIdAuthorizationFailedError`.
+        """
+        self._loop.run(self._admin.fence_producers(transactional_ids))
+
+    def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, open_for_ms: int = 900000
+    ) -> list[HangingTransaction]:
+        """Return the transactions in these partitions that no coordinator will end, sorted by partition.
+
+        They stop the last stable offset, so read-committed consumers get no new records. Examines only producers
+        whose last batch is older than `open_for_ms`, which must be at least the brokers'
+        `transaction.max.timeout.ms`: a younger transaction may be open as it should be. Needs the rights Describe on
+        the transactional ids and Read on the topics.
+        """
+        return self._loop.run(self._admin.find_hanging_transactions(partitions, open_for_ms=open_for_ms))

@@ -11,7 +11,7 @@ from typing import Final, Self
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.consumer.consumer import Consumer, RebalanceListener
-from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.models import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.offsets import GroupMembership
 from odradek.records.v2.record import Record
 
@@ -72,6 +72,15 @@ class BlockingConsumer:
     def membership(self) -> GroupMembership:
         """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
         return self._loop.call(lambda: self._consumer.membership)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group and this member, for `Producer.send_offsets_to_transaction` (KIP-447).
+
+        Call it after the `getmany` that returned the records, because a rebalance changes it. Raises `ConfigError`
+        without `group_id`, `UnknownMemberIdError` if the group has removed this member, and
+        `RebalanceInProgressError` before it has joined.
+        """
+        return self._loop.call(self._consumer.group_metadata)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
@@ -190,8 +199,8 @@ class BlockingConsumer:
         self._loop.run(self._consumer.commit(offsets))
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset of a partition; None if there is none. Raises `ConfigError` without
-        `group_id`.
+        """Return the committed offset of a partition; None if there is none. Waits for the end of an open
+        transaction with an offset of the partition (KIP-447). Raises `ConfigError` without `group_id`.
         """
         return self._loop.run(self._consumer.committed(partition))
 

@@ -11,6 +11,8 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -65,6 +67,38 @@ class LoopThread:
             raise RuntimeError(
                 "the blocking client cannot be used on its own event loop: use the asynchronous client there"
             )
+
+
+class BlockingContext(AbstractContextManager[T]):
+    """A context manager whose begin and end run on the loop, and whose block runs in the caller's thread."""
+
+    def __init__(self, loop: LoopThread, context: AbstractAsyncContextManager[T]) -> None:
+        """`context` belongs to `loop`."""
+        self._loop: Final = loop
+        self._context: Final = context
+
+    def __enter__(self) -> T:
+        """Begin."""
+        return self._loop.run(_entered(self._context))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        """End. An error of the block is passed on."""
+        return self._loop.run(_left(self._context, kind, error, traceback))
+
+
+async def _entered(context: AbstractAsyncContextManager[T]) -> T:
+    return await context.__aenter__()
+
+
+async def _left(
+    context: AbstractAsyncContextManager[T],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: TracebackType | None,
+) -> bool | None:
+    return await context.__aexit__(kind, error, traceback)
 
 
 def _for_threads(source: asyncio.Future[T]) -> concurrent.futures.Future[T]:

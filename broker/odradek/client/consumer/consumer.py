@@ -31,7 +31,7 @@ from odradek.client.connections import Connect
 from odradek.client.consumer.fetch_state import PartitionFetchState
 from odradek.client.consumer.fetcher import RESET_TIMESTAMPS, Fetcher
 from odradek.client.consumer.group_member import GroupMember
-from odradek.client.models import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.models import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.offsets import GroupMembership, commit_offsets, fetch_committed, list_offsets
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.records.v2.record import Record
@@ -159,6 +159,20 @@ class Consumer:
     def membership(self) -> GroupMembership:
         """The generation and member id in the group, for applications that commit offsets elsewhere (KIP-447)."""
         return GroupMembership() if self._member is None else self._member.identity
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group and this member, for `Producer.send_offsets_to_transaction` (KIP-447).
+
+        Call it after the `getmany` that returned the records, because a rebalance changes it. Raises `ConfigError`
+        without `group_id`, `UnknownMemberIdError` if the group has removed this member, and `RebalanceInProgressError`
+        before it has joined.
+        """
+        group_id = self._settings.group_id
+        if group_id is None:
+            raise ConfigError("group.id is missing: offsets are committed for a group")
+        if self._member is None:
+            return GroupMetadata(group_id)
+        return GroupMetadata(group_id, *self._member.committing_identity())
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
@@ -308,7 +322,7 @@ class Consumer:
                 self._cluster,
                 self._settings.group_id,
                 [state.topic_partition for state in lost],
-                require_stable=self._settings.read_committed,
+                require_stable=True,
                 deadline=self._cluster.deadline("reading committed offsets"),
             )
         without = []
@@ -479,14 +493,15 @@ class Consumer:
             raise
 
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset of a partition; None if there is none. Raises `ConfigError` without
-        `group_id`.
+        """Return the committed offset of a partition; None if there is none. Waits for the end of an open transaction
+        with an offset of the partition (KIP-447). Raises `ConfigError` without `group_id`.
         """
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
         deadline = self._cluster.deadline("reading committed offsets")
-        return (await fetch_committed(self._cluster, group_id, [partition], deadline=deadline)).get(partition)
+        found = await fetch_committed(self._cluster, group_id, [partition], require_stable=True, deadline=deadline)
+        return found.get(partition)
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {

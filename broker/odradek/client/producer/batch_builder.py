@@ -21,10 +21,11 @@ CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
 class ClientBatchBuilder:
     """One batch of at most `limit_bytes` before compression, or of a single larger record."""
 
-    __slots__ = ("_builder", "_built")
+    __slots__ = ("_builder", "_built", "_is_transactional")
 
-    def __init__(self, codec: Codec, limit_bytes: int) -> None:
-        """The batch is empty at first."""
+    def __init__(self, codec: Codec, limit_bytes: int, *, is_transactional: bool = False) -> None:
+        """The batch is empty at first. `is_transactional` marks it as part of a transaction (KIP-98)."""
+        self._is_transactional = is_transactional
         self._builder = BatchBuilder(codec=codec, limit_bytes=limit_bytes)
         self._built: bytes | None = None
 
@@ -63,7 +64,10 @@ class ClientBatchBuilder:
         producer_id, epoch, base_sequence = numbers
         if self._built is None:
             self._built = self._builder.build(
-                producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=base_sequence,
+                is_transactional=self._is_transactional,
             )
             return self._built
         header = read_header(self._built)

@@ -1,14 +1,16 @@
 """The producer: buffers records, sends them in batches and returns futures of their offsets.
 
-Invariant: `send` does no I/O once the topic is known and there is space in the buffer.
+Invariant: `send` does no I/O once the topic is known and there is space in the buffer. The transactions are in
+`transaction_requests`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Self
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Self
 
 from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, OdradekError, RequestTimedOutError
 from odradek.base.ports import Clock
@@ -17,11 +19,20 @@ from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
 from odradek.client.metadata import TopicView
-from odradek.client.models import BatchMetadata, Headers, KeyValueTime, RecordMetadata, SendResult
+from odradek.client.models import (
+    BatchMetadata,
+    GroupMetadata,
+    Headers,
+    KeyValueTime,
+    OffsetAndMetadata,
+    RecordMetadata,
+    SendResult,
+)
 from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits
 from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
 from odradek.client.producer.partitioning import DefaultPartitioner
 from odradek.client.producer.sender import Sender
+from odradek.client.producer.transaction_requests import Transactions
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.records.v2.batch import HEADER_SIZE
 
@@ -54,10 +65,10 @@ class _Single:
 class _Bulk:
     """The result of one `send_many`, shared by the batches that contain its records."""
 
-    __slots__ = ("_batches", "_expected", "_future", "_records")
+    __slots__ = ("_batches", "_expected", "_records", "future")
 
     def __init__(self, future: asyncio.Future[SendResult]) -> None:
-        self._future = future
+        self.future: Final = future
         self._expected = 0
         self._records: int | None = None
         self._batches: list[BatchMetadata] = []
@@ -76,12 +87,12 @@ class _Bulk:
         self._check()
 
     def failed(self, error: OdradekError) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
+        if not self.future.done():
+            self.future.set_exception(error)
 
     def _check(self) -> None:
-        if self._records is not None and len(self._batches) == self._expected and not self._future.done():
-            self._future.set_result(SendResult(self._records, tuple(self._batches)))
+        if self._records is not None and len(self._batches) == self._expected and not self.future.done():
+            self.future.set_result(SendResult(self._records, tuple(self._batches)))
 
 
 class _Countdown:
@@ -115,6 +126,10 @@ class Producer:
 
     A record with a key is sent to the partition that the hash of the key selects, as in the Java client. Records
     without key go to one random partition until a batch is full, then to another.
+
+    With `transactional_id`, records are sent in transactions: call `init_transactions` once, then use `transaction`.
+    Consumers with `read_committed` get the records of a transaction when it is committed, and never those of an aborted
+    one. A second producer with the same id fences the first: each call of the first then raises `ProducerFencedError`.
     """
 
     def __init__(
@@ -127,7 +142,11 @@ class Producer:
         codec = CODECS[self._settings.compression_type]
         # The builder counts the batch header, which batch.size does not include.
         limit_bytes = self._settings.batch_size
-        self._accumulator: Final = Accumulator(_limits(self._settings), lambda: ClientBatchBuilder(codec, limit_bytes))
+        in_transactions = self._settings.transactional_id is not None
+        self._accumulator: Final = Accumulator(
+            _limits(self._settings),
+            lambda: ClientBatchBuilder(codec, limit_bytes, is_transactional=in_transactions),
+        )
         self._sender: Final = Sender(self._cluster, self._accumulator, on_room=self._admit)
         self._partitioner: Final = DefaultPartitioner(self._clock.random, self._settings.batch_size)
         self._waiting: deque[object] = deque()
@@ -175,7 +194,8 @@ class Producer:
 
         Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted, then raises
         `RequestTimedOutError` or `UnknownTopicOrPartitionError`. Raises `MessageTooLargeError` if the record is larger
-        than `max_request_size`, and `ConfigError` if the topic has no such partition.
+        than `max_request_size`, and `ConfigError` if the topic has no such partition. With `transactional_id`, raises
+        `InvalidTransactionStateError` without a transaction, and `TransactionAbortableError` after an error in it.
         """
         view = self._cluster.view.topics.get(topic)
         if view is None or not view.partitions:
@@ -184,13 +204,14 @@ class Producer:
         self._check_size(size)
         if self._waiting or not self._accumulator.has_room(size):
             await self._wait_for_room(size)
-        self._check_open()
+        self._check_sendable()
         topic_partition = TopicPartition(topic, self._choose(view, key, partition, size))
         time = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         now_ms = self._clock.monotonic_ms()
         batch, place = self._accumulator.append(topic_partition, (key, value, time), headers, now_ms=now_ms)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         batch.receipts.append(_Single(future, place, time))
+        self._include(topic_partition, future)
         self._sender.wake()
         return future
 
@@ -224,7 +245,7 @@ class Producer:
             size = self._chunk_size(chunk)
             if self._waiting or not self._accumulator.has_room(size):
                 await self._wait_for_room(size)
-            self._check_open()
+            self._check_sendable()
             self._append_chunk(bulk, self._split(view, chunk, partition))
             self._sender.wake()
             await asyncio.sleep(0)
@@ -238,6 +259,7 @@ class Producer:
                 if bulk not in batch.receipts:
                     bulk.expect()
                     batch.receipts.append(bulk)
+            self._include(topic_partition, bulk.future)
 
     def _chunk_size(self, chunk: Sequence[KeyValueTime]) -> int:
         total = 0
@@ -314,6 +336,18 @@ class Producer:
                 "the producer failed with an internal error and must be closed"
             ) from self._sender.failure
 
+    def _check_sendable(self) -> None:
+        self._check_open()
+        if self._sender.transactions is not None:
+            self._sender.transactions.machine.check_open()
+
+    def _include(self, topic_partition: TopicPartition, delivered: asyncio.Future[Any]) -> None:
+        """Make records of a partition part of the transaction."""
+        if self._sender.transactions is not None:
+            self._sender.transactions.include(topic_partition)
+            # The commit raises the error too, so it is not lost if nobody reads the future.
+            delivered.add_done_callback(_read_error)
+
     # Buffer space
 
     async def _wait_for_room(self, size: int) -> None:
@@ -330,7 +364,7 @@ class Producer:
                     raise RequestTimedOutError(
                         f"buffer.memory had no space for the record within max.block.ms={self._settings.max_block_ms}"
                     ) from None
-                self._check_open()
+                self._check_sendable()
         finally:
             self._waiting.remove(ticket)
             self._update_send_now()
@@ -343,6 +377,91 @@ class Producer:
     def _update_send_now(self) -> None:
         self._accumulator.send_now = bool(self._waiting) or self._flushing > 0
         self._sender.wake()
+
+    # Transactions
+
+    @property
+    def _transactions(self) -> Transactions:
+        self._check_open()
+        if self._sender.transactions is None:
+            raise ConfigError("transactional.id is missing: a producer with transactions needs one")
+        return self._sender.transactions
+
+    async def init_transactions(self) -> None:
+        """Get a producer id and an epoch for `transactional_id`. Call it once, before the first transaction.
+
+        It fences an earlier producer with the same id, and waits until that one's open transaction is aborted. Waits up
+        to `max_block_ms`, then raises `RequestTimedOutError`; the next call waits for the same result. After another
+        error, it can be called again. Raises `TransactionalIdAuthorizationFailedError`,
+        `InvalidTransactionTimeoutError` if `transaction_timeout_ms` exceeds the brokers' `transaction.max.timeout.ms`,
+        and `ConfigError` without `transactional_id`, like every method for transactions.
+        """
+        await self._transactions.initialize()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction. No request is sent: the coordinator aborts it `transaction_timeout_ms` after the first
+        record.
+
+        Raises `InvalidTransactionStateError` before `init_transactions` or during another transaction, and
+        `ProducerFencedError` if another producer has the `transactional_id` now.
+        """
+        self._transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: GroupMetadata
+    ) -> None:
+        """Commit offsets of a consumer group if and when the transaction is committed (KIP-447).
+
+        An offset is that of the next record to read. `group` comes from `Consumer.group_metadata`; the consumer must
+        not commit automatically. Waits up to `max_block_ms`, then raises `RequestTimedOutError`.
+
+        Raises `IllegalGenerationError`, `UnknownMemberIdError` or `FencedInstanceIdError` if the partitions may belong
+        to other members now, and `GroupAuthorizationFailedError`. Then the transaction must be aborted. Raises the
+        errors of `send` without a transaction or after an error in it.
+        """
+        stored = {
+            partition: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+            for partition, offset in offsets.items()
+        }
+        await self._transactions.send_offsets(stored, group)
+
+    async def commit_transaction(self) -> None:
+        """Send all buffered records, and commit the transaction when each is acknowledged.
+
+        Raises `TransactionAbortableError` if a record or another part of the transaction has failed: call
+        `abort_transaction`. Raises `ProducerFencedError` if another producer has the `transactional_id` now, and
+        `InvalidTransactionStateError` without a transaction. Waits up to `max_block_ms`, then raises
+        `RequestTimedOutError`; it is unknown then whether the transaction will be committed, and the next call waits
+        for the result.
+        """
+        await self._transactions.commit(self.flush)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction. The futures of records that are not acknowledged raise `TransactionAbortableError`.
+
+        The producer can begin another transaction then. Waits up to `max_block_ms`, then raises `RequestTimedOutError`;
+        the next call waits for the same result. Raises `ProducerFencedError` and `InvalidTransactionStateError` as
+        `commit_transaction`.
+        """
+        await self._transactions.abort(self.flush)
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that begins a transaction, and commits it at the end of the block.
+
+        If the block or the commit raises an error, or is cancelled, the transaction is aborted and the error is raised.
+        A commit that takes longer than `max_block_ms` goes on, as that of `commit_transaction`.
+        """
+        return self._whole_transaction()
+
+    @asynccontextmanager
+    async def _whole_transaction(self) -> AsyncIterator[None]:
+        self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException:
+            await finish(self._transactions.abort_if_open(self.flush))
+            raise
 
     # Flush and close
 
@@ -367,7 +486,7 @@ class Producer:
             self._update_send_now()
 
     async def close(self) -> None:
-        """Send buffered records, then close all connections. Idempotent.
+        """Send buffered records, then close all connections. An open transaction is aborted. Idempotent.
 
         Records that are not acknowledged within `delivery_timeout_ms` fail. If cancelled, it closes immediately.
         """
@@ -376,6 +495,8 @@ class Producer:
         self._closed = True
         self._admit()
         try:
+            if self._sender.transactions is not None:
+                await self._sender.transactions.end_before_close(self.flush)
             await self.flush()
         finally:
             await finish(self._shut_down())
@@ -385,6 +506,11 @@ class Producer:
             await self._sender.close()
         finally:
             await self._cluster.close()
+
+
+def _read_error(delivered: asyncio.Future[Any]) -> None:
+    if not delivered.cancelled():
+        delivered.exception()
 
 
 def _limits(settings: ClientSettings) -> Limits:

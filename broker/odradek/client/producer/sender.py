@@ -24,6 +24,7 @@ from odradek.base.errors import (
     ProtocolError,
     RequestTimedOutError,
     StateError,
+    TransactionAbortableError,
     UnknownServerError,
     error_for,
 )
@@ -34,6 +35,7 @@ from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produc
 from odradek.client.metadata import ClusterView
 from odradek.client.producer.accumulator import Accumulator, ProducerBatch
 from odradek.client.producer.sequences import PartitionSequences, ProducerIdentity, Verdict, judge_plain
+from odradek.client.producer.transaction_requests import Transactions
 from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
@@ -59,6 +61,12 @@ class Sender:
         self._identity_task: asyncio.Task[None] | None = None
         self._started = False
         self._failure: BaseException | None = None
+        self.transactions: Final = (
+            None
+            if self._settings.transactional_id is None
+            else Transactions(cluster, on_change=self._transaction_changed, on_failure=self._broke)
+        )
+        """The transactions of the producer; None without `transactional_id`."""
         if self._settings.idempotent:
             accumulator.window = self._window
 
@@ -90,9 +98,22 @@ class Sender:
         """Make the loop check for ready batches now."""
         self._wakeup.set()
 
+    def _transaction_changed(self) -> None:
+        """Send to the partitions that the transaction has now. After an error, fail the waiting batches."""
+        assert self.transactions is not None
+        machine = self.transactions.machine
+        if not machine.is_going_on:
+            error = machine.failure or TransactionAbortableError("the transaction was aborted")
+            for batch in self._accumulator.discard_waiting():
+                self._give_up(batch, error)
+            self._on_room()
+        self.wake()
+
     async def close(self) -> None:
         """Stop. Batches without a response fail."""
         await self._tasks.close()
+        if self.transactions is not None:
+            await self.transactions.close()
         self._fail_everything(NetworkError("the producer was closed before the record was acknowledged"))
 
     def _fail_everything(self, error: OdradekError) -> None:
@@ -146,6 +167,8 @@ class Sender:
     def _dispatch(self, now_ms: float) -> float | None:
         """Send all ready batches. Return the time when the next batch is due, if any."""
         ready, next_ms = self._accumulator.ready(now_ms)
+        if self.transactions is not None:
+            ready = [partition for partition in ready if self.transactions.machine.may_send(partition)]
         if not ready or not self._has_identity():
             return next_ms
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -185,7 +208,9 @@ class Sender:
     def _prepare(self, batch: ProducerBatch) -> PreparedBatch:
         batch.leader_epoch = self._cluster.view.leader_epoch(batch.topic_partition)
         if self._settings.idempotent:
-            sequences = self._sequences.setdefault(batch.topic_partition, PartitionSequences())
+            sequences = self._sequences.setdefault(
+                batch.topic_partition, PartitionSequences(is_transactional=self.transactions is not None)
+            )
             if sequences.needs_identity and self._identity is not None:
                 sequences.adopt(self._identity)
             sequences.number(batch)
@@ -228,7 +253,8 @@ class Sender:
         )
         now_ms = self._clock.monotonic_ms()
         late = now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
-        if verdict is Verdict.FAIL or late or batch.attempts > self._settings.retries:
+        is_lost = self.transactions is not None and not self.transactions.machine.is_going_on
+        if verdict is Verdict.FAIL or late or is_lost or batch.attempts > self._settings.retries:
             self._accumulator.done(batch)
             self._give_up(batch, error)
             return
@@ -244,10 +270,22 @@ class Sender:
         if sequences is not None:
             sequences.settled(batch)
         batch.failed(error)
+        if self.transactions is not None:
+            machine = self.transactions.machine
+            was_going_on = machine.is_going_on
+            machine.batch_failed(error, was_sent=batch.attempts > 0)
+            if was_going_on and not machine.is_going_on:
+                self._transaction_changed()
 
     # Idempotence
 
     def _has_identity(self) -> bool:
+        if self.transactions is not None:
+            if self._identity != self.transactions.machine.identity:
+                # No batch has numbers now: the last transaction has ended.
+                self._identity = self.transactions.machine.identity
+                self._sequences.clear()
+            return self._identity is not None
         if not self._settings.idempotent or self._identity is not None:
             return True
         if self._identity_task is None or self._identity_task.done():

@@ -23,6 +23,9 @@ renumbering would append it twice and out of order.
     INVALID_PRODUCER_EPOCH, new numbers     FAIL, new producer id        FAIL, new producer id
     INVALID_PRODUCER_EPOCH, old numbers     RETRY                        RETRY
     other                                   RETRY if retriable, or FAIL  the same
+
+With transactions, only the coordinator gives out epochs. Then the oldest batch fails instead of being renumbered, and
+the id stays the same: `transaction_machine` decides what follows.
 """
 
 from __future__ import annotations
@@ -97,8 +100,9 @@ def judge_plain(code: int) -> Verdict:
 class PartitionSequences:
     """The sequence numbers of one partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_transactional: bool = False) -> None:
         """Without an identity: `needs_identity` until `adopt`."""
+        self._is_transactional = is_transactional
         self._identity: ProducerIdentity | None = None
         self._next = 0
         self._outstanding: list[Numbered] = []
@@ -155,10 +159,13 @@ class PartitionSequences:
         elif code in _GAP_CODES:
             verdict = Verdict.RETRY
             if sent == batch.numbers and self._outstanding[0] is batch:
-                self._renumber()
+                if self._is_transactional:
+                    verdict = Verdict.FAIL
+                else:
+                    self._renumber()
         elif code == InvalidProducerEpochError.code:
             verdict = Verdict.FAIL if sent == batch.numbers else Verdict.RETRY
-            if verdict is Verdict.FAIL:
+            if verdict is Verdict.FAIL and not self._is_transactional:
                 self._identity = None
         else:
             verdict = judge_plain(code)

@@ -12,19 +12,19 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from odradek.base.errors import NetworkError, OdradekError, ProtocolError, RequestTimedOutError
-from odradek.base.ports import Buffer, Clock
+from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
 from odradek.controller.broker_requests.coalescing import coalesce
 from odradek.controller.broker_requests.old_versions import is_grouped, messages_for
 from odradek.controller.broker_requests.request_batch import BrokerRequest
 from odradek.controller.context import LiveBroker
 from odradek.controller.events import Response
-from odradek.protocol.apis import ApiKey
-from odradek.protocol.codec import Message, decode_response
+from odradek.network.broker_channel import BrokerChannel, Connect
+from odradek.protocol.codec import decode_response
 from odradek.protocol.release_versions import highest_version
 
 log = logging.getLogger(__name__)
@@ -37,34 +37,6 @@ NEWEST_PROTOCOL: Final = "3.9"
 WAITING_LIMIT: Final = 32
 """Number of requests, in addition to those of one event, that may wait for one broker before they are coalesced."""
 
-
-class BrokerChannel(Protocol):
-    """An open connection with negotiated versions, such as `Channel` in `network/channel`."""
-
-    def pick(self, api_key: ApiKey) -> int:
-        """Return the highest version that both sides support."""
-        ...
-
-    @property
-    def client_id(self) -> str | None:
-        """The client id of the requests."""
-        ...
-
-    async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
-        """Send one request and return the response."""
-        ...
-
-    async def call(self, encode: Callable[[int], Sequence[Buffer]]) -> memoryview:
-        """Send the frame that `encode` returns for a correlation id, and return the frame of the response."""
-        ...
-
-    async def close(self) -> None:
-        """Close the connection. Idempotent."""
-        ...
-
-
-Connect = Callable[[Endpoint], Awaitable[BrokerChannel]]
-"""Opens a connection and negotiates versions. Raises `NetworkError` and similar errors."""
 
 OnResponse = Callable[[BrokerRequest, Response], None]
 

@@ -1,6 +1,6 @@
 """The group coordinator of a broker: finds the partition of a group and runs requests on its shard.
 
-`server/groups/group_handlers` calls the request methods, which raise errors of `base.errors`. `replication` calls
+`server/groups` calls the request methods, which raise errors of `base.errors`. `replication` calls
 `on_leader` and `on_follower`. The hash of a group id determines its partition of `__consumer_offsets`. The leader of
 the partition serves the group after it has replayed the partition. The errors of whole requests are the same as in
 Apache Kafka 3.9 in ZooKeeper mode, which avoids errors that old clients do not expect (see `heartbeat` and `sync`).
@@ -9,7 +9,8 @@ Apache Kafka 3.9 in ZooKeeper mode, which avoids errors that old clients do not 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from odradek.base.errors import (
     NONE,
@@ -18,12 +19,15 @@ from odradek.base.errors import (
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
     RebalanceInProgressError,
+    UnsupportedVersionError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.topic_rules import partition_for
-from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
-from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime
+from odradek.base.types import GROUP_METADATA_TOPIC, Offset, TopicPartition
+from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime, VerifyTransaction
+from odradek.coordinator.groups.classic_group import GroupState
 from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     DescribedGroup,
@@ -37,6 +41,7 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
 from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.coordinator.groups.offset_commits import CommitResult
@@ -57,6 +62,7 @@ class GroupCoordinator:
         clock: Clock,
         runtime: Runtime[GroupShard],
         partition_count: Callable[[], int],
+        verify: VerifyTransaction,
     ) -> None:
         """`partition_count` returns the number of partitions of `__consumer_offsets`, or the configured number before
         the topic exists."""
@@ -64,15 +70,28 @@ class GroupCoordinator:
         self._clock = clock
         self._runtime = runtime
         self._partition_count = partition_count
+        self._verify = verify
         self._heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(clock, "Heartbeat")
         self._rebalances: Purgatory[DelayedRebalance] = Purgatory(clock, "Rebalance")
         self._expiry: Timer | None = None
         self._is_closed = False
+        self.events: Final = GroupEvents()
+        """Counts of what happened to the groups, for metrics."""
 
     @property
     def purgatories(self) -> tuple[Purgatory[DelayedHeartbeat], Purgatory[DelayedRebalance]]:
         """The purgatories of members and rebalances, for metrics."""
         return self._heartbeats, self._rebalances
+
+    def group_count(self, state: GroupState | None = None) -> int:
+        """Return the number of groups that this broker coordinates, or of those in a state, for metrics."""
+        if state is None:
+            return sum(len(shard.groups) for shard in self._runtime.shards())
+        return sum(group.state is state for shard in self._runtime.shards() for group in shard.groups.values())
+
+    def offset_count(self) -> int:
+        """Return the number of committed offsets of all these groups, for metrics."""
+        return sum(group.offsets.count for shard in self._runtime.shards() for group in shard.groups.values())
 
     # Lifecycle
 
@@ -120,6 +139,7 @@ class GroupCoordinator:
             log=log,
             heartbeats=self._heartbeats,
             rebalances=self._rebalances,
+            events=self.events,
         )
 
     # The partition of a group
@@ -127,6 +147,18 @@ class GroupCoordinator:
     def partition_for(self, group_id: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
         return TopicPartition(GROUP_METADATA_TOPIC, partition_for(group_id, self._partition_count()))
+
+    def _member_partition(self, group_id: str, instance_id: str | None) -> TopicPartition:
+        """Return the group's partition for a request of a member. Also raises `UnsupportedVersionError` for a static
+        member, as long as there may be brokers that do not support them."""
+        self._check_static(instance_id)
+        return self._checked(group_id)
+
+    def _check_static(self, instance_id: str | None) -> None:
+        if instance_id is not None and not self._settings.allows_static_members:
+            raise UnsupportedVersionError(
+                "Static members are not allowed while inter.broker.protocol.version is below 2.3."
+            )
 
     def _checked(self, group_id: str) -> TopicPartition:
         """Return the group's partition for an API of members. Raises `InvalidGroupIdError` for an empty id.
@@ -156,7 +188,7 @@ class GroupCoordinator:
         Also raises `InvalidSessionTimeoutError`, `InconsistentGroupProtocolError`, `UnknownMemberIdError` and
         `FencedInstanceIdError`.
         """
-        partition = self._checked(request.group_id)
+        partition = self._member_partition(request.group_id, request.instance_id)
         low, high = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         self._runtime.shard(partition)
         if not low <= request.session_timeout_ms <= high:
@@ -171,7 +203,7 @@ class GroupCoordinator:
         While the partition is loading, members must join again, because old clients do not expect
         COORDINATOR_LOAD_IN_PROGRESS in the response.
         """
-        partition = self._checked(request.member.group_id)
+        partition = self._member_partition(request.member.group_id, request.member.instance_id)
         try:
             return await self._call(partition, lambda shard, respond: shard.sync(request, respond))
         except CoordinatorLoadInProgressError as error:
@@ -179,7 +211,7 @@ class GroupCoordinator:
 
     async def heartbeat(self, check: MemberCheck) -> None:
         """Handle Heartbeat. Raises an error if the member must join again. Succeeds while the partition is loading."""
-        partition = self._checked(check.group_id)
+        partition = self._member_partition(check.group_id, check.instance_id)
         try:
             shard = self._runtime.shard(partition)
         except CoordinatorLoadInProgressError:
@@ -194,8 +226,33 @@ class GroupCoordinator:
 
     async def commit(self, request: CommitRequest) -> CommitResult:
         """Handle OffsetCommit. Returns an error code per partition when the offsets are committed."""
+        self._check_static(request.member.instance_id)
         partition = self._partition(request.member.group_id)
         return await self._call(partition, lambda shard, respond: shard.commit(request, respond))
+
+    async def commit_transactional(self, request: TransactionalCommitRequest) -> CommitResult:
+        """Handle TxnOffsetCommit. Returns an error code per partition when the records are committed (KIP-98, KIP-447).
+
+        The offsets become visible with the commit marker of the transaction, see `complete_transaction`.
+        """
+        partition = self._checked(request.member.group_id)
+        self._runtime.shard(partition)
+        # This may take long, so it precedes the append: the appends of a partition wait for each other.
+        verified = replace(request, writer=await self._verify(partition, request.writer))
+        return await self._call(partition, lambda shard, respond: shard.commit_transactional(verified, respond))
+
+    def complete_transaction(
+        self, topic_partition: TopicPartition, producer_id: int, is_commit: bool, marker_offset: Offset
+    ) -> None:
+        """Apply or drop the offsets of a producer's transaction, because its marker is committed at `marker_offset`.
+
+        Ignores partitions of other topics, and partitions that this broker does not lead. If the partition is being
+        loaded, this happens afterwards, because the replay may have read the log before the marker was appended.
+        """
+        if topic_partition.topic == GROUP_METADATA_TOPIC:
+            self._runtime.when_loaded(
+                topic_partition, lambda shard: shard.complete_transaction(producer_id, is_commit, marker_offset)
+            )
 
     async def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool = False

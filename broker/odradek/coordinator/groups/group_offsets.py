@@ -7,10 +7,12 @@ pending offsets and offsets of open transactions do not expire and are not stabl
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from odradek.base.types import NO_TIMESTAMP, TopicPartition
+from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
 from odradek.coordinator.groups.group_records import OffsetValue
 
 
@@ -22,8 +24,15 @@ class Committed:
     record_offset: int
 
 
-Transactions = dict[int, dict[TopicPartition, Committed]]
-"""Offsets of open transactions, by producer id."""
+Transactions = dict[int, dict[TopicPartition, deque[Committed]]]
+"""Offsets of open transactions by producer id and partition, in the order of the log."""
+
+MAX_OPEN: Final = 8
+"""Maximum number of open offsets of one producer for one partition. Older ones are dropped.
+
+A later offset replaces an earlier one of the same transaction. A marker may lie between them that is completed later;
+then they belong to two transactions. It is completed after a few results at most, so eight are enough.
+"""
 
 
 class GroupOffsets:
@@ -38,14 +47,26 @@ class GroupOffsets:
         self.open_transactions: Transactions = {}
 
     @property
+    def count(self) -> int:
+        """Number of committed offsets."""
+        return len(self._committed)
+
+    @property
     def has_pending(self) -> bool:
         """Whether any offset is pending or part of an open transaction."""
         return bool(self._in_flight or self.open_transactions)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no offset is committed or pending."""
-        return not (self._committed or self.has_pending)
+        """Whether no offset is committed, pending or part of an open transaction."""
+        return not (self._committed or self._in_flight or self.open_transactions)
+
+    def partitions(self) -> set[TopicPartition]:
+        """Return the partitions with an offset that is committed, pending or part of an open transaction."""
+        return self._committed.keys() | self._unstable()
+
+    def _unstable(self) -> set[TopicPartition]:
+        return set(self._in_flight).union(*self.open_transactions.values())
 
     def committed(self) -> Mapping[TopicPartition, OffsetValue]:
         """Return all committed offsets."""
@@ -82,9 +103,27 @@ class GroupOffsets:
         if known is None or known.record_offset <= entry.record_offset:
             self._committed[topic_partition] = entry
 
-    def known(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions, of those given, that have a committed or pending offset."""
-        return [key for key in topic_partitions if key in self._committed or self.is_unstable(key)]
+    def open(self, producer_id: int, topic_partition: TopicPartition, entry: Committed) -> None:
+        """Add an offset of an open transaction. Its record must follow those of earlier calls."""
+        offsets = self.open_transactions.setdefault(producer_id, {})
+        offsets.setdefault(topic_partition, deque(maxlen=MAX_OPEN)).append(entry)
+
+    def complete(self, producer_id: int, marker_offset: Offset, *, is_commit: bool) -> bool:
+        """End a producer's transaction: make its offsets before the marker visible, or drop them.
+
+        Returns whether later offsets of the producer are open.
+        """
+        later: dict[TopicPartition, deque[Committed]] = {}
+        for topic_partition, entries in self.open_transactions.pop(producer_id, {}).items():
+            while entries and entries[0].record_offset < marker_offset:
+                entry = entries.popleft()
+                if is_commit:
+                    self.put(topic_partition, entry)
+            if entries:
+                later[topic_partition] = entries
+        if later:
+            self.open_transactions[producer_id] = later
+        return bool(later)
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Remove the offsets of these partitions, including those of open transactions."""
@@ -106,8 +145,10 @@ class GroupOffsets:
         """Return the partitions whose offset has expired.
 
         The retention begins at `base_ms` (KIP-211). An offset with its own expiry time (OffsetCommit versions 2 to 4)
-        expires at that time. Offsets of `keep_topics` and pending offsets do not expire.
+        expires at that time. Offsets of `keep_topics` do not expire, nor those of partitions that have a pending offset
+        or one of an open transaction: the tombstone would delete this, too.
         """
+        unstable = self._unstable()
 
         def is_due(value: OffsetValue) -> bool:
             if value.expire_timestamp_ms != NO_TIMESTAMP:
@@ -117,7 +158,5 @@ class GroupOffsets:
         return [
             topic_partition
             for topic_partition, entry in self._committed.items()
-            if topic_partition.topic not in keep_topics
-            and topic_partition not in self._in_flight
-            and is_due(entry.value)
+            if topic_partition.topic not in keep_topics and topic_partition not in unstable and is_due(entry.value)
         ]

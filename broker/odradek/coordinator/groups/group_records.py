@@ -4,7 +4,8 @@
 versions 0 and 1 belong to committed offsets, and keys of version 2 to classic groups. Later versions belong to newer
 types of groups (KIP-848, KIP-932) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's
 flexible encoding (KIP-915), which 3.9 reads but does not write. Offsets are written in version 3, or in version 1 if
-the commit has its own expiry time, which later versions do not have. Groups are written in version 3.
+the commit has its own expiry time, which later versions do not have. Groups are written in version 3. An old
+`inter.broker.protocol.version` means earlier versions.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import NO_EPOCH, NO_TIMESTAMP
+from odradek.protocol.release_versions import Release
 from odradek.protocol.wire import Reader, Writer
 
 OFFSET_KEY_VERSION: Final = 1
@@ -22,6 +24,18 @@ GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
+
+STATIC_MEMBERS_SINCE: Final[Release] = (2, 3, 0)
+"""First protocol version whose brokers all keep the instance ids of members (KIP-345)."""
+
+_OFFSET_VERSIONS: Final[tuple[tuple[Release, int], ...]] = (((2, 1, 1), OFFSET_VALUE_VERSION), ((2, 1, 0), 2))
+_GROUP_VERSIONS: Final[tuple[tuple[Release, int], ...]] = (
+    (STATIC_MEMBERS_SINCE, GROUP_VALUE_VERSION),
+    ((2, 1, 0), 2),
+    # Kafka wrote version 1 from 0.10.1 on. A `Release` does not tell it from 0.10.0, which reads version 0 only.
+    ((0, 11, 0), 1),
+)
+"""Protocol versions that raised the version of the value, newest first."""
 
 _HIGHEST_VALUE_VERSION: Final = 4
 _FIRST_FLEXIBLE: Final = 4
@@ -90,6 +104,16 @@ class GroupValue:
     leader: str | None
     state_timestamp_ms: int = NO_TIMESTAMP
     members: Sequence[MemberValue] = ()
+
+
+def offset_value_version(release: Release) -> int:
+    """Return the version of a committed offset, without its own expiry time, for a protocol version."""
+    return next((version for since, version in _OFFSET_VERSIONS if release >= since), EXPIRING_OFFSET_VALUE_VERSION)
+
+
+def group_value_version(release: Release) -> int:
+    """Return the version of a group's value for a protocol version."""
+    return next((version for since, version in _GROUP_VERSIONS if release >= since), 0)
 
 
 def encode_offset_key(key: OffsetKey, version: int = OFFSET_KEY_VERSION) -> bytes:

@@ -2,9 +2,10 @@
 
 `group_shard` uses it while its partition is loading, and then takes `groups`, `offsets` and `transactions`. A later
 record of a key replaces an earlier one, and a tombstone removes it. The offsets of a transaction are applied at its
-commit marker and dropped at an abort marker. A transaction without a marker stays open. Records of newer types of
-groups and invalid values are skipped and counted, so that one of them does not make all groups of the partition
-unavailable.
+commit marker and dropped at an abort marker. A transaction without a marker stays open. As compaction keeps the last
+record of a key, the position of an offset's record counts, not that of the marker: a plain commit or a tombstone
+between them supersedes the offset of the transaction. Records of newer types of groups and invalid values are skipped
+and counted, so that one of them does not make all groups of the partition unavailable.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class Replay:
         """Without records."""
         self.groups: Final[dict[str, GroupValue]] = {}
         self.offsets: Final[dict[GroupPartition, Committed]] = {}
-        self.transactions: Final[dict[int, dict[GroupPartition, Committed | None]]] = {}
-        """Offsets, or None for a tombstone, of open transactions by producer id."""
+        self.transactions: Final[dict[int, dict[GroupPartition, Committed]]] = {}
+        """Offsets of open transactions by producer id."""
         self.unknown_keys = 0
         self.unreadable = 0
 
@@ -74,7 +75,7 @@ class Replay:
         ended = self.transactions.pop(header.producer_id, {})
         if end is ControlType.COMMIT:
             for key, entry in ended.items():
-                self._put(self.offsets, key, entry)
+                self._put(key, entry)
 
     def _take(self, header: BatchHeader, record: Record) -> None:
         try:
@@ -102,16 +103,25 @@ class Replay:
 
     def _apply_offset(self, header: BatchHeader, key: OffsetKey, value: bytes | None) -> None:
         group_partition = (key.group, TopicPartition(key.topic, key.partition))
-        entry = None if value is None else Committed(decode_offset_value(value), header.base_offset)
+        if value is None:
+            self._remove(header, group_partition)
+            return
+        # The position of the batch orders commits: the coordinator learns only this one from its appends.
+        entry = Committed(decode_offset_value(value), header.base_offset)
         if header.is_transactional:
             self.transactions.setdefault(header.producer_id, {})[group_partition] = entry
         else:
-            self._put(self.offsets, group_partition, entry)
+            self._put(group_partition, entry)
 
-    @staticmethod
-    def _put(offsets: dict[GroupPartition, Committed], key: GroupPartition, entry: Committed | None) -> None:
-        known = offsets.get(key)
-        if entry is None:
+    def _remove(self, header: BatchHeader, key: GroupPartition) -> None:
+        if header.is_transactional:
+            self.transactions.get(header.producer_id, {}).pop(key, None)
+            return
+        self.offsets.pop(key, None)
+        for offsets in self.transactions.values():
             offsets.pop(key, None)
-        elif known is None or known.record_offset <= entry.record_offset:
-            offsets[key] = entry
+
+    def _put(self, key: GroupPartition, entry: Committed) -> None:
+        known = self.offsets.get(key)
+        if known is None or known.record_offset <= entry.record_offset:
+            self.offsets[key] = entry

@@ -1,6 +1,6 @@
 """Settings, requests and results of the group coordinator, independent of protocol versions.
 
-`server/groups/group_handlers` creates these requests from decoded ones, and messages from the results. Times are in
+`server/groups` creates these requests from decoded ones, and messages from the results. Times are in
 milliseconds. Error codes are those of the protocol, with 0 for success.
 """
 
@@ -13,6 +13,15 @@ from typing import Final
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import NONE
 from odradek.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
+from odradek.coordinator.coordinator_ports import TransactionalWriter
+from odradek.coordinator.groups.group_records import (
+    GROUP_VALUE_VERSION,
+    OFFSET_VALUE_VERSION,
+    STATIC_MEMBERS_SINCE,
+    group_value_version,
+    offset_value_version,
+)
+from odradek.protocol.release_versions import release_of
 
 UNKNOWN_MEMBER_ID: Final = ""
 """Member id in the first JoinGroup of a member."""
@@ -35,10 +44,19 @@ class GroupSettings:
     offset_metadata_max: int
     offsets_retention_ms: int
     retention_check_interval_ms: int
+    offset_value_version: int = OFFSET_VALUE_VERSION
+    """Version of the records of committed offsets without their own expiry time."""
+    group_value_version: int = GROUP_VALUE_VERSION
+    allows_static_members: bool = True
+    """Whether members may have instance ids (KIP-345), because all brokers can read them."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
-        """Return the settings of the group coordinator in the broker's settings."""
+        """Return the settings of the group coordinator in the broker's settings.
+
+        During an upgrade, `inter.broker.protocol.version` limits records to the versions that older brokers can read.
+        """
+        release = release_of(config.inter_broker_protocol_version)
         return cls(
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -47,6 +65,9 @@ class GroupSettings:
             offset_metadata_max=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
             retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+            offset_value_version=offset_value_version(release),
+            group_value_version=group_value_version(release),
+            allows_static_members=release >= STATIC_MEMBERS_SINCE,
         )
 
 
@@ -157,6 +178,18 @@ class CommitRequest:
     """Offsets of a member, or of a client that only stores offsets and has no member id and generation -1."""
 
     member: MemberCheck
+    offsets: Mapping[TopicPartition, OffsetToCommit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalCommitRequest:
+    """Offsets that become visible when the transaction of a producer commits.
+
+    Consumers before KIP-447 (version 3) have no member id and generation -1.
+    """
+
+    member: MemberCheck
+    writer: TransactionalWriter
     offsets: Mapping[TopicPartition, OffsetToCommit]
 
 

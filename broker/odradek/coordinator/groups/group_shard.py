@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.base.errors import (
@@ -25,6 +26,7 @@ from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
 from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
 from odradek.coordinator.groups.delayed_rebalances import Heartbeats, Rebalances
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_records import GroupKey, encode_group_key
 from odradek.coordinator.groups.group_replay import Replay
 from odradek.coordinator.groups.group_requests import (
@@ -40,10 +42,12 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     SyncRequest,
     SyncResult,
+    TransactionalCommitRequest,
 )
 from odradek.coordinator.groups.membership import Membership
 from odradek.coordinator.groups.offset_commits import CommitResult, OffsetCommits, client_error, tombstones
 from odradek.coordinator.groups.rebalancing import Rebalancer
+from odradek.coordinator.groups.transactional_offsets import TransactionalOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +63,24 @@ class GroupShard:
         log: RecordLog,
         heartbeats: Heartbeats,
         rebalances: Rebalances,
+        events: GroupEvents,
     ) -> None:
-        """All partitions of a broker share the purgatories."""
+        """All partitions of a broker share the purgatories and the counts of events."""
         self.groups: Final[dict[str, ClassicGroup]] = {}
         self._clock = clock
         self._log = log
+        self._events = events
         self._replay: Replay | None = Replay()
         self._rebalancer = Rebalancer(
-            settings=settings, clock=clock, log=log, heartbeats=heartbeats, rebalances=rebalances
+            settings=settings, clock=clock, log=log, heartbeats=heartbeats, rebalances=rebalances, events=events
         )
         self._membership = Membership(settings=settings, clock=clock, rebalancer=self._rebalancer)
-        self._offsets = OffsetCommits(settings=settings, clock=clock, log=log, rebalancer=self._rebalancer)
+        self._offsets = OffsetCommits(
+            settings=settings, clock=clock, log=log, rebalancer=self._rebalancer, events=events
+        )
+        self._transactional = TransactionalOffsets(
+            settings=settings, clock=clock, log=log, groups=self.groups, events=events
+        )
 
     # Loading and unloading
 
@@ -94,10 +105,8 @@ class GroupShard:
         for (group_id, topic_partition), entry in replay.offsets.items():
             self._group(group_id).offsets.put(topic_partition, entry)
         for producer_id, offsets in replay.transactions.items():
-            for (group_id, topic_partition), pending in offsets.items():
-                if pending is not None:
-                    open_transactions = self._group(group_id).offsets.open_transactions
-                    open_transactions.setdefault(producer_id, {})[topic_partition] = pending
+            for (group_id, topic_partition), entry in offsets.items():
+                self._transactional.restore(self._group(group_id), producer_id, topic_partition, entry)
         for group in list(self.groups.values()):
             self._rebalancer.on_loaded(group)
         logger.info(
@@ -183,6 +192,25 @@ class GroupShard:
         finally:
             self._drop_if_unused(group)
 
+    def commit_transactional(self, request: TransactionalCommitRequest, respond: Respond[CommitResult]) -> None:
+        """Handle TxnOffsetCommit. The offsets become visible when `complete_transaction` reports a commit marker.
+
+        Raises `UnknownMemberIdError`, also if the group does not exist, `FencedInstanceIdError` and
+        `IllegalGenerationError`.
+        """
+        group = self._group(request.member.group_id)
+        try:
+            self._transactional.commit(group, request, respond)
+        finally:
+            self._drop_if_unused(group)
+
+    def complete_transaction(self, producer_id: int, is_commit: bool, marker_offset: Offset) -> None:
+        """Apply or drop the offsets of a producer before a marker that is committed in the log, in all groups.
+
+        It does not matter if the replay has already seen the marker, or if it is reported more than once.
+        """
+        self._transactional.complete(producer_id, marker_offset, is_commit=is_commit)
+
     def fetch(
         self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
@@ -196,21 +224,33 @@ class GroupShard:
         """
         group = self._known_group(group_id)
         result = self._offsets.deletable(group, wanted)
-        doomed = group.offsets.known(key for key, code in result.items() if not code)
+        known = group.offsets.partitions()
+        doomed = [key for key, code in result.items() if not code and key in known]
         if not doomed:
             respond(result)
             return
-        self._remove(group, doomed, lambda error: respond(result if error is None else error))
+
+        def removed(error: ProtocolError | None) -> None:
+            if error is None:
+                self._events.deletions += len(doomed)
+            respond(result if error is None else error)
+
+        self._remove(group, doomed, removed)
 
     def expire(self) -> None:
         """Remove expired offsets, and groups that have no other state."""
         for group in list(self.groups.values()):
-            self._remove(group, self._offsets.expired(group), lambda error: None)
+            expired = self._offsets.expired(group)
+            self._remove(group, expired, partial(self._count_expired, len(expired)))
+
+    def _count_expired(self, count: int, error: ProtocolError | None) -> None:
+        if error is None:
+            self._events.expirations += count
 
     def forget_partitions(self, topic_partitions: frozenset[TopicPartition]) -> None:
         """Remove the offsets of deleted partitions."""
         for group in list(self.groups.values()):
-            gone = [key for key in group.offsets.committed() if key in topic_partitions]
+            gone = [key for key in group.offsets.partitions() if key in topic_partitions]
             if gone:
                 self._remove(group, gone, lambda error: None)
 
@@ -226,8 +266,7 @@ class GroupShard:
         group = self._known_group(group_id)
         if group.state is not GroupState.EMPTY:
             raise NonEmptyGroupError(f"Group {group_id!r} cannot be deleted in the state {group.state.value}.")
-        group.offsets.open_transactions.clear()
-        self._remove(group, list(group.offsets.committed()), respond)
+        self._remove(group, list(group.offsets.partitions()), respond)
 
     def _remove(self, group: ClassicGroup, topic_partitions: list[TopicPartition], respond: Respond[None]) -> None:
         """Write tombstones for offsets, and for the group if it has no other state. Remove both when they are
@@ -239,8 +278,7 @@ class GroupShard:
         leaves_nothing = (
             group.state is GroupState.EMPTY
             and not group.pending_members
-            and not group.offsets.has_pending
-            and len(group.offsets.committed()) == len(topic_partitions)
+            and group.offsets.partitions() <= set(topic_partitions)
         )
         generation = group.generation if leaves_nothing else None
         if leaves_nothing and group.generation > 0:

@@ -13,10 +13,12 @@ from typing import ClassVar, Final
 
 from odradek.base.errors import (
     NONE,
+    CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     GroupSubscribedToTopicError,
     KafkaStorageError,
     MessageTooLargeError,
+    NetworkError,
     NonEmptyGroupError,
     NotCoordinatorError,
     NotEnoughReplicasAfterAppendError,
@@ -35,8 +37,10 @@ from odradek.base.ports import Clock
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
 from odradek.coordinator.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import (
+    EXPIRING_OFFSET_VALUE_VERSION,
     OffsetKey,
     OffsetValue,
     encode_offset_key,
@@ -64,6 +68,8 @@ class InvalidCommitOffsetSizeError(PeerError):
 
 
 _APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
+    # Clients try again without looking up the coordinator, which is not the broker that did not respond.
+    NetworkError: CoordinatorLoadInProgressError,
     UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
     NotEnoughReplicasError: CoordinatorNotAvailableError,
     NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
@@ -84,26 +90,22 @@ def client_error(error: ProtocolError) -> ProtocolError:
 class OffsetCommits:
     """Handles commits, fetches and deletions of offsets."""
 
-    def __init__(self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer) -> None:
+    def __init__(
+        self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer, events: GroupEvents
+    ) -> None:
         """`rebalancer` extends the session of a member that commits."""
         self._settings = settings
         self._clock = clock
         self._log = log
         self._rebalancer = rebalancer
+        self._events = events
 
     # OffsetCommit
 
     def commit(self, group: ClassicGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
         """Store offsets. When they are committed, respond with an error code per partition."""
         self._check_committer(group, request.member)
-        result = dict.fromkeys(request.offsets, NONE)
-        values = {}
-        now_ms = self._clock.wall_ms()
-        for topic_partition, offset in request.offsets.items():
-            if _java_length(offset.metadata) > self._settings.offset_metadata_max:
-                result[topic_partition] = OffsetMetadataTooLargeError.code
-            else:
-                values[topic_partition] = _value(offset, now_ms)
+        result, values = sort_out(request.offsets, self._settings, self._clock.wall_ms())
         if not values:
             respond(result)
             return
@@ -117,9 +119,10 @@ class OffsetCommits:
                 return
             for topic_partition, value in values.items():
                 group.offsets.put(topic_partition, Committed(value, outcome))
+            self._events.commits += len(values)
             respond(result)
 
-        self._log.append(_commit_records(group.group_id, values), appended)
+        self._log.append(commit_records(group.group_id, values, self._settings), appended)
 
     def _check_committer(self, group: ClassicGroup, check: MemberCheck) -> None:
         """Raise an error if the commit is not allowed. A commit extends the session of the member."""
@@ -204,11 +207,30 @@ def tombstones(group_id: str, topic_partitions: Sequence[TopicPartition]) -> lis
     return [(encode_offset_key(OffsetKey(group_id, *topic_partition)), None) for topic_partition in topic_partitions]
 
 
-def _commit_records(group_id: str, values: Mapping[TopicPartition, OffsetValue]) -> list[KeyValue]:
-    return [
-        (encode_offset_key(OffsetKey(group_id, *topic_partition)), encode_offset_value(value))
-        for topic_partition, value in values.items()
-    ]
+def sort_out(
+    offsets: Mapping[TopicPartition, OffsetToCommit], settings: GroupSettings, now_ms: int
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, OffsetValue]]:
+    """Return an error code for each partition of a commit, and the values of those whose metadata is not too long."""
+    result, values = dict.fromkeys(offsets, NONE), {}
+    for topic_partition, offset in offsets.items():
+        if _java_length(offset.metadata) > settings.offset_metadata_max:
+            result[topic_partition] = OffsetMetadataTooLargeError.code
+        else:
+            values[topic_partition] = _value(offset, now_ms)
+    return result, values
+
+
+def commit_records(
+    group_id: str, values: Mapping[TopicPartition, OffsetValue], settings: GroupSettings
+) -> list[KeyValue]:
+    """Return the records that store offsets."""
+    records: list[KeyValue] = []
+    for topic_partition, value in values.items():
+        has_expiry = value.expire_timestamp_ms != NO_TIMESTAMP
+        version = EXPIRING_OFFSET_VALUE_VERSION if has_expiry else settings.offset_value_version
+        key = encode_offset_key(OffsetKey(group_id, *topic_partition))
+        records.append((key, encode_offset_value(value, version)))
+    return records
 
 
 def _value(offset: OffsetToCommit, now_ms: int) -> OffsetValue:

@@ -39,6 +39,7 @@ from odradek.coordinator.groups.delayed_rebalances import (
     InitialDelayedJoin,
     Rebalances,
 )
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_records import GroupKey, encode_group_key, encode_group_value
 from odradek.coordinator.groups.group_requests import GroupSettings, JoinRequest, JoinResult, SyncResult
 
@@ -83,6 +84,7 @@ class Rebalancer:
         log: RecordLog,
         heartbeats: Heartbeats,
         rebalances: Rebalances,
+        events: GroupEvents,
     ) -> None:
         """The purgatories may be shared by all partitions."""
         self._settings = settings
@@ -90,6 +92,7 @@ class Rebalancer:
         self._log = log
         self._heartbeats = heartbeats
         self._rebalances = rebalances
+        self._events = events
 
     # Members
 
@@ -242,6 +245,7 @@ class Rebalancer:
 
     def _distribute(self, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         group.move_to(GroupState.STABLE, self._clock.wall_ms())
+        self._events.rebalances += 1
         for member in list(group.members.values()):
             member.assignment = assignments.get(member.member_id, b"")
             self._answer_sync(group, member, self.assignment_of(group, member))
@@ -300,7 +304,8 @@ class Rebalancer:
             done(result if told is None else told(str(result)))
 
         key = encode_group_key(GroupKey(group.group_id))
-        self._log.append([(key, encode_group_value(group.value(assignments)))], appended)
+        value = encode_group_value(group.value(assignments), self._settings.group_value_version)
+        self._log.append([(key, value)], appended)
 
     def _warn_when_failed(self, group: ClassicGroup) -> Callable[[ProtocolError | None], None]:
         # As in Kafka: if the partition moves, the old generation is loaded again, and its members expire.

@@ -68,6 +68,11 @@ class TransactionCoordinator:
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
 
+    @property
+    def waiting_completions(self) -> int:
+        """Number of transactions whose last record could not be appended and is tried again, for metrics."""
+        return sum(shard.retry_count for shard in self._runtime.shards())
+
     # Lifecycle
 
     def start(self) -> None:

@@ -107,6 +107,8 @@ class TransactionShard:
         """The ids with an open transaction: those that may time out."""
         self._is_loaded = False
         self._unreadable = 0
+        self.retry_count = 0
+        """Number of transactions whose last record could not be appended and is tried again."""
 
     def __len__(self) -> int:
         """Number of transactional ids."""
@@ -158,7 +160,8 @@ class TransactionShard:
             elif state in rules.PREPARED:
                 decided += 1
                 self._send_markers(entry)
-        logger.info(
+        logger.log(
+            logging.INFO if self._entries or self._unreadable else logging.DEBUG,
             "loaded %d transactional ids: %d with an open transaction, %d with a decided one; skipped %d records",
             len(self._entries),
             len(self._open),
@@ -178,6 +181,7 @@ class TransactionShard:
                 entry.retry = None
         self._entries.clear()
         self._open.clear()
+        self.retry_count = 0
 
     # Requests
 
@@ -407,13 +411,16 @@ class TransactionShard:
 
     def _complete(self, entry: _Entry) -> None:
         """Write that a transaction is complete. Writes it again until it is committed or the partition moves."""
-        entry.retry = None
+        if entry.retry is not None:
+            entry.retry = None
+            self.retry_count -= 1
         following = rules.complete(entry.current, self._clock.wall_ms())
 
         def written(error: ProtocolError | None) -> None:
             if error is None or not self._is_loaded:
                 return
             entry.pending = following
+            self.retry_count += 1
             entry.retry = self._clock.call_later(RETRY_MS, lambda: self._complete(entry))
 
         self._write(entry, following, written)

@@ -4,6 +4,7 @@
 has one; recovery replays headers into it. The next batch of a producer must continue its sequence. A repeat of one of
 its last five batches is answered with the original offsets. A higher epoch starts again at sequence 0, and a lower one
 is fenced. An unknown producer may start anywhere, because its earlier records may have been deleted.
+A batch opens a transaction only with the guard of its verification, if one is required (KIP-890).
 Invariant: `check` changes nothing, so that a failed write leaves no trace.
 """
 
@@ -18,8 +19,9 @@ from odradek.base.errors import (
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
 )
-from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
+from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from odradek.log.producers.producer_snapshot import (
     INT32_MAX,
     RememberedBatch,
@@ -27,6 +29,7 @@ from odradek.log.producers.producer_snapshot import (
     pack_snapshot,
     unpack_snapshot,
 )
+from odradek.log.producers.verification import VerificationGuard, Verifications, is_later
 from odradek.records.v2.batch import BatchHeader, ControlType
 
 REMEMBERED_BATCHES: Final = 5
@@ -93,7 +96,7 @@ class ActiveProducer(NamedTuple):
 class ProducerState:
     """All producers of one log."""
 
-    __slots__ = ("_ended", "_producers", "_running", "end_offset")
+    __slots__ = ("_ended", "_producers", "_running", "end_offset", "verifications")
 
     def __init__(self, end_offset: int = 0) -> None:
         """Empty state of a log that ends at `end_offset`."""
@@ -104,6 +107,8 @@ class ProducerState:
         self._ended: dict[int, int] = {}
         self.end_offset = end_offset
         """Offset up to which the log is included."""
+        self.verifications = Verifications()
+        """Verifications in progress. They are not part of snapshots."""
 
     def __len__(self) -> int:
         """Number of producers."""
@@ -116,6 +121,8 @@ class ProducerState:
         sequenced: bool,
         unwritten: bool = False,
         markers: Mapping[int, Marker] = NO_MARKERS,
+        guard: VerificationGuard | None = None,
+        needs_guard: bool = False,
     ) -> Duplicate | None:
         """Check whether the batches may be appended; return a `Duplicate` if the first one is already in the log.
 
@@ -124,7 +131,9 @@ class ProducerState:
         sequence must be 0. Otherwise an unknown producer may start with any sequence (KIP-360), because retention or
         expiration may have removed its state.
         `markers` has the markers of control batches by their index in `headers`.
-        Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError` or `InvalidTransactionStateError`.
+        If it `needs_guard`, a batch may open a transaction only with the current `guard` of its producer.
+        Raises `OutOfOrderSequenceError`, `InvalidProducerEpochError`, `InvalidTransactionStateError` or, for markers,
+        `TransactionCoordinatorFencedError`.
         """
         # State of each producer after the preceding batches: epoch, last sequence, whether a transaction is open.
         staged: dict[int, tuple[int, int, bool]] = {}
@@ -144,11 +153,14 @@ class ProducerState:
                 is_open = producer.transaction_first_offset != NO_OFFSET
             else:
                 epoch, last_sequence, is_open = NO_EPOCH, NO_SEQUENCE, False
+            lowest = self._lowest_sequence(header, guard) if needs_guard and not is_open else None
             _check_epoch(header, epoch)
             if header.is_control:
                 _check_coordinator(header, producer, markers.get(place))
             else:
                 if sequenced:
+                    if lowest is not None:
+                        _check_lowest(header, lowest)
                     _check_sequence(header, epoch, last_sequence, unwritten=unwritten)
                 _check_transaction(header, is_open=is_open)
             staged[producer_id] = (
@@ -157,6 +169,24 @@ class ProducerState:
                 header.is_transactional and not header.is_control,
             )
         return None
+
+    def _lowest_sequence(self, header: BatchHeader, guard: VerificationGuard | None) -> int | None:
+        """Return the sequence that must not be skipped by a batch that opens a transaction; None for other batches.
+
+        Raises `InvalidTransactionStateError` unless its guard is the current one.
+        """
+        if not header.is_transactional or header.is_control:
+            return None
+        if guard is None or not self.verifications.is_current(header.producer_id, guard):
+            raise InvalidTransactionStateError(
+                f"a batch of producer {header.producer_id} was not part of an open transaction"
+            )
+        return guard.lowest_sequence
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether the producer has a transaction with records in this log but no marker."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.transaction_first_offset != NO_OFFSET
 
     def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> EndedTransaction | None:
         """Add a batch that is in the log at `base_offset`, whatever its sequence; does nothing without a producer id.
@@ -176,6 +206,7 @@ class ProducerState:
             producer.batches = None
         producer.last_timestamp = header.max_timestamp
         if marker is not None:
+            self.verifications.end(producer_id)
             return self._end_transaction(producer_id, marker, last_offset)
         if producer.batches is None:
             producer.batches = deque(maxlen=REMEMBERED_BATCHES)
@@ -184,6 +215,7 @@ class ProducerState:
         )
         if header.is_transactional and producer.transaction_first_offset == NO_OFFSET:
             producer.transaction_first_offset = base_offset
+            self.verifications.end(producer_id)
             self._running[base_offset] = NO_OFFSET
         return None
 
@@ -213,8 +245,21 @@ class ProducerState:
         """Return the first offset of the earliest transaction without a marker, replicated or not."""
         return min(self._running, default=None)
 
+    def oldest_transaction_ms(self) -> int:
+        """Return the time of the last batch of the producer whose open transaction began first; -1 if none is open."""
+        first_offset = self.first_open_offset()
+        if first_offset is None:
+            return NO_TIMESTAMP
+        return next(
+            one.last_timestamp for one in self._producers.values() if one.transaction_first_offset == first_offset
+        )
+
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Drop producers without an open transaction that were idle for `expiration_ms`. Returns their number."""
+        """Drop producers without an open transaction that were idle for `expiration_ms`. Returns their number.
+
+        Verifications of the same age are dropped, too.
+        """
+        self.verifications.expire(now_ms, expiration_ms)
         idle = [
             producer_id
             for producer_id, producer in self._producers.items()
@@ -315,7 +360,7 @@ def _check_epoch(header: BatchHeader, epoch: int) -> None:
 
 def _check_coordinator(header: BatchHeader, producer: _Producer | None, marker: Marker | None) -> None:
     if producer is not None and marker is not None and marker.coordinator_epoch < producer.coordinator_epoch:
-        raise InvalidTransactionStateError(
+        raise TransactionCoordinatorFencedError(
             f"a marker for producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
             f"but the current one is {producer.coordinator_epoch}"
         )
@@ -325,6 +370,14 @@ def _check_transaction(header: BatchHeader, *, is_open: bool) -> None:
     if is_open and not header.is_transactional:
         raise InvalidTransactionStateError(
             f"producer {header.producer_id} sent a batch without a transaction while its transaction is open"
+        )
+
+
+def _check_lowest(header: BatchHeader, lowest_sequence: int) -> None:
+    if is_later(header.base_sequence, lowest_sequence):
+        raise OutOfOrderSequenceError(
+            f"producer {header.producer_id} would open a transaction with sequence {header.base_sequence}, but sent "
+            f"{lowest_sequence} before"
         )
 
 

@@ -1,19 +1,54 @@
-"""Transactions as readers of a log see them (KIP-98): their markers, and which batches are aborted.
+"""Transactions in a log (KIP-98): the markers that end them, and which batches are aborted.
 
-The clients and `records/columns` skip aborted batches; compaction and the log tools read the markers.
+The leader of a partition writes markers. The clients and `records/columns` skip aborted batches; compaction and the log
+tools read the markers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Final
 
 from odradek.base.ports import Buffer
-from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
+from odradek.base.types import NO_EPOCH
+from odradek.records.v2.batch import BatchBuilder, BatchHeader, ControlType, read_control_type
 from odradek.records.v2.record import decode_batch
 
 MARKER_LIMIT_BYTES: Final = 64 * 1024
 """Maximum decompressed size of a control batch, which contains one small record."""
+
+_KEY: Final = Struct(">hh")
+_VALUE: Final = Struct(">hi")
+_VERSION: Final = 0
+"""Version of key and value, the only one that exists."""
+
+
+def marker_batch(
+    kind: ControlType,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_EPOCH,
+) -> bytes:
+    """Return the control batch that ends a transaction (KIP-98): one record, without a sequence number.
+
+    The leader assigns `base_offset` and `leader_epoch` when it appends the batch. `coordinator_epoch` is the leader
+    epoch of the partition of `__transaction_state`.
+    """
+    builder = BatchBuilder(limit_bytes=0)
+    builder.append(_KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, coordinator_epoch), timestamp_ms=timestamp_ms)
+    return builder.build(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
 
 
 def read_marker_type(buffer: Buffer, position: int, header: BatchHeader) -> ControlType | None:

@@ -73,6 +73,8 @@ class QueuedProduce:
             request.origin,
             zstd_allowed=request.zstd_allowed,
             any_format=request.any_format,
+            guards=request.guards,
+            needs_guards=request.needs_guards,
         )
         self._append: Final = append
         self._purgatory: Final = purgatory

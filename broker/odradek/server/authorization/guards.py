@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
-from uuid import UUID
 
 from odradek.base.errors import (
     ClusterAuthorizationFailedError,
@@ -23,6 +22,7 @@ from odradek.base.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
 )
+from odradek.cluster import ClusterImage
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
@@ -47,8 +47,8 @@ class Access:
 
     authorizer: Authorizer
     context: RequestContext
-    topic_name: Callable[[UUID], str | None]
-    """Returns the name of a topic by its id; None if there is none."""
+    image: ClusterImage
+    """What the broker knows of the cluster: names of topics by their ids, and which partitions exist."""
 
     def denied(
         self, operation: AclOperation, kind: ResourceType, names: Iterable[str], *, is_logged: bool = True
@@ -174,7 +174,7 @@ def guarded(
     handlers: Mapping[ApiKey, Handler],
     guards: Mapping[ApiKey, Guard],
     authorizer: Authorizer,
-    topic_name: Callable[[UUID], str | None],
+    image: Callable[[], ClusterImage],
 ) -> dict[ApiKey, Handler]:
     """Return the handlers behind their guards. Raises `ValueError` if an API has no guard."""
     missing = handlers.keys() - guards.keys()
@@ -183,7 +183,8 @@ def guarded(
 
     def behind(guard: Guard, handler: Handler) -> Handler:
         async def serve(context: RequestContext, request: object) -> Message:
-            return await guard(Access(authorizer, context, topic_name), request, lambda rest: handler(context, rest))
+            access = Access(authorizer, context, image())
+            return await guard(access, request, lambda rest: handler(context, rest))
 
         return serve
 

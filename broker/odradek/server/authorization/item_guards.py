@@ -89,7 +89,7 @@ async def create_topics(access: Access, request: CreateTopicsRequest, proceed: P
 
 async def delete_topics(access: Access, request: DeleteTopicsRequest, proceed: Proceed[DeleteTopicsRequest]) -> Message:
     """Require Delete on each topic. The answer names a topic that is given by its id only with Describe."""
-    names = {topic.topic_id: access.topic_name(topic.topic_id) for topic in request.topics if topic.name is None}
+    names = {topic.topic_id: access.image.topic_name(topic.topic_id) for topic in request.topics if topic.name is None}
 
     def name_of(topic: DeleteTopicsRequestDeleteTopicState) -> str | None:
         return topic.name if topic.name is not None else names[topic.topic_id]

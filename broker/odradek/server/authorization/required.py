@@ -22,7 +22,7 @@ from odradek.protocol.messages.produce import DescribeProducersRequest, Describe
 from odradek.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from odradek.security.acls.model import AclOperation, ResourceType
 from odradek.security.acls.nodes import kafka_name
-from odradek.server.authorization import item_guards, token_guards
+from odradek.server.authorization import item_guards, token_guards, transaction_guards
 from odradek.server.authorization.guards import Guard, Items, on_cluster, on_each, on_one, unguarded
 
 
@@ -98,6 +98,7 @@ _DELETED_GROUPS: Final[Items[DeleteGroupsRequest, str]] = Items(
 )
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTION: Final = ResourceType.TRANSACTIONAL_ID
 _ONLY_BROKERS: Final = _cluster(AclOperation.CLUSTER_ACTION)
 _NOTHING: Final = ApiRights(unguarded)
 _OF_RENEWERS: Final = ApiRights(unguarded, note="only the owner and the renewers of the token")
@@ -125,7 +126,7 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ),
     ApiKey.FIND_COORDINATOR: ApiRights(
         item_guards.find_coordinator,
-        ((AclOperation.DESCRIBE, _GROUP), (AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)),
+        ((AclOperation.DESCRIBE, _GROUP), (AclOperation.DESCRIBE, _TRANSACTION)),
         "one of them, by the type of the key",
     ),
     ApiKey.JOIN_GROUP: _member(),
@@ -148,11 +149,30 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.DELETE_RECORDS: _each(AclOperation.DELETE, _TOPIC, _TRIMMED),
     ApiKey.INIT_PRODUCER_ID: ApiRights(
         item_guards.init_producer_id,
-        ((AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),),
+        ((AclOperation.WRITE, _TRANSACTION),),
         "without a transactional id: IdempotentWrite on the cluster or Write on any topic",
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ApiRights(
         item_guards.leader_epochs, ((AclOperation.DESCRIBE, _TOPIC),), "or ClusterAction on the cluster"
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ApiRights(
+        transaction_guards.add_partitions,
+        ((AclOperation.WRITE, _TRANSACTION), (AclOperation.WRITE, _TOPIC)),
+        "a broker: ClusterAction on the cluster instead",
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: ApiRights(
+        transaction_guards.add_offsets, ((AclOperation.WRITE, _TRANSACTION), (AclOperation.READ, _GROUP))
+    ),
+    ApiKey.END_TXN: ApiRights(
+        on_one(AclOperation.WRITE, _TRANSACTION, lambda request: request.transactional_id),
+        ((AclOperation.WRITE, _TRANSACTION),),
+    ),
+    ApiKey.WRITE_TXN_MARKERS: ApiRights(
+        transaction_guards.write_markers, ((AclOperation.ALTER, _CLUSTER),), "or ClusterAction on the cluster"
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: ApiRights(
+        transaction_guards.offset_commit,
+        ((AclOperation.WRITE, _TRANSACTION), (AclOperation.READ, _GROUP), (AclOperation.READ, _TOPIC)),
     ),
     ApiKey.DESCRIBE_ACLS: _cluster(AclOperation.DESCRIBE),
     ApiKey.CREATE_ACLS: _cluster(AclOperation.ALTER),
@@ -202,6 +222,14 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
     ApiKey.UPDATE_FEATURES: _cluster(AclOperation.ALTER),
     ApiKey.DESCRIBE_CLUSTER: ApiRights(unguarded, note="the authorized operations: Describe on the cluster"),
     ApiKey.DESCRIBE_PRODUCERS: _each(AclOperation.READ, _TOPIC, _PRODUCERS),
+    ApiKey.DESCRIBE_TRANSACTIONS: ApiRights(
+        transaction_guards.describe_transactions,
+        ((AclOperation.DESCRIBE, _TRANSACTION),),
+        "shows the topics with Describe",
+    ),
+    ApiKey.LIST_TRANSACTIONS: ApiRights(
+        transaction_guards.list_transactions, note="lists the transactional ids with Describe"
+    ),
     ApiKey.ALLOCATE_PRODUCER_IDS: _ONLY_BROKERS,
 }
 

@@ -1,13 +1,19 @@
-"""Which topics of a Produce or Fetch request the client may use: decided once for each topic, never for each record."""
+"""What the client of a Produce or Fetch request may use: decided once for each topic, never for each record.
+Which partitions a producer may add to its transaction."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from odradek.base.errors import TopicAuthorizationFailedError
+from odradek.base.errors import (
+    OperationNotAttemptedError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterImage
 from odradek.network.connection import Request
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.security.principals import Identity
@@ -47,6 +53,12 @@ def not_writable(
     return denied
 
 
+def may_write_transactions(authorizer: Authorizer, identity: Identity, transactional_id: str) -> bool:
+    """Whether the client may write records in transactions of this transactional id."""
+    kind = ResourceType.TRANSACTIONAL_ID
+    return not authorizer.denied(identity, AclOperation.WRITE, kind, (transactional_id,), "Produce")
+
+
 def not_readable(
     authorizer: Authorizer, identity: Identity, is_consumer: bool, topics: Iterable[str]
 ) -> frozenset[str]:
@@ -56,3 +68,21 @@ def not_readable(
     cluster = (CLUSTER_NAME,)
     denied = authorizer.denied(identity, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, cluster, "Fetch")
     return frozenset(topics) if denied else NO_TOPICS
+
+
+def addition_errors(
+    wanted: Iterable[TopicPartition], refused_topics: Collection[str], image: ClusterImage
+) -> dict[TopicPartition, int]:
+    """Return an error code per partition if one of them cannot be added to a transaction. Then none is added, and those
+    without an error of their own have OPERATION_NOT_ATTEMPTED. Empty if all can be added.
+    """
+    codes: dict[TopicPartition, int] = {}
+    is_refused = False
+    for each in wanted:
+        code = OperationNotAttemptedError.code
+        if each.topic in refused_topics:
+            code, is_refused = TopicAuthorizationFailedError.code, True
+        elif image.partition(each) is None:
+            code, is_refused = UnknownTopicOrPartitionError.code, True
+        codes[each] = code
+    return codes if is_refused else {}

@@ -2,20 +2,20 @@
 
 Produce and Fetch have direct handlers: they decode the frame and call the replica manager, whose callback sends the
 response, without a task, a message object or an object per record.
-`server/data/conversion` converts responses for consumers before Kafka 2.1 if necessary.
+`server/data/transactional_produce` appends for transactional producers. `server/data/conversion` converts responses for
+consumers before Kafka 2.1 if necessary.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from odradek.base.config import TopicConfig
 from odradek.base.errors import (
     InvalidRecordError,
-    InvalidRequestError,
     KafkaStorageError,
     MessageTooLargeError,
     StorageError,
@@ -31,6 +31,7 @@ from odradek.base.types import (
     TopicPartition,
 )
 from odradek.cluster import MetadataCache
+from odradek.coordinator.transactions.transaction_values import TransactionVerifier
 from odradek.log.values import LogSlice
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
@@ -51,11 +52,20 @@ from odradek.records.v2.batch import MAGIC, TRANSACTIONAL_FLAG
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.sessions.fetch_session import FetchAnswer, FetchContext, FetchPartition, FetchSessions
+from odradek.security.acls.model import AclOperation, ResourceType
 from odradek.server.authorization.authorizer import Authorizer
-from odradek.server.authorization.topic_rights import NO_TOPICS, NOT_WRITABLE, not_readable, not_writable
+from odradek.server.authorization.guards import refusal
+from odradek.server.authorization.topic_rights import (
+    NO_TOPICS,
+    NOT_WRITABLE,
+    may_write_transactions,
+    not_readable,
+    not_writable,
+)
 from odradek.server.data.conversion import ZSTD_SINCE as FETCH_ZSTD_SINCE
 from odradek.server.data.conversion import DownConversion
 from odradek.server.data.record_sets import LoadedRecords, RecordSets
+from odradek.server.data.transactional_produce import TransactionalProduce
 from odradek.server.dispatch import DirectHandler
 from odradek.server.throttling.client_throttle import ClientThrottle
 
@@ -65,6 +75,8 @@ LOG_START_SINCE: Final = 5
 """First Produce version whose response has the log start offset."""
 ZSTD_SINCE: Final = 7
 """First Produce version in which batches may be compressed with zstd (KIP-110)."""
+ABORTABLE_SINCE: Final = 11
+"""First Produce version that has TRANSACTION_ABORTABLE (KIP-890)."""
 SOFT_MAX_BYTES_SINCE: Final = 3
 """First Fetch version that returns a first batch above the limit as a whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
@@ -95,10 +107,12 @@ class DataHandlers:
         workers: Workers | None = None,
         authorizer: Authorizer | None = None,
         throttle: ClientThrottle | None = None,
+        verifier: TransactionVerifier | None = None,
+        verifies: Callable[[], bool] = lambda: True,
     ) -> None:
         """`workers` convert large record sets for old consumers. Without them, the event loop converts all record
         sets. Without an `authorizer`, everyone may read and write everything; without `throttle`, clients have no
-        quotas."""
+        quotas. `verifies`: whether transactions are verified, with `verifier` (see `TransactionalProduce`)."""
         self._replicas = replicas
         self._sessions = sessions
         self._view = view
@@ -110,13 +124,16 @@ class DataHandlers:
         self._throttle = throttle
         self._conversion = DownConversion(self._topic_config, topic_stats, workers)
         self._record_sets = RecordSets(replicas, self._cannot_be_read)
+        self.transactions: Final = TransactionalProduce(replicas, verifier, verifies)
+        """The appends of transactional producers."""
 
     def _topic_config(self, topic_partition: TopicPartition) -> TopicConfig | None:
         partition = self._replicas.table.online.get(topic_partition)
         return None if partition is None else partition.log.config
 
     async def close(self) -> None:
-        """Cancel reads and conversions in progress. Idempotent."""
+        """Cancel verifications, reads and conversions in progress. Idempotent."""
+        await self.transactions.close()
         await self._record_sets.close()
         await self._conversion.close()
 
@@ -135,8 +152,9 @@ class DataHandlers:
         version = request.api_version
         decoded = decode_produce(version, request.frame, request.position)
         acks, entries = decoded.acks, decoded.entries
-        if decoded.transactional_id is not None:
-            self._answer_produce(request, acks, (), [_transactional(each) for each, _ in entries])
+        transactional_id = decoded.transactional_id
+        if transactional_id is not None and not self._may_use(request, transactional_id, entries):
+            self._answer_produce(request, acks, (), [_not_authorized(each) for each, _ in entries])
             return
         whole: list[tuple[TopicPartition, memoryview]] = []
         refused: list[AppendResult] = []
@@ -149,7 +167,7 @@ class DataHandlers:
                 refused.append(AppendResult(entry[0], NOT_WRITABLE[0], error_message=NOT_WRITABLE[1]))
             elif records is None:
                 refused.append(_without_records(entry[0]))
-            elif _is_transactional(records):
+            elif transactional_id is None and _is_transactional(records):
                 self._answer_produce(request, acks, (), [_without_transactional_id(each) for each, _ in entries])
                 return
             else:
@@ -165,7 +183,23 @@ class DataHandlers:
             zstd_allowed=version >= ZSTD_SINCE,
             any_format=version < FORMAT_2_ONLY_SINCE,
         )
-        self._replicas.append(asked, respond)
+        if transactional_id is None:
+            self._replicas.append(asked, respond)
+        else:
+            self.transactions.append(
+                asked, transactional_id, request.connection, respond, knows_abortable=version >= ABORTABLE_SINCE
+            )
+
+    def _may_use(
+        self, request: Request, transactional_id: str, entries: Sequence[tuple[TopicPartition, memoryview | None]]
+    ) -> bool:
+        """Whether the client may write what the request contains as part of the transactions of this id.
+
+        As in Kafka, a request without transactional batches needs no right to the id.
+        """
+        if self._authorizer is None or not any(records and _is_transactional(records) for _, records in entries):
+            return True
+        return may_write_transactions(self._authorizer, request.identity, transactional_id)
 
     def _answer_produce(
         self, request: Request, acks: int, refused: Sequence[AppendResult], results: Sequence[AppendResult]
@@ -421,9 +455,9 @@ def _without_transactional_id(topic_partition: TopicPartition) -> AppendResult:
     return AppendResult(topic_partition, TransactionalIdAuthorizationFailedError.code, error_message=reason)
 
 
-def _transactional(topic_partition: TopicPartition) -> AppendResult:
-    reason = "this broker does not support transactions"
-    return AppendResult(topic_partition, InvalidRequestError.code, error_message=reason)
+def _not_authorized(topic_partition: TopicPartition) -> AppendResult:
+    reason = str(refusal(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID))
+    return AppendResult(topic_partition, TransactionalIdAuthorizationFailedError.code, error_message=reason)
 
 
 def _without_records(topic_partition: TopicPartition) -> AppendResult:

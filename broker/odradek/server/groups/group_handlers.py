@@ -1,8 +1,9 @@
-"""FindCoordinator, the APIs of consumer groups, and InitProducerId.
+"""FindCoordinator, and the APIs of the members of groups and of whole groups.
 
-The handlers convert between requests of all versions and the coordinators: fields that a version lacks are filled in,
-and responses have the fields of all versions. `coordinator/groups/group_coordinator` makes the decisions. The handlers
-raise the error of a whole request, unless its response contains more than the error.
+The handlers convert between requests of all versions and the group coordinator: fields that a version lacks are filled
+in, and responses have the fields of all versions. `coordinator/groups/group_coordinator` makes the decisions. The
+handlers raise the error of a whole request, unless its response contains more than the error. `offset_handlers` has the
+APIs of committed offsets.
 """
 
 from __future__ import annotations
@@ -18,32 +19,19 @@ from odradek.base.errors import (
     InconsistentGroupProtocolError,
     InvalidRequestError,
     ProtocolError,
-    TransactionalIdAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
 )
-from odradek.base.types import (
-    GROUP_METADATA_TOPIC,
-    NO_BROKER,
-    NO_EPOCH,
-    NO_OFFSET,
-    NO_PRODUCER_ID,
-    TopicPartition,
-)
+from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import (
-    CommitRequest,
     DescribedGroup,
-    FetchedOffset,
     JoinRequest,
     JoinResult,
     LeavingMember,
     MemberCheck,
-    OffsetToCommit,
     Protocols,
     SyncRequest,
 )
-from odradek.coordinator.producer_ids import ProducerIds
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.groups import (
@@ -59,21 +47,9 @@ from odradek.protocol.messages.membership import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from odradek.protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopic,
-    OffsetFetchRequestTopics,
-)
-from odradek.protocol.messages.produce import InitProducerIdRequest
 from odradek.security.acls.model import ResourceType
 from odradek.server.authorization.authorizer import NOT_REQUESTED, all_operations
 from odradek.server.dispatch import Handler, RequestContext, route
-from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 
 logger = logging.getLogger(__name__)
 
@@ -88,9 +64,6 @@ SEVERAL_KEYS_SINCE: Final = 4
 
 REBALANCE_TIMEOUT_SINCE: Final = 1
 """First JoinGroup version with a rebalance timeout. Earlier versions use the session timeout for it."""
-
-SEVERAL_GROUPS_SINCE: Final = 8
-"""First OffsetFetch version with several groups (KIP-709)."""
 
 MEMBER_ID_REQUIRED_SINCE: Final = 4
 """First JoinGroup version whose clients join again with the id in the response (KIP-394)."""
@@ -107,38 +80,26 @@ SYNC_PROTOCOL_SINCE: Final = 5
 BATCHED_LEAVE_SINCE: Final = 3
 """First LeaveGroup version with several members (KIP-345)."""
 
-COORDINATED_OFFSETS_SINCE: Final = 1
-"""First versions of OffsetCommit and OffsetFetch that use `__consumer_offsets`. Version 0 uses ZooKeeper."""
 
-BROKERS_RETENTION: Final = -1
-"""Retention time in OffsetCommit versions 2 to 4 that means that there is none."""
-
-BROKERS_TIME: Final = -1
-"""Commit time in OffsetCommit version 1 that means that there is none."""
-
-NO_TRANSACTIONS: Final = (
-    "This broker does not support transactions: remove transactional.id from the settings of the producer."
-)
-
-
-class CoordinationHandlers:
-    """Handlers that use the group coordinator, the producer ids and the metadata image."""
+class GroupHandlers:
+    """Handlers that use the group coordinator and the metadata image."""
 
     def __init__(
         self,
         *,
         groups: GroupCoordinator,
-        producer_ids: ProducerIds,
+        transactions: Callable[[str], TopicPartition],
         view: MetadataCache,
         ensure_topic: EnsureTopic,
-        zookeeper_offsets: ZooKeeperOffsets,
     ) -> None:
-        """`ensure_topic` creates `__consumer_offsets` when the first client looks up a coordinator."""
+        """`transactions` returns the partition of `__transaction_state` that has a transactional id. `ensure_topic`
+        creates the internal topics when the first client looks up a coordinator."""
         self._groups = groups
-        self._producer_ids = producer_ids
+        self._transactions = transactions
         self._view = view
         self._ensure_topic = ensure_topic
-        self._zookeeper_offsets = zookeeper_offsets
+        self._reported: dict[str, str] = {}
+        """The latest reported error of each topic that could not be created."""
 
     def handlers(self) -> Mapping[ApiKey, Handler]:
         """The handlers by API."""
@@ -149,13 +110,9 @@ class CoordinationHandlers:
                 route(SyncGroupRequest, self.sync_group),
                 route(HeartbeatRequest, self.heartbeat),
                 route(LeaveGroupRequest, self.leave_group),
-                route(OffsetCommitRequest, self.offset_commit),
-                route(OffsetFetchRequest, self.offset_fetch),
                 route(ListGroupsRequest, self.list_groups),
                 route(DescribeGroupsRequest, self.describe_groups),
                 route(DeleteGroupsRequest, self.delete_groups),
-                route(OffsetDeleteRequest, self.offset_delete),
-                route(InitProducerIdRequest, self.init_producer_id),
             ]
         )
 
@@ -189,23 +146,28 @@ class CoordinationHandlers:
         }
 
     async def _locate(self, context: RequestContext, key_type: int, key: str) -> tuple[int, str, int]:
-        if key_type == TRANSACTION_KEY_TYPE:
-            # Of the codes that Kafka may return here, clients treat only authorization errors as final. For any other
-            # code, librdkafka retries until its own timeout.
-            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
-        if key_type != GROUP_KEY_TYPE:
+        if key_type == GROUP_KEY_TYPE:
+            partition = self._groups.partition_for(key)
+        elif key_type == TRANSACTION_KEY_TYPE:
+            partition = self._transactions(key)
+        else:
             raise InvalidRequestError(f"Coordinator type {key_type} does not exist.")
-        if GROUP_METADATA_TOPIC not in self._view.image.topics:
+        if partition.topic not in self._view.image.topics:
             try:
-                await self._ensure_topic(GROUP_METADATA_TOPIC)
+                await self._ensure_topic(partition.topic)
             except ProtocolError as error:
-                logger.warning("%s cannot be created: %s", GROUP_METADATA_TOPIC, error)
-        partition = self._groups.partition_for(key)
+                self._report(partition.topic, error)
         leader = self._view.image.leader_endpoint(partition, context.listener)
         if leader is None:
             raise CoordinatorNotAvailableError(f"{partition} has no leader yet.")
         node_id, endpoint = leader
         return node_id, endpoint.host, endpoint.port
+
+    def _report(self, topic: str, error: ProtocolError) -> None:
+        """Log an error once: clients repeat FindCoordinator many times per second."""
+        if self._reported.get(topic) != str(error):
+            self._reported[topic] = str(error)
+            logger.warning("%s cannot be created: %s", topic, error)
 
     # Members
 
@@ -298,90 +260,6 @@ class CoordinationHandlers:
             ],
         }
 
-    # Offsets
-
-    async def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> Message:
-        """Handle OffsetCommit: store the offsets of partitions that exist."""
-        codes: dict[TopicPartition, int] = {}
-        offsets: dict[TopicPartition, OffsetToCommit] = {}
-        retention_ms = request.retention_time_ms
-        image = self._view.image
-        for topic in request.topics:
-            for partition in topic.partitions:
-                topic_partition = TopicPartition(topic.name, partition.partition_index)
-                commit_ms = partition.commit_timestamp
-                if image.partition(topic_partition) is None:
-                    codes[topic_partition] = UnknownTopicOrPartitionError.code
-                else:
-                    offsets[topic_partition] = OffsetToCommit(
-                        offset=partition.committed_offset,
-                        metadata=partition.committed_metadata or "",
-                        leader_epoch=partition.committed_leader_epoch,
-                        retention_ms=None if retention_ms == BROKERS_RETENTION else retention_ms,
-                        commit_timestamp_ms=None if commit_ms == BROKERS_TIME else commit_ms,
-                    )
-        if offsets and context.api_version < COORDINATED_OFFSETS_SINCE:
-            numbers = {partition: (given.offset, given.metadata) for partition, given in offsets.items()}
-            codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
-        elif offsets:
-            codes |= await self._commit(request, offsets)
-        return {"throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
-
-    async def _commit(
-        self, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
-    ) -> Mapping[TopicPartition, int]:
-        check = _member_check(request, request.generation_id_or_member_epoch)
-        try:
-            return await self._groups.commit(CommitRequest(member=check, offsets=offsets))
-        except ProtocolError as error:
-            return dict.fromkeys(offsets, error.code)
-
-    async def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Message:
-        """Handle OffsetFetch: for one group up to version 7, for several from version 8 on (KIP-709)."""
-        if context.api_version < COORDINATED_OFFSETS_SINCE:
-            return await self._fetch_from_zookeeper(request)
-        require_stable = request.require_stable
-        if context.api_version >= SEVERAL_GROUPS_SINCE:
-            groups = [await self._fetch_group(group, require_stable) for group in request.groups]
-            return {"throttle_time_ms": 0, "groups": groups}
-        if request.topics is None:
-            fetched = await self._groups.fetch(request.group_id, None, require_stable=require_stable)
-        else:
-            fetched = await self._groups.fetch(request.group_id, _wanted(request.topics), require_stable=require_stable)
-        return {"throttle_time_ms": 0, "topics": _fetched_topics(fetched), "error_code": NONE}
-
-    async def _fetch_from_zookeeper(self, request: OffsetFetchRequest) -> Message:
-        wanted = _wanted(request.topics or ())
-        image = self._view.image
-        known = [partition for partition in wanted if image.partition(partition) is not None]
-        kept = await self._zookeeper_offsets.fetch(request.group_id, known)
-        unknown = FetchedOffset(offset=NO_OFFSET, error_code=UnknownTopicOrPartitionError.code)
-        fetched = dict.fromkeys(wanted, unknown)
-        fetched |= {key: FetchedOffset(offset=one.offset, error_code=one.error_code) for key, one in kept.items()}
-        return {"topics": _fetched_topics(fetched)}
-
-    async def _fetch_group(self, group: OffsetFetchRequestGroup, require_stable: bool) -> Message:
-        wanted = None if group.topics is None else _wanted(group.topics)
-        try:
-            fetched = await self._groups.fetch(group.group_id, wanted, require_stable=require_stable)
-        except ProtocolError as error:
-            return {"group_id": group.group_id, "topics": [], "error_code": error.code}
-        return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}
-
-    async def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Message:
-        """Handle OffsetDelete: delete offsets of partitions that exist, unless a member subscribes to the topic
-        (KIP-496)."""
-        wanted = [
-            TopicPartition(topic.name, partition.partition_index)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
-        image = self._view.image
-        existing = [partition for partition in wanted if image.partition(partition) is not None]
-        codes = dict.fromkeys(wanted, UnknownTopicOrPartitionError.code)
-        codes |= await self._groups.delete_offsets(request.group_id, existing)
-        return {"error_code": NONE, "throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
-
     # Whole groups
 
     async def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> Message:
@@ -429,35 +307,8 @@ class CoordinationHandlers:
             return error.code
         return NONE
 
-    # Producers
 
-    async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> Message:
-        """Handle InitProducerId: allocate a producer id with epoch 0 for an idempotent producer (KIP-98)."""
-        try:
-            new_id = await self._new_producer_id(request)
-        except ProtocolError as error:
-            return {
-                "throttle_time_ms": 0,
-                "error_code": error.code,
-                "producer_id": NO_PRODUCER_ID,
-                "producer_epoch": NO_EPOCH,
-            }
-        return {"throttle_time_ms": 0, "error_code": NONE, "producer_id": new_id, "producer_epoch": 0}
-
-    async def _new_producer_id(self, request: InitProducerIdRequest) -> int:
-        has_id = request.producer_id != NO_PRODUCER_ID
-        has_epoch = request.producer_epoch != NO_EPOCH
-        if request.transactional_id == "":
-            raise InvalidRequestError("The transactional id is empty.")
-        if has_id != has_epoch:
-            raise InvalidRequestError("Give both a producer id and an epoch, or neither.")
-        if request.transactional_id is not None:
-            raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
-        # A producer with an id gets a new one: without a transactional id, nothing proves that the id belongs to it.
-        return await self._producer_ids.next()
-
-
-def _member_check(request: HeartbeatRequest | OffsetCommitRequest | SyncGroupRequest, generation: int) -> MemberCheck:
+def _member_check(request: HeartbeatRequest | SyncGroupRequest, generation: int) -> MemberCheck:
     return MemberCheck(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -492,44 +343,6 @@ def _protocols(items: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     for item in items:
         found.setdefault(item.name, item.metadata)
     return tuple(found.items())
-
-
-def _coded_topics(
-    topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic], codes: Mapping[TopicPartition, int]
-) -> list[Message]:
-    """Return the topics and partitions of a request with the error code of each partition."""
-    return [
-        {
-            "name": topic.name,
-            "partitions": [
-                {
-                    "partition_index": partition.partition_index,
-                    "error_code": codes[TopicPartition(topic.name, partition.partition_index)],
-                }
-                for partition in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
-
-
-def _wanted(topics: Iterable[OffsetFetchRequestTopic | OffsetFetchRequestTopics]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partition_indexes]
-
-
-def _fetched_topics(fetched: Mapping[TopicPartition, FetchedOffset]) -> list[Message]:
-    topics: dict[str, list[Message]] = {}
-    for (topic, number), offset in fetched.items():
-        topics.setdefault(topic, []).append(
-            {
-                "partition_index": number,
-                "committed_offset": offset.offset,
-                "committed_leader_epoch": offset.leader_epoch,
-                "metadata": offset.metadata,
-                "error_code": offset.error_code,
-            }
-        )
-    return [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
 def _described(group: DescribedGroup, code: int, operations: int) -> Message:

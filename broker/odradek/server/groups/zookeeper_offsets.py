@@ -1,7 +1,7 @@
 """OffsetCommit 0 and OffsetFetch 0, with which consumers before Kafka 0.8.2 store offsets in ZooKeeper.
 
-`server/groups/group_handlers` uses it. Such consumers can also access the same znodes directly. Invariants: an error of
-one partition does not affect others, and for any group id only znodes below `/consumers` are accessed.
+`server/groups/offset_handlers` uses it. Such consumers can also access the same znodes directly. Invariants: an error
+of one partition does not affect others, and for any group id only znodes below `/consumers` are accessed.
 """
 
 from __future__ import annotations

@@ -14,12 +14,10 @@ from odradek.base.errors import (
     NONE,
     InvalidProducerEpochError,
     InvalidRequestError,
-    OperationNotAttemptedError,
     ProducerFencedError,
     ProtocolError,
-    UnknownTopicOrPartitionError,
 )
-from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from odradek.base.types import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -35,6 +33,7 @@ from odradek.protocol.messages.transactions import (
     EndTxnRequest,
     ListTransactionsRequest,
 )
+from odradek.server.authorization.topic_rights import NO_TOPICS, addition_errors
 from odradek.server.dispatch import Handler, RequestContext, route
 
 SEVERAL_TRANSACTIONS_SINCE: Final = 4
@@ -140,14 +139,12 @@ class TransactionHandlers:
     async def _add(
         self, transactional_id: str, producer: ProducerIdAndEpoch, wanted: list[TopicPartition], version: int
     ) -> Mapping[TopicPartition, int]:
-        """Return an error code per partition. If one of them does not exist, none is added."""
-        image = self._view.image
-        unknown = {each for each in wanted if image.partition(each) is None}
-        if unknown:
-            return {
-                each: UnknownTopicOrPartitionError.code if each in unknown else OperationNotAttemptedError.code
-                for each in wanted
-            }
+        """Return an error code per partition. If one of them cannot be added, none is."""
+        # Only coordinators write internal topics. As in Kafka, no client may add them, even without an authorizer.
+        refused = INTERNAL_TOPICS if version < SEVERAL_TRANSACTIONS_SINCE else NO_TOPICS
+        codes = addition_errors(wanted, refused, self._view.image)
+        if codes:
+            return codes
         try:
             await self._transactions.add_partitions(transactional_id, producer, wanted)
         except ProtocolError as error:
@@ -199,9 +196,9 @@ class TransactionHandlers:
                 "transactional_id": transactional_id,
                 "transaction_state": "",
                 "transaction_timeout_ms": 0,
-                "transaction_start_time_ms": NO_TIMESTAMP,
-                "producer_id": NO_PRODUCER_ID,
-                "producer_epoch": NO_EPOCH,
+                "transaction_start_time_ms": 0,
+                "producer_id": 0,
+                "producer_epoch": 0,
                 "topics": [],
             }
         topics: defaultdict[str, list[int]] = defaultdict(list)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from odradek.base.types import TopicPartition
+from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import (
     GroupKey,
@@ -19,8 +21,12 @@ from odradek.coordinator.groups.group_records import (
     encode_offset_value,
 )
 from odradek.coordinator.groups.group_replay import Replay
+from odradek.coordinator.journal import Journal
+from odradek.records.v2.batch import stamp
 from odradek.records.v2.record import Record, decode_batch
 from odradek_testkit.batches import iterate
+from odradek_testkit.groups import MemoryPartition
+from odradek_testkit.loop import ManualClock, run_virtual
 
 SEGMENT = (Path(__file__).parent / "consumer_offsets_kafka_3.9.1.log").read_bytes()
 FLIGHTS_0, FLIGHTS_1, PLAIN_0 = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("plain", 0)
@@ -71,9 +77,7 @@ def test_what_the_segment_amounts_to() -> None:
         OffsetValue(offset=7, metadata="hello metadata", commit_timestamp_ms=1795263203044), record_offset=0
     )
     (open_offsets,) = replay.transactions.values()
-    pending = open_offsets["txn-group", FLIGHTS_1]
-    assert pending is not None
-    assert pending.value.offset == 4
+    assert open_offsets["txn-group", FLIGHTS_1].value.offset == 4
 
 
 def test_a_static_member_of_the_java_client() -> None:
@@ -87,3 +91,23 @@ def test_a_static_member_of_the_java_client() -> None:
     assert (member.client_id, member.client_host) == ("console-consumer", "/127.0.0.1")
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (45_000, 300_000)
     assert b"flights" in member.subscription and b"flights" in member.assignment
+
+
+def test_offsets_in_transactions_are_stored_in_the_same_batches() -> None:
+    async def scenario() -> None:
+        for position, header in iterate(SEGMENT):
+            if header.is_control or not header.is_transactional:
+                continue
+            partition, clock = MemoryPartition(), ManualClock()
+            clock.advance(header.base_timestamp - clock.wall_ms())
+            journal = Journal(PLAIN_0, partition, clock, limit_bytes=1 << 20, leader_epoch=0)
+            done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            found = [encoded(record) for record in decode_batch(SEGMENT, position, header, limit=1 << 20)]
+            writer = TransactionalWriter("tx", header.producer_id, header.producer_epoch)
+            journal.append(found, done.set_result, writer)
+            assert await done == 0
+            (batch,) = map(bytearray, partition.record_sets)
+            stamp(batch, 0, header.base_offset, header.leader_epoch)
+            assert bytes(batch) == SEGMENT[position : position + header.size]
+
+    run_virtual(scenario())

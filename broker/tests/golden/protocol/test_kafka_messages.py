@@ -372,6 +372,20 @@ OLD_MESSAGES: dict[str, dict[str, Any]] = {
         ],
         "throttle_time_ms": 7,
     },
+    "WriteTxnMarkersRequest": {
+        "markers": [
+            {
+                "producer_id": 4000,
+                "producer_epoch": 7,
+                "transaction_result": True,
+                "topics": [{"name": "orders", "partition_indexes": [3, 4]}],
+                "coordinator_epoch": 9,
+            }
+        ]
+    },
+    "WriteTxnMarkersResponse": {
+        "markers": [{"producer_id": 4000, "topics": topic({"partition_index": 3, "error_code": 47})}]
+    },
 }
 OLD_VECTORS = vectors("kafka_3_9_1_old_versions.txt")
 

@@ -20,7 +20,8 @@ from odradek.records.v2.batch import (
     read_header,
 )
 from odradek.records.v2.record import Record, decode_batch
-from odradek_testkit.batches import control_batch, iterate
+from odradek.records.v2.transactions import marker_batch
+from odradek_testkit.batches import iterate
 
 FOLDER = Path(__file__).parent
 VECTORS = sorted(path.stem.removeprefix("java_3_9_1_") for path in FOLDER.glob("java_3_9_1_*.json"))
@@ -96,7 +97,7 @@ def test_markers_are_built_byte_for_byte(kind: ControlType) -> None:
     (marker,) = decode(raw)
     assert read_control_type(marker.key) is kind
     assert read_coordinator_epoch(marker.value) == 11
-    assert raw == control_batch(
+    assert raw == marker_batch(
         kind,
         producer_id=7777,
         producer_epoch=3,

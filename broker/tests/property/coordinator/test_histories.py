@@ -1,4 +1,4 @@
-"""Random histories of a group: a reload restores the same state, and every request is answered."""
+"""Random histories of a group and of transactions: a reload restores the same state, and every request is answered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.base.errors import NotEnoughReplicasError, ProtocolError
-from odradek.base.types import TopicPartition
+from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.groups.classic_group import GroupState
 from odradek.coordinator.groups.group_records import GroupKey, decode_group_value, decode_key
 from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
@@ -18,18 +18,22 @@ from odradek_testkit.groups import RANGE, GroupLab, Reply, visible
 WHO = st.integers(0, 5)
 INSTANCES = st.sampled_from([None, None, "static-1", "static-2"])
 PROTOCOLS = st.sampled_from([RANGE, (*RANGE, ("sticky", b"")), (("sticky", b""), *RANGE)])
-PARTITIONS = st.sampled_from([TopicPartition("events", 0), TopicPartition("events", 1), TopicPartition("other", 0)])
+PARTITIONS = st.sampled_from([TopicPartition("events", 0), TopicPartition("other", 0)])
+PRODUCERS = st.sampled_from([7, 8])
 DELAYS_MS = st.sampled_from([1, 1000, 3000, 9000, 61_000, 400_000, 8 * 24 * 3_600_000])
 
 
-class GroupHistory(RuleBasedStateMachine):
-    """Random requests of clients, refused appends, and moves of the partition."""
+class OffsetHistory(RuleBasedStateMachine):
+    """Random commits and transactions, refused appends, and moves of the partition."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lab = GroupLab()
         self.known: list[str] = []
         self.replies: list[Reply[Any]] = []
+        self.markers: list[tuple[int, bool, Offset]] = []
+        """Markers in the log that the coordinator has not been told about."""
+        self.told: list[tuple[int, bool, Offset]] = []
 
     # What clients do
 
@@ -53,6 +57,154 @@ class GroupHistory(RuleBasedStateMachine):
     def generation(self) -> int:
         group = self.lab.shard.groups.get("group")
         return 0 if group is None else group.generation
+
+    @rule(partition=PARTITIONS, offset=st.integers(0, 100), retention_ms=st.sampled_from([None, 5000]))
+    def store_only(self, partition: TopicPartition, offset: int, retention_ms: int | None) -> None:
+        self.ask(self.lab.commit, {partition: OffsetToCommit(offset=offset, retention_ms=retention_ms)})
+
+    @rule(who=WHO, producer_id=PRODUCERS, partition=PARTITIONS, offset=st.integers(0, 100), names_member=st.booleans())
+    def commit_transactional(
+        self, who: int, producer_id: int, partition: TopicPartition, offset: int, names_member: bool
+    ) -> None:
+        member_id, instance_id = self.member(who) if names_member else ("", None)
+        self.ask(
+            self.lab.commit_transactional,
+            {partition: OffsetToCommit(offset=offset)},
+            member_id,
+            self.generation if names_member else -1,
+            producer_id=producer_id,
+            instance_id=instance_id,
+        )
+
+    @rule(partition=PARTITIONS)
+    def delete_offset(self, partition: TopicPartition) -> None:
+        self.ask(self.lab.delete_offsets, partition)
+
+    @rule(partition=PARTITIONS)
+    def partition_is_deleted(self, partition: TopicPartition) -> None:
+        self.lab.shard.forget_partitions(frozenset({partition}))
+
+    @rule()
+    def delete(self) -> None:
+        reply: Reply[None] = Reply()
+        self.ask(self.lab.shard.delete, "group", reply)
+
+    # What happens to them
+
+    @rule(delay_ms=DELAYS_MS)
+    def time_passes(self, delay_ms: int) -> None:
+        self.lab.clock.advance(delay_ms)
+
+    @rule()
+    def offsets_expire(self) -> None:
+        self.lab.shard.expire()
+
+    @rule()
+    def one_append_commits(self) -> None:
+        if self.lab.log.waiting:
+            self.lab.log.commit_next()
+
+    @rule()
+    def one_append_is_written(self) -> None:
+        if self.lab.log.waiting:
+            self.lab.log.write_next()
+
+    @rule()
+    def one_result_arrives(self) -> None:
+        if self.lab.log.untold:
+            self.lab.log.tell_next()
+
+    @rule(producer_id=PRODUCERS, is_commit=st.booleans(), is_told=st.booleans())
+    def transaction_ends(self, producer_id: int, is_commit: bool, is_told: bool) -> None:
+        offset = self.lab.log.write_marker(producer_id, is_commit=is_commit)
+        self.markers.append((producer_id, is_commit, offset))
+        while is_told and self.markers:
+            self.marker_is_completed()
+
+    @rule()
+    def marker_is_completed(self) -> None:
+        if self.markers:
+            marker = self.markers.pop(0)
+            self.lab.shard.complete_transaction(*marker)
+            self.told.append(marker)
+
+    @rule(data=st.data())
+    def marker_is_completed_again(self, data: st.DataObject) -> None:
+        if self.told:
+            self.lab.shard.complete_transaction(*data.draw(st.sampled_from(self.told)))
+
+    @rule()
+    def appends_commit(self) -> None:
+        self.lab.log.settle()
+
+    @rule()
+    def appends_fail(self) -> None:
+        # As in Kafka, an empty generation that cannot be stored is only logged; the stored state then differs.
+        if not any(self.is_empty_generation(records) for records, _, _ in self.lab.log.waiting):
+            for _ in range(len(self.lab.log.waiting)):
+                self.lab.log.fail_next(NotEnoughReplicasError("no"))
+
+    @staticmethod
+    def is_empty_generation(records: Any) -> bool:
+        return any(
+            isinstance(decode_key(key), GroupKey) and value is not None and not decode_group_value(value).members
+            for key, value in records
+        )
+
+    @rule()
+    def partition_moves(self) -> None:
+        self.lab.log.settle()
+        waiting = [reply for reply in self.replies if reply.is_parked]
+        self.lab.reload()
+        assert not any(reply.is_parked for reply in waiting)
+
+    # What must hold
+
+    @invariant()
+    def reloaded_state_is_the_state(self) -> None:
+        if self.lab.log.waiting or self.lab.log.untold or self.markers:
+            return
+        shard = self.lab.load()
+        loaded, present = visible(shard), visible(self.lab.shard)
+        group = self.lab.shard.groups.get("group")
+        if group is not None and group.state not in (GroupState.STABLE, GroupState.EMPTY):
+            assert loaded.get("group", ({},))[0] == present.get("group", ({},))[0]
+        else:
+            assert loaded == present
+        shard.on_unloaded()
+
+    @invariant()
+    def the_group_is_sound(self) -> None:
+        group = self.lab.shard.groups.get("group")
+        for reply in self.replies:
+            assert reply.count <= 1
+        if group is None:
+            return
+        members = list(group.members.values())
+        self.known += [member.member_id for member in members if member.member_id not in self.known]
+        assert (group.leader_id in group.members) == bool(members)
+        assert group.awaiting_join == sum(member.answer_join is not None for member in members)
+        assert group.pending_sync <= set(group.members)
+        statics = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
+        assert group.static_members == statics
+        if group.state in (GroupState.EMPTY, GroupState.DEAD):
+            assert not members
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            assert members and group.protocol_name is not None
+
+    def teardown(self) -> None:
+        self.lab.log.settle()
+        while self.markers:
+            self.marker_is_completed()
+        self.lab.log.settle()
+        self.reloaded_state_is_the_state()
+        self.lab.shard.on_unloaded()
+        assert self.lab.heartbeats.size == self.lab.rebalances.size == 0
+        assert not any(reply.is_parked for reply in self.replies)
+
+
+class GroupHistory(OffsetHistory):
+    """Members that join, commit and leave, too."""
 
     @rule(instance_id=INSTANCES, protocols=PROTOCOLS, known=st.booleans(), skips=st.booleans())
     def join(self, instance_id: str | None, protocols: Any, known: bool, skips: bool) -> None:
@@ -98,95 +250,8 @@ class GroupHistory(RuleBasedStateMachine):
         member_id, _ = self.member(who)
         self.ask(self.lab.commit, {partition: OffsetToCommit(offset=offset)}, member_id, self.generation)
 
-    @rule(partition=PARTITIONS, offset=st.integers(0, 100), retention_ms=st.sampled_from([None, 5000]))
-    def store_only(self, partition: TopicPartition, offset: int, retention_ms: int | None) -> None:
-        self.ask(self.lab.commit, {partition: OffsetToCommit(offset=offset, retention_ms=retention_ms)})
 
-    @rule()
-    def delete(self) -> None:
-        reply: Reply[None] = Reply()
-        self.ask(self.lab.shard.delete, "group", reply)
-
-    # What happens to them
-
-    @rule(delay_ms=DELAYS_MS)
-    def time_passes(self, delay_ms: int) -> None:
-        self.lab.clock.advance(delay_ms)
-
-    @rule()
-    def offsets_expire(self) -> None:
-        self.lab.shard.expire()
-
-    @rule()
-    def one_append_commits(self) -> None:
-        if self.lab.log.waiting:
-            self.lab.log.commit_next()
-
-    @rule()
-    def appends_commit(self) -> None:
-        self.lab.log.settle()
-
-    @rule()
-    def appends_fail(self) -> None:
-        # As in Kafka, an empty generation that cannot be stored is only logged; the stored state then differs.
-        if not any(self.is_empty_generation(records) for records, _, _ in self.lab.log.waiting):
-            for _ in range(len(self.lab.log.waiting)):
-                self.lab.log.fail_next(NotEnoughReplicasError("no"))
-
-    @staticmethod
-    def is_empty_generation(records: Any) -> bool:
-        return any(
-            isinstance(decode_key(key), GroupKey) and value is not None and not decode_group_value(value).members
-            for key, value in records
-        )
-
-    @rule()
-    def partition_moves(self) -> None:
-        self.lab.log.settle()
-        waiting = [reply for reply in self.replies if reply.is_parked]
-        self.lab.reload()
-        assert not any(reply.is_parked for reply in waiting)
-
-    # What must hold
-
-    @invariant()
-    def reloaded_state_is_the_state(self) -> None:
-        if self.lab.log.waiting:
-            return
-        shard = self.lab.load()
-        loaded, present = visible(shard), visible(self.lab.shard)
-        group = self.lab.shard.groups.get("group")
-        if group is not None and group.state not in (GroupState.STABLE, GroupState.EMPTY):
-            assert loaded.get("group", ({},))[0] == present.get("group", ({},))[0]
-        else:
-            assert loaded == present
-        shard.on_unloaded()
-
-    @invariant()
-    def the_group_is_sound(self) -> None:
-        group = self.lab.shard.groups.get("group")
-        for reply in self.replies:
-            assert reply.count <= 1
-        if group is None:
-            return
-        members = list(group.members.values())
-        self.known += [member.member_id for member in members if member.member_id not in self.known]
-        assert (group.leader_id in group.members) == bool(members)
-        assert group.awaiting_join == sum(member.answer_join is not None for member in members)
-        assert group.pending_sync <= set(group.members)
-        statics = {member.instance_id: member.member_id for member in members if member.instance_id is not None}
-        assert group.static_members == statics
-        if group.state in (GroupState.EMPTY, GroupState.DEAD):
-            assert not members
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            assert members and group.protocol_name is not None
-
-    def teardown(self) -> None:
-        self.lab.log.settle()
-        self.lab.shard.on_unloaded()
-        assert self.lab.heartbeats.size == self.lab.rebalances.size == 0
-        assert not any(reply.is_parked for reply in self.replies)
-
-
+TestOffsetHistory = OffsetHistory.TestCase
+TestOffsetHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestGroupHistory = GroupHistory.TestCase
 TestGroupHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

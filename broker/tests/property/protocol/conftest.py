@@ -31,6 +31,7 @@ KIO_TIMES = {
     "log_append_time_ms": [-1, 0, 1_700_000_000_000],
     **{name: [-1, 0, 86_400_000] for name in ("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms")},
     **{name: [0, 1, 86_400_000] for name in ("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms")},
+    "transaction_start_time_ms": [0, 1, 86_400_000],
 }
 """Fields with 64-bit times, which kio's types can represent only partly."""
 

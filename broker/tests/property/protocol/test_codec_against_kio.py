@@ -72,6 +72,7 @@ def test_kio_judges_all_but_what_kafka_4_removed() -> None:
         "AlterReplicaLogDirs": [0],
         "DescribeLogDirs": [0],
         "AlterPartition": [0, 1],
+        "WriteTxnMarkers": [0],
     }, "tests/golden/protocol compares these with Apache Kafka's classes"
 
 

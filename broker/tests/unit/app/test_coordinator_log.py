@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,18 +11,24 @@ import pytest
 
 from odradek.app.coordinator_log import CoordinatorLog
 from odradek.base.errors import (
+    InvalidTransactionStateError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
     StorageError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import File
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
+from odradek.coordinator.coordinator_ports import TransactionalWriter
+from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries
 from odradek.records.legacy.writing import encode_set
+from odradek.records.v2.batch import ControlType
 from odradek_testkit.batches import iterate
+from odradek_testkit.logs import batch, marker
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 from odradek_testkit.server import MemoryServer
@@ -158,5 +164,95 @@ def test_a_disk_that_fails(play: Callable[[Scenario], None], monkeypatch: pytest
         with pytest.raises(KafkaStorageError):
             await read(log)
         assert server.replicas.counts().offline == 1
+
+    play(scenario)
+
+
+# Transactions
+
+TX = TransactionalWriter("tx", 7, 0)
+
+
+class Verifier:
+    """Confirms transactions with `code`, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.asked: list[tuple[TransactionalWriter, list[TopicPartition]]] = []
+
+    async def verify(
+        self, writer: TransactionalWriter, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        self.asked.append((writer, list(partitions)))
+        await asyncio.sleep(0)
+        return dict.fromkeys(partitions, self.code)
+
+
+def transactional(value: bytes) -> bytes:
+    return bytes(batch(value, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+
+
+def abort(server: MemoryServer) -> None:
+    server.replicas.leader(TP).log.append_as_leader(
+        marker(ControlType.ABORT, producer_id=7), leader_epoch=0, origin=AppendOrigin.COORDINATOR
+    )
+
+
+def verifying(server: MemoryServer, verifier: Verifier, *, is_on: bool = True) -> CoordinatorLog:
+    return CoordinatorLog(
+        server.replicas,
+        server.topic_stats,
+        commit_timeout_ms=5000,
+        load_bytes=100,
+        verifier=verifier,
+        verifies=lambda: is_on,
+    )
+
+
+def test_a_transaction_is_verified_before_its_first_append(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, _: CoordinatorLog) -> None:
+        verifier = Verifier()
+        log = verifying(server, verifier)
+        await server.announce(TP.topic, {0: [1]})
+        for number in range(2):
+            verified = await log.verify(TP, TX)
+            assert await log.append(TP, transactional(b"%d" % number), verified) == number
+        assert verifier.asked == [(TX, [TP])]
+        abort(server)
+        with pytest.raises(InvalidTransactionStateError):
+            await log.append(TP, transactional(b"without a guard"), TX)
+        stale = await log.verify(TP, TX)
+        abort(server)
+        with pytest.raises(InvalidTransactionStateError):
+            await log.append(TP, transactional(b"delayed"), stale)
+        assert await log.append(TP, transactional(b"next"), await log.verify(TP, TX)) == 4
+        assert len(verifier.asked) == 3
+
+    play(scenario)
+
+
+def test_a_transaction_that_is_not_confirmed(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, _: CoordinatorLog) -> None:
+        verifier = Verifier()
+        log = verifying(server, verifier)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await log.verify(TP, TX)
+        await server.announce(TP.topic, {0: [1]})
+        verifier.code = TransactionAbortableError.code
+        with pytest.raises(TransactionAbortableError):
+            await log.verify(TP, TX)
+
+    play(scenario)
+
+
+def test_verification_can_be_disabled(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, without: CoordinatorLog) -> None:
+        verifier = Verifier()
+        await server.announce(TP.topic, {0: [1]})
+        for number, log in enumerate((without, verifying(server, verifier, is_on=False))):
+            verified = await log.verify(TP, TX)
+            assert await log.append(TP, transactional(b"a"), verified) == 2 * number
+            abort(server)
+        assert verifier.asked == []
 
     play(scenario)

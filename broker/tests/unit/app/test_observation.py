@@ -6,13 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from odradek.app.coordinator_observation import ObservedTransactions, observe_transactions
 from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
 from odradek.controller.controller_runtime import ControllerRuntime
+from odradek.coordinator.coordinator_ports import TransactionalWriter
+from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.metrics.collector import BrokerCollector
+from odradek.metrics.load_times import LoadTimes
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.series import SERIES
 from odradek.network.connection_options import NetworkCounters
@@ -21,11 +27,19 @@ from odradek.network.request_memory import RequestMemory
 from odradek.protocol.apis import ApiKey
 from odradek.security.quotas.quota_model import DEFAULT, QuotaEntity, QuotaKind, QuotaTable
 from odradek_testkit.disk import MemoryFiles
+from odradek_testkit.groups import SETTINGS, MemoryPartition
 from odradek_testkit.inline_ports import InlineWorkers
-from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.loop import ManualClock, VirtualClock, run_virtual
 from odradek_testkit.replicas import record_set
 from odradek_testkit.server import MemoryServer
 
+TRANSACTIONS = ObservedTransactions(
+    load_times=LoadTimes(ManualClock()),
+    unknown_destinations=lambda: 13,
+    waiting_completions=lambda: 14,
+    verification_ms=Quantiles(),
+    failed_verifications=lambda: 15,
+)
 COUNTS = SimpleNamespace(
     active_controllers=1,
     offline_partitions=2,
@@ -45,6 +59,7 @@ def test_every_series_has_its_source(tmp_path: Path) -> None:
         collector = BrokerCollector()
         try:
             observe(collector, observed(server))
+            observe_transactions(collector, TRANSACTIONS)
             quotas = {QuotaKind.PRODUCER_BYTE_RATE: 1.0, QuotaKind.REQUEST_PERCENTAGE: 50.0}
             server.quotas.table = QuotaTable({QuotaEntity(user=DEFAULT): quotas})
             await server.announce("t", {0: [1], 1: [2, 1]}, brokers=(1, 2))
@@ -82,6 +97,16 @@ def observed(server: MemoryServer) -> Observed:
         controller=cast(
             ControllerRuntime, SimpleNamespace(counts=lambda: COUNTS, state=2, broker_change_ms=Quantiles())
         ),
+        groups=coordinator_without_groups(server.clock),
+        group_load_times=LoadTimes(server.clock),
+        transactions=ObservedTransactions(
+            load_times=LoadTimes(server.clock),
+            unknown_destinations=lambda: 13,
+            waiting_completions=lambda: 14,
+            verification_ms=Quantiles(),
+            failed_verifications=lambda: 15,
+        ),
+        max_transaction_ms=BrokerConfig().transaction_max_timeout_ms,
         listeners=[cast(Listener, listener)],
         request_memory=depleted_memory(server.clock),
         purgatories=[server.replicas.fetch_purgatory],
@@ -93,6 +118,21 @@ def observed(server: MemoryServer) -> Observed:
         zookeeper_latency=Quantiles(),
         throttle=server.throttle,
     )
+
+
+def coordinator_without_groups(clock: Clock) -> GroupCoordinator:
+    log = MemoryPartition()
+    runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+        writer=log, reader=log, clock=clock, batch_limit_bytes=1 << 20
+    )
+
+    async def verify(topic_partition: TopicPartition, writer: TransactionalWriter) -> TransactionalWriter:
+        return writer
+
+    groups = GroupCoordinator(settings=SETTINGS, clock=clock, runtime=runtime, partition_count=lambda: 1, verify=verify)
+    events = groups.events
+    events.commits, events.expirations, events.deletions, events.rebalances = 21, 22, 23, 24
+    return groups
 
 
 def depleted_memory(clock: Clock) -> RequestMemory:
@@ -114,6 +154,20 @@ FIRST, SECOND = (("partition", "0"), ("topic", "t")), (("partition", "1"), ("top
 EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_replicamanager_leadercount", ()): 1,
     ("kafka_server_replicamanager_partitioncount", ()): 2,
+    ("kafka_server_replicamanager_produceridcount", ()): 0,
+    ("kafka_server_replicamanager_partitionswithlatetransactionscount", ()): 0,
+    ("kafka_coordinator_group_groupmetadatamanager_numgroups", ()): 0,
+    ("kafka_server_group_coordinator_metrics_offset_commit_count", ()): 21,
+    ("kafka_server_group_coordinator_metrics_offset_expiration_count", ()): 22,
+    ("kafka_server_group_coordinator_metrics_offset_deletion_count", ()): 23,
+    ("kafka_server_group_coordinator_metrics_group_completed_rebalance_count", ()): 24,
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", ()): 0,
+    ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 13,
+    ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 14,
+    ("kafka_server_addpartitionstotxnmanager_verificationtimems_count", ()): 0,
+    ("kafka_server_addpartitionstotxnmanager_verificationfailurerate_total", ()): 15,
+    ("kafka_server_transaction_coordinator_metrics_partition_load_time_max", ()): 0,
+    ("kafka_server_group_coordinator_metrics_partition_load_time_avg", ()): 0,
     ("kafka_cluster_partition_replicascount", FIRST): 1,
     ("kafka_cluster_partition_replicascount", SECOND): 0,
     ("kafka_cluster_partition_atminisr", FIRST): 1,

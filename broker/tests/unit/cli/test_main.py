@@ -48,6 +48,7 @@ SUB_COMMANDS = (
     *(f"topic {name}" for name in ("list", "create", "describe", "delete")),
     *(f"group {name}" for name in ("list", "describe")),
     *(f"token {name}" for name in ("create", "renew", "expire", "list")),
+    *(f"transaction {name}" for name in ("list", "describe", "find-hanging", "abort")),
 )
 
 
@@ -109,6 +110,9 @@ def echo() -> None:
         (["token", "renew", "?"], "the HMAC must be in base64"),
         (["token", "expire", ""], "the HMAC must be in base64"),
         (["token", "expire", "AAAA", "--period-ms", "-2"], "-2 is not in the range x>=-1"),
+        (["transaction", "list", "--state", "Sleeping"], "'Sleeping' is not one of 'empty', 'ongoing'"),
+        (["transaction", "describe"], "Missing argument 'TRANSACTIONAL_ID…'"),
+        (["transaction", "abort", "--topic", "t", "--partition", "0"], "Missing option '--start-offset'"),
     ],
 )
 def test_wrong_arguments_have_exit_code_2(arguments: list[str], words: str) -> None:
@@ -139,3 +143,10 @@ def test_a_broker_without_properties_is_an_error_without_a_trace() -> None:
     assert answer.returncode == 1
     assert "/no/such/server.properties cannot be read" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_an_abort_of_a_transaction_needs_a_confirmation() -> None:
+    place = ["--topic", "orders", "--partition", "3", "--start-offset", "1042"]
+    result = CliRunner().invoke(cli, ["transaction", "abort", *place], input="n\n")
+    assert result.exit_code == 1
+    assert "Abort the transaction in orders-3 that starts at offset 1042? [y/N]" in result.output

@@ -1,4 +1,4 @@
-"""Tables and JSON values of topics and groups."""
+"""Tables and JSON values of topics, groups, tokens and transactions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from odradek.client.models import (
     DelegationTokenDescription,
     GroupDescription,
     GroupListing,
+    HangingTransaction,
+    ListedTransaction,
     MemberDescription,
     OffsetAndMetadata,
     PartitionDescription,
+    ProducerDescription,
     TopicDescription,
+    TransactionDescription,
 )
 
 SOUND = PartitionDescription(partition=0, leader=1, leader_epoch=4, replicas=(1, 2, 0), isr=(0, 1, 2))
@@ -213,3 +217,80 @@ def test_tokens_with_and_without_their_secret() -> None:
         "max_timestamp": 1_700_000_001_000,
     }
     assert render.token_value(TOKEN, with_hmac=True) == {**value, "hmac": "AAEC"}
+
+
+LISTED = ListedTransaction(transactional_id="billing", state="Ongoing", producer_id=7, coordinator=2)
+TRANSACTION = TransactionDescription(
+    transactional_id="billing",
+    state="Ongoing",
+    coordinator=2,
+    producer_id=7,
+    producer_epoch=3,
+    timeout_ms=60_000,
+    start_timestamp=1_700_000_000_000,
+    partitions=(at(0), at(2), TopicPartition("other", 1)),
+)
+HANGING = HangingTransaction(
+    topic_partition=at(3),
+    producer=ProducerDescription(
+        producer_id=7,
+        producer_epoch=3,
+        last_sequence=9,
+        last_timestamp=1_700_000_000_000,
+        coordinator_epoch=4,
+        transaction_start_offset=1042,
+    ),
+)
+
+
+def test_a_list_of_transactions() -> None:
+    assert render.transaction_list([LISTED]).rows == (("billing", "Ongoing", "7", "2"),)
+    assert render.listed_transaction_value(LISTED) == {
+        "transactional_id": "billing",
+        "state": "Ongoing",
+        "producer_id": 7,
+        "coordinator": 2,
+    }
+
+
+def test_a_transaction_in_detail() -> None:
+    table = render.transaction_detail(TRANSACTION)
+    assert table.title == (
+        "Transactional id billing, Ongoing, producer 7 epoch 3, coordinator 2, timeout 60000 ms,"
+        " since 2023-11-14 22:13:20+00:00"
+    )
+    assert table.rows == (("orders", "0,2"), ("other", "1"))
+    idle = render.transaction_detail(replace(TRANSACTION, state="Empty", start_timestamp=-1, partitions=()))
+    assert (idle.title[-16:], idle.rows) == ("timeout 60000 ms", ())
+    assert render.transaction_value(TRANSACTION) == {
+        "transactional_id": "billing",
+        "state": "Ongoing",
+        "coordinator": 2,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "timeout_ms": 60_000,
+        "start_timestamp": 1_700_000_000_000,
+        "partitions": [
+            {"topic": "orders", "partition": 0},
+            {"topic": "orders", "partition": 2},
+            {"topic": "other", "partition": 1},
+        ],
+    }
+
+
+def test_transactions_that_hang() -> None:
+    known = replace(HANGING, transactional_id="billing", producer=replace(HANGING.producer, last_timestamp=-1))
+    assert render.hanging_list([HANGING, known]).rows == (
+        ("orders", "3", "1042", "7", "3", "2023-11-14 22:13:20+00:00", "-"),
+        ("orders", "3", "1042", "7", "3", "-", "billing"),
+    )
+    assert render.hanging_value(HANGING) == {
+        "topic": "orders",
+        "partition": 3,
+        "start_offset": 1042,
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "coordinator_epoch": 4,
+        "last_timestamp": 1_700_000_000_000,
+        "transactional_id": None,
+    }

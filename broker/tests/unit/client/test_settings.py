@@ -60,6 +60,11 @@ def test_the_error_names_the_invalid_value(name: str, value: str) -> None:
         {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
         {"delivery_timeout_ms": 1_000, "request_timeout_ms": 900, "linger_ms": 101},
         {"batch_size": 0},
+        {"transactional_id": ""},
+        {"transactional_id": "a", "enable_idempotence": False},
+        {"transactional_id": "a", "acks": "1"},
+        {"transactional_id": "a", "max_in_flight_requests_per_connection": 6},
+        {"transaction_timeout_ms": 0},
     ],
 )
 def test_contradictory_values_are_refused(values: dict[str, object]) -> None:
@@ -75,6 +80,7 @@ def test_contradictory_values_are_refused(values: dict[str, object]) -> None:
         ({"acks": "1"}, False),
         ({"max_in_flight_requests_per_connection": 6}, False),
         ({"enable_idempotence": False}, False),
+        ({"transactional_id": "a"}, True),
     ],
 )
 def test_idempotence_is_enabled_if_the_settings_permit_it(values: dict[str, object], idempotent: bool) -> None:
@@ -99,6 +105,8 @@ def test_defaults_are_those_of_kafka() -> None:
         ("fetch.max.bytes", 52_428_800),
         ("retry.backoff.max.ms", 1_000),
         ("max.poll.records", 500),
+        ("transaction.timeout.ms", 60_000),
+        ("transactional.id", None),
     ):
         assert CLIENT_SETTINGS[name].default == default
 

@@ -111,8 +111,10 @@ def test_a_partition_serves_once_it_is_loaded() -> None:
         with pytest.raises(CoordinatorLoadInProgressError):
             await bench.add("early")
         assert bench.runtime.shards() == []
+        assert bench.runtime.load_times.max_ms == 0
         release.set()
         await bench.clock.sleep_ms(1)
+        assert bench.runtime.load_times.max_ms == 1
         assert await bench.add("word") == "word at 0"
         assert [shard.events for shard in bench.runtime.shards()] == [["loaded"]]
 
@@ -317,8 +319,13 @@ def test_appends_of_a_transaction_share_no_batch_with_others() -> None:
         writer = TransactionalWriter("tx", 7, 2)
         log = (await bench.loaded()).log
         results: list[Offset | ProtocolError] = []
-        for key, transaction in ((b"a", None), (b"b", writer), (b"c", writer), (b"d", None)):
+        release = asyncio.Event()
+        bench.partition.before_append = release.wait
+        for key, transaction in ((b"a", None), (b"b", writer), (b"c", writer)):
             log.append([(key, b"")], results.append, transaction)
+        await bench.clock.sleep_ms(1)
+        log.append([(b"d", b"")], results.append)
+        release.set()
         while len(results) < 4:
             await bench.clock.sleep_ms(1)
         assert results == [0, 1, 1, 3]
@@ -326,7 +333,7 @@ def test_appends_of_a_transaction_share_no_batch_with_others() -> None:
         headers = [read_header(records) for records in bench.partition.record_sets]
         assert [(h.is_transactional, h.producer_id, h.producer_epoch, h.base_sequence) for h in headers] == [
             (False, -1, -1, -1),
-            (True, 7, 2, -1),
+            (True, 7, 2, 0),
             (False, -1, -1, -1),
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,16 @@ from odradek.base.errors import (
     GroupIdNotFoundError,
     InvalidGroupIdError,
     InvalidSessionTimeoutError,
+    InvalidTransactionStateError,
     NotCoordinatorError,
+    ProtocolError,
     RebalanceInProgressError,
+    UnsupportedVersionError,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.groups.classic_group import GroupState
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
@@ -28,6 +34,7 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     OffsetToCommit,
     SyncRequest,
+    TransactionalCommitRequest,
 )
 from odradek.coordinator.groups.group_shard import GroupShard
 from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
@@ -41,19 +48,30 @@ PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, number) for number in range(2
 class Office:
     """A coordinator with two partitions in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, **changes: Any) -> None:
         self.clock = VirtualClock()
         self.partition = MemoryPartition()
         runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             writer=self.partition, reader=self.partition, clock=self.clock, batch_limit_bytes=1 << 20
         )
         self.groups = GroupCoordinator(
-            settings=replace(SETTINGS, initial_rebalance_delay_ms=100),
+            settings=replace(SETTINGS, initial_rebalance_delay_ms=100, **changes),
             clock=self.clock,
             runtime=runtime,
             partition_count=lambda: len(PARTITIONS),
+            verify=self.verify,
         )
         self.groups.start()
+        self.confirmed = asyncio.Event()
+        self.confirmed.set()
+        self.unverified: ProtocolError | None = None
+        """The error of verifications, once they are confirmed."""
+
+    async def verify(self, partition: TopicPartition, writer: TransactionalWriter) -> TransactionalWriter:
+        await self.confirmed.wait()
+        if self.unverified is not None:
+            raise self.unverified
+        return writer._replace(guard=(partition, writer.producer_id))
 
     async def lead(self, *partitions: TopicPartition) -> None:
         for partition in partitions or PARTITIONS:
@@ -77,9 +95,9 @@ class Office:
         )
 
 
-def virtual(test: Callable[[Office], Awaitable[None]]) -> None:
+def virtual(test: Callable[[Office], Awaitable[None]], **changes: Any) -> None:
     async def main() -> None:
-        office = Office()
+        office = Office(**changes)
         try:
             await test(office)
         finally:
@@ -124,6 +142,7 @@ def test_a_whole_rebalance() -> None:
             office.groups.sync(SyncRequest(member=office.check("b", follower.member_id, 1), assignments={})),
         )
         assert (one.assignment, two.assignment) == (b"one", b"two")
+        assert office.groups.events.rebalances == 1
         await office.groups.heartbeat(office.check("b", follower.member_id, 1))
         assert (await office.groups.describe("b")).state == "Stable"
         (result,) = await office.groups.leave("b", [LeavingMember(member_id=leader.member_id)])
@@ -207,6 +226,19 @@ def test_lists_are_filtered_by_state_and_type_without_regard_to_case() -> None:
     virtual(scenario)
 
 
+def test_groups_and_offsets_are_counted() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        await office.commit("a")
+        await office.commit("b")
+        await office.groups.join(office.join_request("c"))
+        assert (office.groups.group_count(), office.groups.offset_count()) == (3, 2)
+        by_state = {state: office.groups.group_count(state) for state in GroupState if office.groups.group_count(state)}
+        assert by_state == {GroupState.EMPTY: 2, GroupState.COMPLETING_REBALANCE: 1}
+
+    virtual(scenario)
+
+
 def test_expired_offsets_are_removed_periodically() -> None:
     async def scenario(office: Office) -> None:
         await office.lead()
@@ -244,3 +276,92 @@ def test_a_closed_coordinator_ends_all_requests_with_an_error() -> None:
         assert [purgatory.size for purgatory in office.groups.purgatories] == [0, 0]
 
     virtual(scenario)
+
+
+def transactional(group_id: str = "b") -> TransactionalCommitRequest:
+    return TransactionalCommitRequest(
+        member=MemberCheck(group_id=group_id, member_id=""),
+        writer=TransactionalWriter("tx", 7, 0),
+        offsets={EVENTS_0: OffsetToCommit(offset=9)},
+    )
+
+
+def test_a_transactional_offset_is_visible_after_its_marker() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        partition = office.groups.partition_for("b")
+        other = next(one for one in PARTITIONS if one != partition)
+        assert await office.groups.commit_transactional(transactional()) == {EVENTS_0: NONE}
+        office.groups.complete_transaction(other, 7, True, office.partition.next_offset)
+        office.groups.complete_transaction(EVENTS_0, 7, True, office.partition.next_offset)
+        assert (await office.groups.fetch("b", [EVENTS_0]))[EVENTS_0].offset == -1
+        office.groups.complete_transaction(partition, 7, True, office.partition.next_offset)
+        assert (await office.groups.fetch("b", [EVENTS_0]))[EVENTS_0].offset == 9
+
+    virtual(scenario)
+
+
+def test_a_transactional_commit_is_appended_with_the_guard_of_its_verification() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        partition = office.groups.partition_for("b")
+        office.confirmed.clear()
+        waiting = asyncio.create_task(office.groups.commit_transactional(transactional()))
+        plain = CommitRequest(
+            member=MemberCheck(group_id="b", member_id=""), offsets={EVENTS_0: OffsetToCommit(offset=3)}
+        )
+        assert await office.groups.commit(plain) == {EVENTS_0: NONE}, "others do not wait for the verification"
+        office.confirmed.set()
+        assert await waiting == {EVENTS_0: NONE}
+        assert office.partition.transactions == [None, TransactionalWriter("tx", 7, 0, guard=(partition, 7))]
+
+        office.unverified = InvalidTransactionStateError("not open")
+        with pytest.raises(InvalidTransactionStateError):
+            await office.groups.commit_transactional(transactional())
+        assert len(office.partition.transactions) == 2
+
+    virtual(scenario)
+
+
+def test_a_marker_that_is_appended_during_the_load_is_applied_afterwards() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        partition = office.groups.partition_for("b")
+        office.groups.complete_transaction(partition, 7, True, 1)
+        await office.groups.commit_transactional(transactional())
+        office.groups.on_follower(partition)
+        office.groups.complete_transaction(partition, 7, True, 1)
+        office.groups.on_leader(partition, 1)
+        office.groups.complete_transaction(partition, 7, True, 1)
+        await office.clock.sleep_ms(1)
+        assert (await office.groups.fetch("b", [EVENTS_0]))[EVENTS_0].offset == 9
+
+    virtual(scenario)
+
+
+def test_a_transactional_commit_needs_a_group_and_a_coordinator() -> None:
+    async def scenario(office: Office) -> None:
+        with pytest.raises(NotCoordinatorError):
+            await office.groups.commit_transactional(transactional())
+        await office.lead()
+        with pytest.raises(InvalidGroupIdError):
+            await office.groups.commit_transactional(transactional(""))
+
+    virtual(scenario)
+
+
+def test_static_members_wait_until_all_brokers_support_them() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        static = MemberCheck(group_id="b", member_id="m", instance_id="static", generation=1)
+        with pytest.raises(UnsupportedVersionError):
+            await office.groups.join(replace(office.join_request(), instance_id="static"))
+        with pytest.raises(UnsupportedVersionError):
+            await office.groups.sync(SyncRequest(member=static, assignments={}))
+        with pytest.raises(UnsupportedVersionError):
+            await office.groups.heartbeat(static)
+        with pytest.raises(UnsupportedVersionError):
+            await office.groups.commit(CommitRequest(member=static, offsets={EVENTS_0: OffsetToCommit(offset=5)}))
+        assert await office.commit() == NONE
+
+    virtual(scenario, allows_static_members=False)

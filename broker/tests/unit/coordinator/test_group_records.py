@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from odradek.base.config import BrokerConfig
 from odradek.base.errors import MalformedFrameError
+from odradek.base.types import TopicPartition
 from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
@@ -20,6 +24,10 @@ from odradek.coordinator.groups.group_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from odradek.coordinator.groups.group_requests import GroupSettings, OffsetToCommit
+from odradek.records.v2.batch import read_header
+from odradek.records.v2.record import decode_batch
+from odradek_testkit.groups import GroupLab
 
 OFFSET_VALUES = {
     0: "00000000011f71fb04cb00056dc3a974610000018bcfe56800",
@@ -137,6 +145,44 @@ def test_versions_that_are_written_are_those_of_kafka() -> None:
     assert encode_offset_value(offset_value(3)) == bytes.fromhex(OFFSET_VALUES[3])
     assert encode_offset_value(offset_value(1)) == bytes.fromhex(OFFSET_VALUES[1])
     assert encode_group_value(group_value(3)) == bytes.fromhex(GROUP_VALUES[3])
+
+
+@pytest.mark.parametrize(
+    ("protocol", "offset_version", "group_version", "allows_static"),
+    [
+        ("3.9", 3, 3, True),
+        ("2.3-IV0", 3, 3, True),
+        ("2.2", 3, 2, False),
+        ("2.1-IV1", 3, 2, False),
+        ("2.1-IV0", 2, 2, False),
+        ("2.0", 1, 1, False),
+        ("0.11.0", 1, 1, False),
+        ("0.10.0", 1, 0, False),
+        ("0.9.0", 1, 0, False),
+    ],
+)
+def test_older_brokers_can_read_what_is_written(
+    protocol: str, offset_version: int, group_version: int, allows_static: bool
+) -> None:
+    config, _ = BrokerConfig.parse(
+        {"broker.id": "1", "zookeeper.connect": "zk:2181", "inter.broker.protocol.version": protocol}
+    )
+    settings = GroupSettings.of(config)
+    assert (settings.offset_value_version, settings.group_value_version) == (offset_version, group_version)
+    assert settings.allows_static_members is allows_static
+    lab = GroupLab(settings=replace(settings, initial_rebalance_delay_ms=100))
+    (member_id,) = lab.form(None)
+    lab.commit({TopicPartition("events", 0): OffsetToCommit(offset=5)}, member_id, 1)
+    lab.commit({TopicPartition("events", 1): OffsetToCommit(offset=5, retention_ms=1)}, member_id, 1)
+    lab.commit_transactional({TopicPartition("events", 2): OffsetToCommit(offset=5)})
+    versions = [int.from_bytes(value[:2], "big") for records, _, _ in lab.log.waiting for _, value in records if value]
+    assert versions == [offset_version, 1, offset_version]
+    lab.log.settle()
+    lab.reload()
+    assert (lab.group.generation, len(lab.fetch())) == (1, 2)
+    (record,) = decode_batch(batch := lab.log.record_sets[0], 0, read_header(batch), limit=1 << 20)
+    assert record.value is not None
+    assert int.from_bytes(record.value[:2], "big") == group_version
 
 
 @pytest.mark.parametrize("decode", [decode_offset_value, decode_group_value])

@@ -27,6 +27,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import OffsetValue
 from odradek.coordinator.groups.group_requests import CommitRequest, FetchedOffset, LeavingMember, OffsetToCommit
@@ -201,6 +202,21 @@ def test_the_later_record_of_two_commits_applies(lab: GroupLab) -> None:
     old = Committed(OffsetValue(offset=3, commit_timestamp_ms=0), -1)
     lab.group.offsets.put(EVENTS_0, old)
     assert lab.fetch([EVENTS_0])[EVENTS_0].offset == 5
+
+
+def test_offsets_are_counted_when_their_records_are_committed(lab: GroupLab) -> None:
+    lab.commit({EVENTS_0: offset(5), EVENTS_1: offset(6)})
+    assert lab.events == GroupEvents()
+    lab.log.settle()
+    lab.commit({EVENTS_0: offset(7)})
+    lab.log.fail_next(RequestTimedOutError("no"))
+    assert (lab.events, lab.group.offsets.count) == (GroupEvents(commits=2), 2)
+    lab.delete_offsets(EVENTS_0, OTHER_0)
+    lab.log.fail_next(RequestTimedOutError("no"))
+    assert lab.events == GroupEvents(commits=2)
+    lab.delete_offsets(EVENTS_0, OTHER_0)
+    lab.log.settle()
+    assert (lab.events, lab.group.offsets.count) == (GroupEvents(commits=2, deletions=1), 1)
 
 
 # Requested deletions
@@ -382,7 +398,9 @@ def test_offsets_are_kept_if_their_tombstones_are_not_stored(lab: GroupLab) -> N
     lab.shard.expire()
     lab.log.fail_next(KafkaStorageError("no"))
     assert set(lab.fetch()) == {EVENTS_0}
+    assert lab.events.expirations == 0
     assert expire(lab, 0) == set()
+    assert lab.events.expirations == 1
 
 
 def test_an_empty_group_without_offsets_is_removed_at_the_next_check(lab: GroupLab) -> None:

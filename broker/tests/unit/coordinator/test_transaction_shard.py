@@ -234,8 +234,10 @@ def test_completion_is_written_until_it_is_stored(lab: TransactionLab) -> None:
         lab.log.fail_next(NotEnoughReplicasError("no"))
         with pytest.raises(ConcurrentTransactionsError):
             lab.add(producer)
+        assert lab.shard.retry_count == 1
         lab.clock.advance(RETRY_MS)
     lab.log.settle()
+    assert lab.shard.retry_count == 0
     assert lab.state().state is S.COMPLETE_COMMIT
     assert lab.clock.pending == 0
 

@@ -256,6 +256,7 @@ def test_errors_of_partitions_are_counted_by_their_codes(tmp_path: Path) -> None
         ({"topics": [{"error_code": 1, "partitions": [{"error_code": 2}]}]}, 1, [1]),
         ({"topics": [{"error_code": 1}]}, 0, []),
         ({"topics": [], "partitions": [{}, {"error_code": 4}]}, 3, [4]),
+        ({"error_code": 0, "results": [{"topics": [{"parts": [{"partition_error_code": 51}]}]}]}, 3, [51]),
     ],
 )
 def test_error_codes_of_a_response(message: Message, depth: int, codes: list[int]) -> None:

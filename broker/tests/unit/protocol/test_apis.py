@@ -66,6 +66,13 @@ KAFKA_3_9 = {
     "DescribeUserScramCredentials": (0, 0),
     "AlterUserScramCredentials": (0, 0),
     "AllocateProducerIds": (0, 0),
+    "AddPartitionsToTxn": (5, 3),
+    "AddOffsetsToTxn": (4, 3),
+    "EndTxn": (4, 3),
+    "WriteTxnMarkers": (1, 1),
+    "TxnOffsetCommit": (4, 3),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (1, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""
 
@@ -121,7 +128,7 @@ def test_versions_outside_the_range_are_refused(row: Api) -> None:
 
 def test_rows_are_found_by_number() -> None:
     assert api(18) is API_TABLE[ApiKey.API_VERSIONS]
-    for key in (-1, ApiKey.ADD_PARTITIONS_TO_TXN, 9_999):
+    for key in (-1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 9_999):
         with pytest.raises(UnsupportedVersionError):
             api(key)
 
@@ -136,3 +143,5 @@ def test_flags() -> None:
         "AlterPartition",
         "AllocateProducerIds",
     ]
+    exempt = {row.name for row in API_TABLE.values() if row.is_exempt_from_quotas and not row.internal}
+    assert exempt == {"WriteTxnMarkers"}, "administrators send it, too, so it is served on all listeners"

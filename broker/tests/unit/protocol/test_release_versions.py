@@ -60,6 +60,11 @@ def test_requests_of_controllers_have_the_right_versions(setting: str, roles: in
     assert all(API_TABLE[api_key].serves(highest_version(api_key, setting)) for api_key in apis)
 
 
+@pytest.mark.parametrize(("setting", "markers"), [("3.9", 1), ("2.8-IV0", 1), ("2.7", 0), ("0.11.0", 0)])
+def test_markers_of_transactions_have_the_right_versions(setting: str, markers: int) -> None:
+    assert highest_version(ApiKey.WRITE_TXN_MARKERS, setting) == markers
+
+
 @pytest.mark.parametrize(("setting", "has"), [("3.9", True), ("2.8-IV0", True), ("2.7", False)])
 def test_when_topics_have_ids(setting: str, has: bool) -> None:
     assert has_topic_ids(setting) is has

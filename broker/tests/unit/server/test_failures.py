@@ -30,7 +30,7 @@ def codes(schema: StructSchema, response: object) -> list[int]:
     found: list[int] = []
     for field in schema.fields:
         value = getattr(response, field.name)
-        if field.name == "error_code":
+        if field.name in ("error_code", "partition_error_code"):
             found.append(value)
         elif field.struct is not None and field.is_array:
             for item in value or ():

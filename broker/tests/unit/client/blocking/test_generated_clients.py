@@ -65,7 +65,10 @@ def test_every_public_method_has_a_blocking_form_with_the_same_signature(asynchr
         assert isinstance(found, property) == isinstance(member, property)
         wanted, actual = inspect.signature(function_of(member)), inspect.signature(function_of(found))
         assert list(actual.parameters.values()) == list(wanted.parameters.values()), name
-        assert actual.return_annotation == wanted.return_annotation.replace("asyncio.", "concurrent.futures."), name
+        result = wanted.return_annotation.replace("asyncio.", "concurrent.futures.").replace(
+            "AbstractAsync", "Abstract"
+        )
+        assert actual.return_annotation == result, name
 
 
 @pytest.mark.parametrize(("asynchronous", "blocking"), PAIRS)
@@ -148,3 +151,13 @@ def test_differences_change_the_docstrings_and_omit_methods(generator: ModuleTyp
     assert "def start" not in source
     assert "def get(self, *keys: str, limit: int=1) -> concurrent.futures.Future[int]:" in source
     assert "return self._loop.run_for_future(self._cache.get(*keys, limit=limit))" in source
+
+
+def test_an_asynchronous_context_manager_becomes_a_blocking_one(generator: ModuleType) -> None:
+    client = generator.Client(path="client/cache", name="Cache", created_by="BlockingClient.cache")
+    method = 'def locked(self) -> AbstractAsyncContextManager[None]:\n        """Return a lock."""'
+    source = generator.blocking_source(client, SOURCE.format(method=method))
+
+    assert "def locked(self) -> AbstractContextManager[None]:" in source
+    assert "return BlockingContext(self._loop, self._loop.call(self._cache.locked))" in source
+    assert "from contextlib import AbstractContextManager" in source

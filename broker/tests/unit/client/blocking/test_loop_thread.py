@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -34,6 +36,29 @@ def test_errors_are_raised_in_the_calling_thread() -> None:
 async def start_future(futures: list[asyncio.Future[int]]) -> asyncio.Future[int]:
     futures.append(asyncio.get_running_loop().create_future())
     return futures[-1]
+
+
+def test_a_context_manager_begins_and_ends_on_the_loop() -> None:
+    thread = loop_thread.current()
+    seen: list[object] = []
+
+    @asynccontextmanager
+    async def context() -> AsyncIterator[int]:
+        try:
+            yield threading.get_ident()
+        except ValueError as error:
+            seen.append(str(error))
+            raise
+        finally:
+            seen.append(threading.get_ident())
+
+    with loop_thread.BlockingContext(thread, context()) as began:
+        seen.append(threading.get_ident())
+    loop = thread.call(threading.get_ident)
+    assert (began, seen) == (loop, [threading.get_ident(), loop])
+    with pytest.raises(ValueError, match="as it is"), loop_thread.BlockingContext(thread, context()):
+        raise ValueError("as it is")
+    assert seen[2:] == ["as it is", loop]
 
 
 def test_a_future_of_the_loop_completes_for_threads() -> None:

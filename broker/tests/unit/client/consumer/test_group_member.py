@@ -18,6 +18,7 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.group_protocol import decode_assignment, decode_subscription, encode_assignment
+from odradek.client.models import GroupMetadata
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
@@ -320,6 +321,40 @@ def test_a_member_that_lost_its_partitions_commits_nothing(
             assert bool(coordinator.committed) == (errors == [None])
 
     run_virtual(main())
+
+
+def test_the_group_metadata_is_that_of_the_current_member(fakes: Any) -> None:
+    """Without a generation, a coordinator would accept offsets in a transaction from a member that it has removed."""
+    cluster = fakes.cluster({"t": 1})
+    coordinator = Coordinator(cluster)
+    refused: list[str] = []
+
+    class Listener:
+        def __init__(self, consumer: Consumer) -> None:
+            self._consumer = consumer
+
+        async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            if not refused:
+                with pytest.raises(UnknownMemberIdError, match="has removed this member"):
+                    self._consumer.group_metadata()
+                refused.append("lost")
+
+        async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            return
+
+    async def main() -> None:
+        async with consumer_of(cluster, enable_auto_commit=False) as consumer:
+            assert consumer.group_metadata() == GroupMetadata("g")
+            consumer.subscribe(["t"], listener=Listener(consumer))
+            with pytest.raises(RebalanceInProgressError):
+                consumer.group_metadata()
+            await consumer.getmany(timeout_ms=1_000)
+            assert consumer.group_metadata() == GroupMetadata("g", 1, "m1")
+            coordinator.heartbeat_codes = [UNKNOWN_MEMBER]
+            await consumer.getmany(timeout_ms=20_000)
+
+    run_virtual(main())
+    assert refused == ["lost"]
 
 
 def test_a_leader_rejoins_when_a_topic_gets_partitions(fakes: Any) -> None:

@@ -163,3 +163,18 @@ def test_a_renumbered_partition_has_its_full_window_again() -> None:
     assert sequences.window == 1
     sequences.judge(batches[1], 0, batches[1].numbers)
     assert sequences.window == 5
+
+
+@pytest.mark.parametrize("code", [GAP, UNKNOWN_PRODUCER])
+def test_in_a_transaction_the_oldest_batch_fails_instead_of_being_renumbered(code: int) -> None:
+    sequences = PartitionSequences(is_transactional=True)
+    sequences.adopt(ProducerIdentity(7, 0))
+    first, second = Batch(), Batch()
+    for batch in (first, second):
+        sequences.number(batch)
+    assert sequences.judge(second, code, second.numbers) is Verdict.RETRY
+    assert sequences.judge(first, code, first.numbers) is Verdict.FAIL
+    assert sequences.outstanding == (second,)
+    assert second.numbers == Numbers(7, 0, 10)
+    assert sequences.judge(second, OLD_EPOCH, second.numbers) is Verdict.FAIL
+    assert not sequences.needs_identity

@@ -8,9 +8,9 @@ import pytest
 from odradek.base.errors import (
     CorruptMessageError,
     InvalidProducerEpochError,
-    InvalidTransactionStateError,
     OutOfOrderSequenceError,
     ProtocolError,
+    TransactionCoordinatorFencedError,
 )
 from odradek.log.producers.producer_snapshot import INT32_MAX
 from odradek.log.producers.producer_state import (
@@ -155,7 +155,7 @@ def test_a_marker_of_an_old_coordinator_or_epoch_is_fenced() -> None:
     state = ProducerState()
     control = header(-1, epoch=1, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG)
     state.record(control, 0, COMMIT)
-    with pytest.raises(InvalidTransactionStateError):
+    with pytest.raises(TransactionCoordinatorFencedError):
         state.check([control], sequenced=False, markers={0: Marker(ControlType.ABORT, 2)})
     with pytest.raises(InvalidProducerEpochError):
         state.check([control._replace(producer_epoch=0)], sequenced=False, markers={0: COMMIT})
@@ -168,6 +168,35 @@ def test_after_a_marker_with_a_new_epoch_the_sequence_begins_at_zero() -> None:
     assert state.check([header(0, epoch=1)], sequenced=True) is None
     with pytest.raises(OutOfOrderSequenceError):
         state.check([header(5, epoch=1)], sequenced=True)
+
+
+def test_a_marker_with_a_higher_epoch_fences_the_producer() -> None:
+    state = ProducerState()
+    state.record(header(0, attributes=TRANSACTIONAL_FLAG), 0)
+    marker = header(-1, epoch=1, attributes=TRANSACTIONAL_FLAG | CONTROL_FLAG)
+    assert state.check([marker], sequenced=False, markers={0: COMMIT}) is None
+    state.record(marker, 1, COMMIT)
+    with pytest.raises(InvalidProducerEpochError):
+        state.check([header(1, attributes=TRANSACTIONAL_FLAG)], sequenced=True)
+    # Not even as a repeat: the producer must learn that it is fenced.
+    with pytest.raises(InvalidProducerEpochError):
+        state.check([header(0, attributes=TRANSACTIONAL_FLAG)], sequenced=True)
+    assert state.active() == [ActiveProducer(PID, 1, -1, 1000, 3, -1)]
+
+
+def test_batches_of_a_coordinator_never_repeat_each_other() -> None:
+    state = ProducerState()
+    commit = header(-1, 2, attributes=TRANSACTIONAL_FLAG)
+    for offset in (0, 2):
+        assert state.check([commit], sequenced=False) is None
+        state.record(commit, offset)
+    assert state.active() == [ActiveProducer(PID, 0, -1, 1000, -1, 0)]
+    decoded = ProducerState.decode(state.encode(), 4)
+    assert decoded.active() == state.active()
+    assert decoded.first_open_offset() == 0
+    assert decoded.check([commit], sequenced=False) is None
+    with pytest.raises(InvalidProducerEpochError):
+        decoded.check([header(-1, epoch=-1, attributes=TRANSACTIONAL_FLAG)], sequenced=False)
 
 
 def test_idle_producers_are_forgotten_but_not_within_a_transaction() -> None:

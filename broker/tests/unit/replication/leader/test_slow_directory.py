@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.base.errors import (
+    InvalidTransactionStateError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     RequestTimedOutError,
@@ -18,12 +19,15 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.log.partition_log import PartitionLog
+from odradek.log.producers.verification import VerificationGuard
 from odradek.log.write_group import WriteGroup
+from odradek.records.checks.validate import AppendOrigin
+from odradek.records.v2.batch import ControlType
 from odradek.replication.replica_requests import AppendRequest, AppendResult, FetchParams, FetchResult
 from odradek.replication.roles import StopReplica
 from odradek.replication.sessions.fetch_session import FetchPartition
 from odradek_testkit.inline_ports import StallingThreads
-from odradek_testkit.logs import batch
+from odradek_testkit.logs import batch, marker
 from odradek_testkit.loop import VirtualClock, run_virtual
 from odradek_testkit.replicas import MemoryBroker, MemoryCluster, record_set
 
@@ -485,5 +489,41 @@ def test_a_stop_fails_what_waits_and_keeps_what_was_being_written(play: Play) ->
         log = (await stage.cluster.start_broker(1)).logs.get(TP)
         assert log is not None
         assert log.log_end_offset == 1
+
+    play(scenario)
+
+
+def test_the_guard_of_a_verification_waits_with_its_records(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.cluster.create(TP, (1,))
+        replicas, log = stage.broker(1).replicas, stage.log()
+        path = await stage.slow()
+        codes: list[int] = []
+
+        def append(sequence: int, guard: VerificationGuard | None) -> None:
+            records = batch(b"v", producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+            guards = {} if guard is None else {TP: guard}
+            replicas.append(
+                AppendRequest(1, 60_000, [(TP, records)], guards=guards, needs_guards=True),
+                lambda results: codes.append(results[0].error_code),
+            )
+
+        def end() -> None:
+            replicas.append(
+                AppendRequest(1, 60_000, [(TP, marker(ControlType.ABORT, producer_id=7))], AppendOrigin.COORDINATOR),
+                lambda results: codes.append(results[0].error_code),
+            )
+
+        guard = log.begin_verification(7, 0, 0)
+        append(0, guard)
+        # The transaction is not open before its first record is in the log.
+        assert log.begin_verification(7, 0, 1) is guard
+        append(1, guard)
+        end()
+        append(2, guard)
+        await stage.healthy(path)
+        await stage.until(lambda: len(codes) == 4)
+        assert codes == [0, 0, 0, InvalidTransactionStateError.code]
+        assert log.log_end_offset == 3
 
     play(scenario)

@@ -13,6 +13,7 @@ from odradek.base.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -22,59 +23,18 @@ from odradek.protocol.codec import Message
 from odradek.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from odradek.protocol.messages.offsets import OffsetFetchRequest
 from odradek.records.v2.batch import BatchBuilder
-from odradek.security.acls.model import OPERATIONS, AclOperation, ResourceType
-from odradek.security.principals import Identity
+from odradek.security.acls.model import AclOperation, ResourceType
 from odradek.server.authorization.authorizer import NOT_REQUESTED
 from odradek.server.dispatch import RequestContext, route
+from odradek_testkit.security.grants import MINE, MY_ID, SECRET, SECRET_ID, Grants, two_topics
 from odradek_testkit.server import MemoryServer
 
-MINE, SECRET = "mine", "secret"
-MY_ID, SECRET_ID, NO_ID = UUID(int=1), UUID(int=2), UUID(int=3)
+NO_ID = UUID(int=3)
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 DENIED = TopicAuthorizationFailedError.code
 GROUP_DENIED = GroupAuthorizationFailedError.code
 UNKNOWN = UnknownTopicOrPartitionError.code
 Play = Callable[..., None]
-
-
-class Grants:
-    """An authorizer that allows a set of operations, all on resources that are called `mine`, and on the cluster."""
-
-    def __init__(self, *allowed: tuple[AclOperation, ResourceType]) -> None:
-        self.allowed = set(allowed)
-        self.generation: object = object()
-        self.logged: list[str] = []
-
-    def denied(
-        self,
-        identity: Identity,
-        operation: AclOperation,
-        kind: ResourceType,
-        names: Iterable[str],
-        request: str,
-        *,
-        is_logged: bool = True,
-    ) -> frozenset[str]:
-        if request in ("LeaderAndIsr", "UpdateMetadata"):
-            return frozenset()  # These come from the controller.
-        is_granted = (operation, kind) in self.allowed
-        refused = frozenset(name for name in names if not (is_granted and (kind is CLUSTER or name == MINE)))
-        if is_logged:
-            self.logged += refused
-        return refused
-
-    def allows_any(self, identity: Identity, operation: AclOperation, kind: ResourceType, request: str) -> bool:
-        return (operation, kind) in self.allowed
-
-    def operations(self, identity: Identity, kind: ResourceType, name: str) -> int:
-        return sum(
-            1 << operation for operation in OPERATIONS[kind] if not self.denied(identity, operation, kind, (name,), "")
-        )
-
-
-async def two_topics(server: MemoryServer) -> None:
-    await server.announce(MINE, {0: [1]}, topic_id=MY_ID)
-    await server.announce(SECRET, {0: [1]}, topic_id=SECRET_ID)
 
 
 async def metadata(server: MemoryServer, topics: Any, **options: object) -> Any:
@@ -441,3 +401,31 @@ def test_groups_that_may_be_described(play: Play) -> None:
         assert [group.group_id for group in listed.groups] == [MINE, SECRET]
 
     play(scenario, authorizer=grants, replace=handlers)
+
+
+def test_the_right_to_a_transactional_id_is_required_for_transactional_records(play: Play) -> None:
+    def batch(sequence: int, *, is_transactional: bool) -> bytes:
+        builder = BatchBuilder(limit_bytes=1 << 20)
+        builder.append(None, b"v", timestamp_ms=0)
+        return builder.build(producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=is_transactional)
+
+    async def scenario(server: MemoryServer) -> None:
+        await two_topics(server)
+
+        async def produce(transactional_id: str, *parts: tuple[str, bytes]) -> dict[str, Any]:
+            topics = [{"name": topic, "partition_data": [{"index": 0, "records": records}]} for topic, records in parts]
+            message = {"transactional_id": transactional_id, "acks": 1, "timeout_ms": 1000, "topic_data": topics}
+            answer = await server.ask(ApiKey.PRODUCE, 9, message)
+            return {topic.name: topic.partition_responses[0] for topic in answer.responses}
+
+        plain, transactional = batch(0, is_transactional=False), batch(0, is_transactional=True)
+        answer = await produce(SECRET, (MINE, transactional), (SECRET, plain))
+        assert {part.error_code for part in answer.values()} == {TransactionalIdAuthorizationFailedError.code}
+        assert "transactional id" in answer[MINE].error_message
+        answer = await produce(SECRET, (MINE, plain))
+        assert answer[MINE].error_code == NONE, "as in Kafka"
+        answer = await produce(MINE, (MINE, batch(1, is_transactional=True)), (SECRET, transactional))
+        assert {topic: part.error_code for topic, part in answer.items()} == {MINE: NONE, SECRET: DENIED}
+
+    write = AclOperation.WRITE
+    play(scenario, authorizer=Grants((write, TOPIC), (write, ResourceType.TRANSACTIONAL_ID)))

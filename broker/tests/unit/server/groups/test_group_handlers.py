@@ -1,4 +1,4 @@
-"""The handlers of groups and producers, with encoded requests of every supported version."""
+"""FindCoordinator and the handlers of groups, with encoded requests of every supported version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from odradek.base.errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     GroupIdNotFoundError,
-    GroupSubscribedToTopicError,
     InconsistentGroupProtocolError,
     InvalidGroupIdError,
     InvalidReplicationFactorError,
@@ -21,17 +20,22 @@ from odradek.base.errors import (
     InvalidSessionTimeoutError,
     MemberIdRequiredError,
     NotCoordinatorError,
-    ProtocolError,
-    TransactionalIdAuthorizationFailedError,
     UnknownMemberIdError,
-    UnknownTopicOrPartitionError,
 )
-from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from odradek.protocol.apis import ApiKey
 from odradek.security.acls.model import ResourceType
 from odradek.server.authorization.authorizer import NOT_REQUESTED, all_operations
-from odradek_testkit.coordination import EVENTS, FULL_RANGE, METADATA, OFFSETS_PARTITIONS, Server, image, virtual
-from odradek_testkit.groups import SETTINGS
+from odradek_testkit.coordination import (
+    EVENTS,
+    FULL_RANGE,
+    METADATA,
+    OFFSETS_PARTITIONS,
+    TRANSACTIONS_PARTITION,
+    Server,
+    image,
+    virtual,
+)
 
 
 def versions(key: ApiKey, since: int = 0, until: int = 99) -> Any:
@@ -52,7 +56,7 @@ def test_every_api_of_the_coordinators_has_a_handler() -> None:
             "DESCRIBE_GROUPS",
             "DELETE_GROUPS",
             "OFFSET_DELETE",
-            "INIT_PRODUCER_ID",
+            "TXN_OFFSET_COMMIT",
         }
 
     virtual(scenario)
@@ -99,12 +103,14 @@ def test_the_offsets_topic_is_created_by_the_first_find_coordinator(version: int
 @versions(ApiKey.FIND_COORDINATOR, since=1)
 def test_coordinators_of_other_kinds(version: int) -> None:
     async def scenario(server: Server) -> None:
-        refused = await find(server, version, key_type=1)
-        assert refused.error_code == TransactionalIdAuthorizationFailedError.code, (
-            "clients do not retry after this error"
-        )
-        assert "does not support transactions" in refused.error_message
+        missing = await find(server, version, key_type=1)
+        assert (missing.error_code, missing.node_id) == (CoordinatorNotAvailableError.code, -1)
+        assert server.ensured == [TRANSACTION_STATE_TOPIC]
+        server.view.image = image(TRANSACTIONS_PARTITION)
+        found = await find(server, version, key_type=1)
+        assert (found.error_code, found.node_id, found.host) == (NONE, 1, "outside")
         assert (await find(server, version, key_type=2)).error_code == InvalidRequestError.code
+        assert server.ensured == [TRANSACTION_STATE_TOPIC]
 
     virtual(scenario)
 
@@ -245,147 +251,6 @@ def test_leaving_in_each_version(version: int) -> None:
     virtual(scenario)
 
 
-# Offsets
-
-
-@versions(ApiKey.OFFSET_COMMIT, since=1)
-def test_commits_in_each_version(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        missing = TopicPartition("events", 2), TopicPartition("nothing", 0)
-        codes = await server.commit(version, {EVENTS[0]: 5, missing[0]: 6, missing[1]: 7})
-        unknown = UnknownTopicOrPartitionError.code
-        assert codes == {EVENTS[0]: NONE, missing[0]: unknown, missing[1]: unknown}
-        fetched = (await server.groups.fetch("group", None))[EVENTS[0]]
-        assert (fetched.offset, fetched.metadata) == (5, "")
-        assert fetched.leader_epoch == (4 if version >= 6 else -1)
-        late = await server.commit(version, {EVENTS[0]: 9}, member_id="nobody", generation_id_or_member_epoch=3)
-        assert late == {EVENTS[0]: UnknownMemberIdError.code}
-
-    virtual(scenario)
-
-
-@pytest.mark.parametrize(("timestamp", "is_gone"), [(-1, False), (-SETTINGS.offsets_retention_ms, True)])
-def test_version_1_can_have_a_commit_time(timestamp: int, is_gone: bool) -> None:
-    """The retention begins at the commit time."""
-
-    async def scenario(server: Server) -> None:
-        server.groups.start()
-        partition = {
-            "partition_index": 0,
-            "committed_offset": 5,
-            "committed_metadata": "",
-            "commit_timestamp": timestamp,
-        }
-        message = {"group_id": "group", "member_id": "", "topics": [{"name": "events", "partitions": [partition]}]}
-        answer = await server.ask(ApiKey.OFFSET_COMMIT, 1, message)
-        assert answer.topics[0].partitions[0].error_code == NONE
-        await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
-        assert (EVENTS[0] not in await server.groups.fetch("group", None)) is is_gone
-
-    virtual(scenario)
-
-
-@versions(ApiKey.OFFSET_COMMIT, since=2)
-def test_only_old_commits_have_a_retention_time(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        server.groups.start()
-        await server.commit(version, {EVENTS[0]: 5}, retention_time_ms=60_000)
-        await server.clock.sleep_ms(2 * SETTINGS.retention_check_interval_ms)
-        assert (EVENTS[0] in await server.groups.fetch("group", None)) is (version >= 5)
-
-    virtual(scenario)
-
-
-def test_an_empty_commit_has_an_empty_response() -> None:
-    async def scenario(server: Server) -> None:
-        assert await server.commit(9, {}) == {}
-
-    virtual(scenario)
-
-
-def fetch_message(topics: object, *, require_stable: bool = False, group_id: str = "group") -> dict[str, object]:
-    return {
-        "group_id": group_id,
-        "topics": topics,
-        "require_stable": require_stable,
-        "groups": [{"group_id": group_id, "topics": topics, "member_id": None, "member_epoch": -1}],
-    }
-
-
-def fetched_offsets(answer: Any, version: int) -> tuple[int, dict[tuple[str, int], tuple[int, int]]]:
-    place = answer.groups[0] if version >= 8 else answer
-    found = {
-        (topic.name, partition.partition_index): (partition.committed_offset, int(partition.error_code))
-        for topic in place.topics
-        for partition in topic.partitions
-    }
-    return place.error_code, found
-
-
-@versions(ApiKey.OFFSET_FETCH, since=1)
-def test_fetches_in_each_version(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        await server.commit(9, {EVENTS[0]: 5})
-        asked = [{"name": "events", "partition_indexes": [0, 1]}, {"name": "nothing", "partition_indexes": [0]}]
-        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
-        expected = {("events", 0): (5, NONE), ("events", 1): (-1, NONE), ("nothing", 0): (-1, NONE)}
-        assert fetched_offsets(answer, version) == (NONE, expected)
-        if version >= 2:
-            everything = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(None))
-            assert fetched_offsets(everything, version) == (NONE, {("events", 0): (5, NONE)})
-
-    virtual(scenario)
-
-
-@versions(ApiKey.OFFSET_FETCH, until=0)
-def test_the_oldest_version_means_zookeeper(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        codes = await server.commit(version, {EVENTS[0]: 5, TopicPartition("nothing", 0): 7})
-        assert codes == {EVENTS[0]: NONE, TopicPartition("nothing", 0): UnknownTopicOrPartitionError.code}
-        assert (await server.zk.get("/consumers/group/offsets/events/0"))[0] == b"5"
-        assert await server.groups.fetch("group", None) == {}
-        asked = [{"name": "events", "partition_indexes": [0, 1]}, {"name": "nothing", "partition_indexes": [0]}]
-        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
-        unknown = (-1, UnknownTopicOrPartitionError.code)
-        assert fetched_offsets(answer, version)[1] == {
-            ("events", 0): (5, NONE),
-            ("events", 1): unknown,
-            ("nothing", 0): unknown,
-        }
-
-    virtual(scenario)
-
-
-@versions(ApiKey.OFFSET_FETCH, since=1)
-def test_offset_fetch_on_a_broker_that_is_not_the_coordinator(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        asked = [{"name": "events", "partition_indexes": [0]}]
-        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked))
-        code, found = fetched_offsets(answer, version)
-        if version >= 2:
-            assert code == NotCoordinatorError.code
-        else:
-            assert found == {("events", 0): (-1, NotCoordinatorError.code)}
-
-    virtual(scenario, leads=False)
-
-
-@versions(ApiKey.OFFSET_FETCH, since=7)
-def test_pending_offsets_are_an_error_for_require_stable(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        release = asyncio.Event()
-        server.partition.before_append = release.wait
-        committing = asyncio.ensure_future(server.commit(9, {EVENTS[0]: 5}))
-        await server.clock.sleep_ms(1)
-        asked = [{"name": "events", "partition_indexes": [0]}]
-        answer = await server.ask(ApiKey.OFFSET_FETCH, version, fetch_message(asked, require_stable=True))
-        assert fetched_offsets(answer, version)[1] == {("events", 0): (-1, 88)}
-        release.set()
-        await committing
-
-    virtual(scenario)
-
-
 # Whole groups
 
 
@@ -466,85 +331,5 @@ def test_deletions_in_each_version(version: int) -> None:
         codes = {result.group_id: int(result.error_code) for result in answer.results}
         assert codes == {"stored": NONE, "group": 68, "nobody": GroupIdNotFoundError.code}
         assert await server.groups.fetch("stored", None) == {}
-
-    virtual(scenario)
-
-
-async def delete_offsets(server: Server, group_id: str, *partitions: TopicPartition) -> Any:
-    topics = [{"name": topic, "partitions": [{"partition_index": number}]} for topic, number in partitions]
-    return await server.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": group_id, "topics": topics})
-
-
-def codes_by_partition(answer: Any) -> dict[TopicPartition, int]:
-    rows = [(topic.name, row) for topic in answer.topics for row in topic.partitions]
-    return {TopicPartition(name, row.partition_index): int(row.error_code) for name, row in rows}
-
-
-def test_offsets_are_deleted_of_partitions_that_exist() -> None:
-    async def scenario(server: Server) -> None:
-        await server.commit(9, {EVENTS[0]: 5, EVENTS[1]: 6}, group_id="stored")
-        missing = TopicPartition("missing", 0)
-        answer = await delete_offsets(server, "stored", EVENTS[0], missing)
-        assert answer.error_code == NONE
-        assert codes_by_partition(answer) == {EVENTS[0]: NONE, missing: UnknownTopicOrPartitionError.code}
-        assert set(await server.groups.fetch("stored", None)) == {EVENTS[1]}
-
-    virtual(scenario)
-
-
-def test_offsets_of_consumed_topics_are_not_deleted() -> None:
-    async def scenario(server: Server) -> None:
-        await server.stable()
-        answer = await delete_offsets(server, "group", EVENTS[0])
-        assert answer.error_code == NONE
-        assert codes_by_partition(answer) == {EVENTS[0]: GroupSubscribedToTopicError.code}
-
-    virtual(scenario)
-
-
-@pytest.mark.parametrize(("group_id", "error"), [("nobody", GroupIdNotFoundError), ("", InvalidGroupIdError)])
-def test_deletion_of_offsets_of_an_unknown_group(group_id: str, error: type[ProtocolError]) -> None:
-    async def scenario(server: Server) -> None:
-        for partitions in ((EVENTS[0],), ()):
-            answer = await delete_offsets(server, group_id, *partitions)
-            assert (answer.error_code, answer.topics) == (error.code, ())
-
-    virtual(scenario)
-
-
-# Producers
-
-
-async def init(server: Server, version: int, **changes: object) -> Any:
-    message: dict[str, object] = {
-        "transactional_id": None,
-        "transaction_timeout_ms": 60_000,
-        "producer_id": -1,
-        "producer_epoch": -1,
-    }
-    return await server.ask(ApiKey.INIT_PRODUCER_ID, version, message | changes)
-
-
-@versions(ApiKey.INIT_PRODUCER_ID)
-def test_producer_ids_in_each_version(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        answers = [await init(server, version) for _ in range(2)]
-        assert [(item.error_code, item.producer_id, item.producer_epoch) for item in answers] == [
-            (NONE, 7000, 0),
-            (NONE, 7001, 0),
-        ]
-        transactional = await init(server, version, transactional_id="mine")
-        assert transactional.error_code == TransactionalIdAuthorizationFailedError.code
-        assert (transactional.producer_id, transactional.producer_epoch) == (-1, -1)
-        assert (await init(server, version, transactional_id="")).error_code == InvalidRequestError.code
-
-    virtual(scenario)
-
-
-@versions(ApiKey.INIT_PRODUCER_ID, since=3)
-def test_a_producer_with_an_id_gets_another_one(version: int) -> None:
-    async def scenario(server: Server) -> None:
-        assert (await init(server, version, producer_id=12, producer_epoch=3)).producer_id == 7000
-        assert (await init(server, version, producer_id=12)).error_code == InvalidRequestError.code
 
     virtual(scenario)

@@ -20,6 +20,7 @@ from odradek.base.errors import (
     ProtocolError,
     RequestTimedOutError,
 )
+from odradek.cluster import ClusterImage
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message
@@ -95,7 +96,7 @@ class Bench:
         self.tokens = DelegationTokens(self.zk, self.clock, key=KEY, run_blocking=in_loop)
         self.handlers = TokenHandlers(self.tokens if enabled else None, LIMITS, self.clock).handlers()
         if rights is not None:
-            self.handlers = guarded(self.handlers, GUARDS, rights, lambda topic_id: None)
+            self.handlers = guarded(self.handlers, GUARDS, rights, ClusterImage)
 
     async def ask(self, who: Identity, key: ApiKey, message: Message, version: int | None = None) -> Any:
         """Return the answer as the client decodes it."""

@@ -272,6 +272,23 @@ def test_request_time_above_the_quota_throttles_for_at_most_one_window(play: Pla
     play(scenario, replace=slow(400, fails=fails))
 
 
+def test_markers_of_transactions_are_not_throttled(play: Play) -> None:
+    async def markers(context: object, request: object) -> Message:
+        cast(VirtualLoop, asyncio.get_running_loop()).pause(400)
+        return {"markers": ()}
+
+    async def scenario(server: MemoryServer) -> None:
+        await server.announce()
+        limit(server, QuotaKind.REQUEST_PERCENTAGE, 5)
+        for _ in range(3):
+            await server.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": ()})
+        assert await waited_ms(server) == 0
+        (use,) = server.throttle.uses()["Request"]
+        assert use.rate == 0
+
+    play(scenario, replace={ApiKey.WRITE_TXN_MARKERS: markers})
+
+
 def test_time_in_which_a_request_waits_is_not_charged(play: Play) -> None:
     async def scenario(server: MemoryServer) -> None:
         limit(server, QuotaKind.REQUEST_PERCENTAGE, 50)

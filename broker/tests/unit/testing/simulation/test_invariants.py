@@ -94,9 +94,15 @@ def another_leader(scene: Scene, undo: ExitStack) -> None:
     put(scene, scene.follower, "leader_id", (scene.state.leader + 2) % 3, undo)
 
 
+def stable_offset_falls(scene: Scene, undo: ExitStack) -> None:
+    put(scene, HostedPartition, "last_stable_offset", property(lambda partition: partition.log.log_start_offset), undo)
+    put(scene, scene.leader, "partition_epoch", scene.leader.partition_epoch + 1, undo)
+
+
 TAMPERED: Final[Mapping[str, tuple[str, Callable[[Scene, ExitStack], None]]]] = {
     "a mark above the log": ("marks", high_watermark(1)),
     "a mark that falls": ("high-watermark-falls", high_watermark(-1)),
+    "a stable offset that falls": ("last-stable-offset-falls", stable_offset_falls),
     "an epoch that falls": (
         "leader-epoch-falls",
         lambda scene, undo: put(scene, scene.follower, "leader_epoch", scene.follower.leader_epoch - 1, undo),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -35,6 +36,7 @@ from odradek_testkit.simulation.plan import (
     Wipe,
     draw,
 )
+from odradek_testkit.simulation.transactions.transaction_plan import COPIES, TransactionPlan
 
 SEEDS = range(300)
 
@@ -52,7 +54,11 @@ def test_a_plan_does_not_depend_on_the_process() -> None:
     code = "from odradek_testkit.simulation.plan import draw; print(draw(77))"
     text = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     }
@@ -204,6 +210,22 @@ def test_cold_files_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None
         assert one == replace(other, cold_share=one.cold_share, long_reads=one.long_reads, properties=properties)
     assert {one.long_reads for one, _ in changed} == {False, True}
     assert len({one.cold_share for one, _ in changed}) == 3
+
+
+def test_transactions_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_transactions = [draw(seed) for seed in SEEDS]
+    monkeypatch.setattr(plan_module, "draw_transactions", lambda seed: TransactionPlan())
+    without = [draw(seed) for seed in SEEDS]
+    changed = [pair for pair in zip(with_transactions, without, strict=True) if pair[0] != pair[1]]
+    assert len(SEEDS) / 3 < len(changed) < len(SEEDS) / 2
+    for one, other in changed:
+        topics = tuple(topic for topic in one.topics if topic.name != COPIES)
+        properties = {name: value for name, value in one.properties.items() if not name.startswith("transaction")}
+        nothing = TransactionPlan()
+        assert replace(one, topics=topics, properties=properties, transactions=nothing) == other
+        assert one.transactions.writers
+        assert one.transactions.copies == (topics != one.topics)
+        assert 5_000 <= one.transactions.timeout_ms <= 20_000
 
 
 def test_no_read_takes_long_in_a_plan_with_losses() -> None:

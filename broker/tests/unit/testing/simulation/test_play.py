@@ -15,6 +15,7 @@ from odradek_testkit.simulation import play as game
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.plan import ACKED, QUICK, Kill, Kind, Plan, TopicPlan
 from odradek_testkit.simulation.play import Outcome, Standstill, play
+from odradek_testkit.simulation.transactions.transaction_plan import TransactionPlan
 from odradek_testkit.simulation.wholeness import missing
 from odradek_testkit.simulation.world import World
 
@@ -27,6 +28,7 @@ PLAN = Plan(
         TopicPlan(name=ACKED, partitions=2, replicas=3, configs={"min.insync.replicas": "2"}, acks=-1),
         TopicPlan(name=QUICK, partitions=1, replicas=3, acks=1),
     ),
+    transactions=TransactionPlan(),
     producers=1,
     consumers=1,
     directories=1,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.base.types import TopicPartition
+from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.records.v2.batch import DELETE_HORIZON_FLAG, HEADER_SIZE, ControlType, assemble, read_header
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Answer, GroupHistory, ProducerHistory, Reading
 from odradek_testkit.simulation.verdict import (
-    OFFSETS_TOPIC,
     Contents,
     compare_batches,
     judge_group,
@@ -138,9 +139,26 @@ def test_replicas_have_the_same_bytes() -> None:
         assert caught.value.invariant == "same-bytes"
 
 
+def marker(offset: int, *, producer_id: int = 1, horizon_ms: int | None = None) -> tuple[int, bytes]:
+    """Return base offset and bytes of a marker. `horizon_ms`: when compaction will remove it."""
+    data = marker_batch(
+        ControlType.COMMIT,
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp_ms=5,
+        base_offset=offset,
+    )
+    header = read_header(data)
+    if horizon_ms is not None:
+        header = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=horizon_ms)
+    return offset, assemble(header, data[HEADER_SIZE:])
+
+
 def test_compaction_may_have_taken_batches_on_one_side() -> None:
-    offsets = TopicPartition(OFFSETS_TOPIC, 0)
-    one = [(0, b"aa"), (2, b"bb"), (5, b"cc")]
-    compare_batches(offsets, "0 and 1", one, [(0, b"a"), (5, b"cc")])
+    offsets = TopicPartition(GROUP_METADATA_TOPIC, 0)
+    one = [marker(0), marker(2), marker(5)]
+    compare_batches(offsets, "0 and 1", one, [marker(0), marker(5)])
+    compare_batches(offsets, "0 and 1", one, [marker(0, horizon_ms=77), marker(5)])
     with pytest.raises(Violation, match="same-bytes"):
-        compare_batches(offsets, "0 and 1", one, [(0, b"a"), (5, b"cd")])
+        compare_batches(offsets, "0 and 1", one, [marker(0), marker(5, producer_id=2)])

@@ -1,0 +1,311 @@
+"""Transactions for the admin client: describe, list, abort, fence, and find those that hang (KIP-664, KIP-994).
+
+`Admin` inherits these methods. What a coordinator knows of a transactional id and what the leader of a partition knows
+of a producer are read separately: a transaction hangs if the two differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from odradek.base.errors import (
+    ConfigError,
+    CoordinatorNotAvailableError,
+    InvalidProducerEpochError,
+    NotCoordinatorError,
+    ProducerFencedError,
+    ProtocolError,
+    TransactionalIdNotFoundError,
+)
+from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
+from odradek.client.admin_parts import AdminPart, check_answer
+from odradek.client.cluster_client import ANY_VERSION, Coordinated
+from odradek.client.metadata import topics_of
+from odradek.client.models import HangingTransaction, ListedTransaction, ProducerDescription, TransactionDescription
+from odradek.client.offsets import grouped_by_topic, leaderless_error
+from odradek.protocol.codec import Message, Response
+from odradek.protocol.messages.produce import DescribeProducersResponse, InitProducerIdResponse
+from odradek.protocol.messages.transactions import (
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransactionState,
+    ListTransactionsResponse,
+    WriteTxnMarkersResponse,
+)
+
+_WITH_DURATION: Final = (1, ANY_VERSION[1])
+"""Versions of ListTransactions with a filter by duration (KIP-994, Kafka 3.8)."""
+_FENCE_TIMEOUT_MS: Final = 1
+"""Transaction timeout of a producer that only fences others, and sends nothing."""
+_NO_DURATION: Final = -1
+_ENDING_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""States in which the coordinator will end the transaction in its partitions."""
+
+
+class TransactionAdmin(AdminPart):
+    """Describes, lists, aborts and fences transactions."""
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), min_duration_ms: int | None = None
+    ) -> list[ListedTransaction]:
+        """Return all transactional ids, sorted, or only those with one of these states and producer ids. Asks every
+        broker for the ids that it coordinates.
+
+        With `min_duration_ms`, returns only transactions that have been open for longer. Raises `ConfigError` for an
+        unknown state, and `UnsupportedVersionError` if a broker is too old for `min_duration_ms` (Kafka 3.8).
+        """
+        message: Message = {
+            "state_filters": list(states),
+            "producer_id_filters": list(producer_ids),
+            "duration_filter": _NO_DURATION if min_duration_ms is None else min_duration_ms,
+        }
+        versions = ANY_VERSION if min_duration_ms is None else _WITH_DURATION
+
+        async def of(node: int) -> list[ListedTransaction]:
+            async def attempt() -> list[ListedTransaction]:
+                response = await self._cluster.ask(node, ListTransactionsResponse, message, versions=versions)
+                check_answer(response.error_code, None, f"broker {node} cannot list its transactions")
+                if response.unknown_state_filters:
+                    raise ConfigError(f"{', '.join(response.unknown_state_filters)} is not a state of a transaction")
+                return [
+                    ListedTransaction(
+                        transactional_id=row.transactional_id,
+                        state=row.transaction_state,
+                        producer_id=row.producer_id,
+                        coordinator=node,
+                    )
+                    for row in response.transaction_states
+                ]
+
+            return await self._retrying(attempt, "listing transactions")
+
+        answers = await asyncio.gather(*(of(node) for node in self._cluster.view.nodes))
+        return sorted((row for answer in answers for row in answer), key=lambda row: row.transactional_id)
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Return the current or last transaction of each transactional id.
+
+        Raises `TransactionalIdNotFoundError` and `TransactionalIdAuthorizationFailedError`.
+        """
+        wanted = list(transactional_ids)
+        found = await asyncio.gather(*(self._describe_transaction(transactional_id) for transactional_id in wanted))
+        return dict(zip(wanted, found, strict=True))
+
+    async def _describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        async def attempt() -> TransactionDescription:
+            coordinator = await self._cluster.coordinator(transactional_id, Coordinated.TRANSACTIONAL_ID)
+            message: Message = {"transactional_ids": [transactional_id]}
+            response = await self._ask_coordinator(transactional_id, DescribeTransactionsResponse, message)
+            row = response.transaction_states[0]
+            self._check_coordinated(row.error_code, transactional_id)
+            return _described_transaction(row, coordinator)
+
+        return await self._retrying(attempt, f"describing transactional id {transactional_id}")
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Return the idempotent and transactional producers of each partition, sorted by id, as its leader knows them.
+
+        With `broker_id`, returns them as the replica on that broker knows them. Raises `UnknownTopicOrPartitionError`
+        and `TopicAuthorizationFailedError`; also `NotLeaderOrFollowerError` if the broker has no such replica.
+        """
+        wanted = list(partitions)
+        found: dict[TopicPartition, list[ProducerDescription]] = {}
+
+        async def attempt() -> dict[TopicPartition, list[ProducerDescription]]:
+            left = [partition for partition in wanted if partition not in found]
+            by_broker = {broker_id: left} if broker_id is not None else await self._by_leader(left)
+            for broker, group in by_broker.items():
+                message: Message = {
+                    "topics": [
+                        {"name": topic, "partition_indexes": numbers}
+                        for topic, numbers in grouped_by_topic(group).items()
+                    ]
+                }
+                _take_producers(await self._cluster.ask(broker, DescribeProducersResponse, message), found)
+            return {partition: found[partition] for partition in wanted}
+
+        return await self._retrying(attempt, "describing producers")
+
+    async def abort_transaction(
+        self, topic_partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Write an abort marker to one partition, without the coordinator: only for a transaction that hangs.
+
+        The arguments are those of the `ProducerDescription`; a coordinator epoch of -1 is sent as 0. If the coordinator
+        still has the transaction, a part of it is aborted, and the rest may be committed. Raises
+        `InvalidProducerEpochError` or `TransactionCoordinatorFencedError` if an epoch is older than that of the last
+        marker, `ClusterAuthorizationFailedError` without the right ClusterAction, and `UnknownTopicOrPartitionError`.
+        """
+        topic, number = topic_partition
+        message: Message = {
+            "markers": [
+                {
+                    "producer_id": producer_id,
+                    "producer_epoch": producer_epoch,
+                    "transaction_result": False,
+                    "topics": [{"name": topic, "partition_indexes": [number]}],
+                    "coordinator_epoch": max(0, coordinator_epoch),
+                }
+            ]
+        }
+
+        async def attempt() -> None:
+            (leader,) = await self._by_leader([topic_partition])
+            response = await self._cluster.ask(leader, WriteTxnMarkersResponse, message)
+            for marker in response.markers:
+                for row in marker.topics:
+                    for part in row.partitions:
+                        text = f"the transaction of producer {producer_id} in {topic_partition} cannot be aborted"
+                        check_answer(part.error_code, None, text)
+
+        await self._retrying(attempt, f"aborting a transaction in {topic_partition}")
+
+    async def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """Fence the current producer of each transactional id, one after the other, and abort its open transaction.
+
+        Each call of such a producer then raises `ProducerFencedError`. Raises
+        `TransactionalIdAuthorizationFailedError`.
+        """
+        for transactional_id in transactional_ids:
+            await self._fence_producer(transactional_id)
+
+    async def _fence_producer(self, transactional_id: str) -> None:
+        message: Message = {
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": _FENCE_TIMEOUT_MS,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+
+        async def attempt() -> None:
+            response = await self._ask_coordinator(transactional_id, InitProducerIdResponse, message)
+            self._check_coordinated(response.error_code, transactional_id)
+
+        await self._retrying(attempt, f"fencing the producer of {transactional_id}")
+
+    # Transactions that hang
+
+    async def find_hanging_transactions(
+        self, partitions: Iterable[TopicPartition], *, open_for_ms: int = 900_000
+    ) -> list[HangingTransaction]:
+        """Return the transactions in these partitions that no coordinator will end, sorted by partition.
+
+        They stop the last stable offset, so read-committed consumers get no new records. Examines only producers whose
+        last batch is older than `open_for_ms`, which must be at least the brokers' `transaction.max.timeout.ms`: a
+        younger transaction may be open as it should be. Needs the rights Describe on the transactional ids and Read on
+        the topics.
+        """
+        limit = self._cluster.clock.wall_ms() - open_for_ms
+        suspects = [
+            (partition, producer)
+            for partition, producers in sorted((await self.describe_producers(partitions)).items())
+            for producer in producers
+            if producer.transaction_start_offset != NO_OFFSET and producer.last_timestamp <= limit
+        ]
+        if not suspects:
+            return []
+        ids = {producer.producer_id for _, producer in suspects}
+        names = {row.producer_id: row.transactional_id for row in await self.list_transactions(producer_ids=ids)}
+        known = await self._known_transactions(sorted(set(names.values())))
+        return [
+            HangingTransaction(
+                topic_partition=partition, producer=producer, transactional_id=names.get(producer.producer_id)
+            )
+            for partition, producer in suspects
+            if not _will_end(known.get(names.get(producer.producer_id, "")), partition, producer)
+        ]
+
+    async def _known_transactions(self, transactional_ids: Sequence[str]) -> dict[str, TransactionDescription]:
+        found = {}
+        for transactional_id in transactional_ids:
+            try:
+                found[transactional_id] = await self._describe_transaction(transactional_id)
+            except TransactionalIdNotFoundError:
+                # It has expired since it was listed.
+                continue
+        return found
+
+    # Requests
+
+    async def _by_leader(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return the partitions by leader. Raises `LeaderNotAvailableError` and `UnknownTopicOrPartitionError`."""
+        cluster = self._cluster
+        await asyncio.gather(*(cluster.topic(topic) for topic in sorted(topics_of(partitions))))
+        found: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = cluster.view.leader(partition)
+            if leader == NO_BROKER:
+                raise leaderless_error(cluster, partition)
+            found.setdefault(leader, []).append(partition)
+        return found
+
+    async def _ask_coordinator(self, transactional_id: str, expected: type[Response], message: Message) -> Response:
+        return await self._cluster.ask_coordinator(
+            transactional_id, expected, message, kind=Coordinated.TRANSACTIONAL_ID
+        )
+
+    def _check_coordinated(self, code: int, transactional_id: str) -> None:
+        if code == InvalidProducerEpochError.code:
+            code = ProducerFencedError.code
+        try:
+            check_answer(code, None, f"the coordinator refused the request for transactional id {transactional_id}")
+        except ProtocolError as error:
+            if isinstance(error, NotCoordinatorError | CoordinatorNotAvailableError):
+                self._cluster.forget_coordinator(transactional_id, Coordinated.TRANSACTIONAL_ID)
+            raise
+
+
+def _described_transaction(
+    row: DescribeTransactionsResponseTransactionState, coordinator: int
+) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id=row.transactional_id,
+        state=row.transaction_state,
+        coordinator=coordinator,
+        producer_id=row.producer_id,
+        producer_epoch=row.producer_epoch,
+        timeout_ms=row.transaction_timeout_ms,
+        start_timestamp=row.transaction_start_time_ms,
+        partitions=tuple(
+            sorted(TopicPartition(topic.topic, number) for topic in row.topics for number in topic.partitions)
+        ),
+    )
+
+
+def _take_producers(
+    response: DescribeProducersResponse, found: dict[TopicPartition, list[ProducerDescription]]
+) -> None:
+    """Add the producers of each partition to `found`. Raises the error of a partition after that."""
+    refused = []
+    for topic in response.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            if row.error_code:
+                refused.append((row.error_code, row.error_message, partition))
+                continue
+            found[partition] = [
+                ProducerDescription(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    transaction_start_offset=producer.current_txn_start_offset,
+                )
+                for producer in sorted(row.active_producers, key=lambda producer: producer.producer_id)
+            ]
+    for code, text, partition in refused:
+        check_answer(code, text, f"the producers of {partition} cannot be described")
+
+
+def _will_end(known: TransactionDescription | None, partition: TopicPartition, producer: ProducerDescription) -> bool:
+    """Whether the coordinator has the partition in the open transaction of this producer."""
+    return (
+        known is not None
+        and known.producer_id == producer.producer_id
+        and known.state in _ENDING_STATES
+        and partition in known.partitions
+    )

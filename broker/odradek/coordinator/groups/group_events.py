@@ -1,0 +1,19 @@
+"""Counts of what happens to the groups of a broker, for metrics. All its `__consumer_offsets` partitions share them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class GroupEvents:
+    """Numbers since the start of the broker, as in Kafka's `group-coordinator-metrics`."""
+
+    commits: int = 0
+    """Offsets that OffsetCommit has stored."""
+    expirations: int = 0
+    """Offsets that have expired."""
+    deletions: int = 0
+    """Offsets that OffsetDelete has removed."""
+    rebalances: int = 0
+    """Rebalances that ended with an assignment for the members."""

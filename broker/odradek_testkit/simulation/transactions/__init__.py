@@ -1,0 +1,1 @@
+"""Transactions of a simulation: plan, clients, history and verdict."""

@@ -1,0 +1,59 @@
+"""Generates the part of a plan that concerns transactions: the clients that use them, and the settings of coordinators.
+
+`plan.draw` merges it with the rest of the plan. Its random numbers depend only on the seed, so that the rest does not
+depend on this part. Invariant: a record of `__transaction_state` needs two replicas before it counts, so no fault that
+a plan allows loses one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+COPIES: Final = "copies"
+"""Topic that the copier writes to: one record for each record that it reads."""
+TRANSACTION_SHARE: Final = 0.4
+"""Share of the plans with transactions."""
+REPLICAS: Final = 3
+"""Replicas of `__transaction_state` and of `COPIES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPlan:
+    """The transactions of one run."""
+
+    writers: int = 0
+    """Number of transactional producers. 0: the run has no transactions."""
+    copies: bool = False
+    """Whether there is a copier, which reads a topic, writes to another one and commits its offsets in transactions."""
+    partitions: int = 1
+    """Number of partitions of `COPIES`."""
+    timeout_ms: int = 0
+    """`transaction.timeout.ms` of all producers."""
+    abort_interval_ms: int = 0
+    """Time between two searches of a coordinator for transactions that have timed out."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def draw_transactions(seed: int) -> TransactionPlan:
+    """Return the transactions of a seed: none, except in a share of the seeds."""
+    chance = random.Random(f"transactions-{seed}")
+    if chance.random() >= TRANSACTION_SHARE:
+        return TransactionPlan()
+    abort_interval_ms = chance.choice((500, 2_000, 5_000))
+    return TransactionPlan(
+        writers=chance.choice((1, 2, 2, 3)),
+        copies=chance.random() < 0.75,
+        partitions=chance.choice((1, 2)),
+        timeout_ms=chance.choice((5_000, 8_000, 20_000)),
+        abort_interval_ms=abort_interval_ms,
+        properties={
+            "transaction.state.log.num.partitions": chance.choice(("1", "2")),
+            "transaction.state.log.replication.factor": str(REPLICAS),
+            "transaction.state.log.min.isr": "2",
+            "transaction.state.log.segment.bytes": chance.choice(("1000", "104857600")),
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(abort_interval_ms),
+        },
+    )
