@@ -197,13 +197,15 @@ class TransactionalWriter(TransactionalClient):
     async def _fill(self, producer: Producer, transaction: SentTransaction) -> None:
         count = min(len(self._partitions), self.chance.randint(1, _PARTITIONS))
         chosen = self.chance.sample(self._partitions, count)
-        for _ in range(self.chance.randint(1, _RECORDS)):
+        records = self.chance.randint(1, _RECORDS)
+        oversleeps_after = self.chance.randrange(records) if self.chance.random() < _OVERSLEEPS else None
+        for number in range(records):
             await self.send(producer, transaction, self.chance.choice(chosen))
-            if self.chance.random() < 0.2:
+            if number == oversleeps_after:
+                self.world.note(str(transaction), "oversleeps")
+                await self.world.clock.sleep_ms(self.timeout_ms * self.chance.uniform(1.0, 1.5))
+            elif self.chance.random() < 0.2:
                 await self.world.clock.sleep_ms(self.chance.uniform(*_PAUSE_MS))
-        if self.chance.random() < _OVERSLEEPS:
-            self.world.note(str(transaction), "oversleeps")
-            await self.world.clock.sleep_ms(self.timeout_ms * self.chance.uniform(1.0, 1.5))
 
 
 class Copier(TransactionalClient):
