@@ -112,6 +112,17 @@ def _replace_partitions(right: Any, bite: Bite) -> Any:
     return add_partitions
 
 
+def _never_time_out(right: Any, bite: Bite) -> Any:
+    """Transactions do not time out."""
+
+    def has_timed_out(known: Any, now_ms: int) -> bool:
+        if right(known, now_ms):
+            bite()
+        return False
+
+    return has_timed_out
+
+
 # Logs
 
 
@@ -236,6 +247,12 @@ TRANSACTION_PLANTS: Final = (
         seed=36,
         finds=frozenset({HANGING, COMMITTED_STAYS, READ_COMMITTED}),
         patches=((transaction_rules, "add_partitions", _replace_partitions),),
+    ),
+    Plant(
+        name="transactions do not time out",
+        seed=47,
+        finds=frozenset({HANGING}),
+        patches=((transaction_rules, "has_timed_out", _never_time_out),),
     ),
     Plant(
         name="a follower does not index aborted transactions",
