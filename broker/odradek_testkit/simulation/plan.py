@@ -272,8 +272,11 @@ REMOTE_SHARE: Final = 0.2
 """Share of the plans with log directories on remote file systems."""
 
 
-def draw(seed: int, kind: Kind | None = None) -> Plan:
-    """Return the plan of a seed. Without `kind`, the seed chooses that, too."""
+def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True) -> Plan:
+    """Return the plan of a seed. Without `kind`, the seed chooses that, too.
+
+    If it does not transact, the transactions of the seed are left out, and the rest of the plan is the same.
+    """
     chance = random.Random(f"plan-{seed}")
     drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
     kind = drawn if kind is None else kind
@@ -283,7 +286,7 @@ def draw(seed: int, kind: Kind | None = None) -> Plan:
     may_stall = kind is not Kind.LOSSES
     directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=may_stall)
     cold = draw_cold_files(seed, may_stall=may_stall)
-    transactions = draw_transactions(seed)
+    transactions = draw_transactions(seed) if transacts else TransactionPlan()
     synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     if directories.count > 1:
         synced |= {(ACKED, QUICK)[directories.synced_topic]}

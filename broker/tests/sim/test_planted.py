@@ -13,6 +13,7 @@ from functools import cache
 
 import pytest
 
+from odradek_testkit.simulation.plan import draw
 from odradek_testkit.simulation.plants.catalog import PLANTS
 from odradek_testkit.simulation.plants.planting import Plant, planted
 from odradek_testkit.simulation.play import play
@@ -30,8 +31,8 @@ def _silence() -> Iterator[None]:
 
 
 @cache
-def verdict_without_plant(seed: int) -> str | None:
-    return play(seed).violation
+def verdict_without_plant(seed: int, transacts: bool) -> str | None:
+    return play(seed, plan=draw(seed, transacts=transacts)).violation
 
 
 def worlds_kept() -> set[int]:
@@ -44,11 +45,11 @@ def worlds_kept() -> set[int]:
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
     with planted(plant) as state:
-        outcome = play(plant.seed)
+        outcome = play(plant.seed, plan=draw(plant.seed, transacts=plant.transacts))
     assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
     assert worlds_kept() <= kept_before, "a run that ended early would fail in a later test"
-    assert verdict_without_plant(plant.seed) is None
+    assert verdict_without_plant(plant.seed, plant.transacts) is None
 
 
 def test_there_are_enough_of_them() -> None:

@@ -37,6 +37,8 @@ class Plant:
     """Invariants, one of which this seed breaks; the schedule determines which is detected first."""
     patches: tuple[tuple[Any, str, Wrong], ...]
     """Class or module, attribute, and the function that returns its replacement."""
+    transacts: bool = True
+    """Whether the run has the transactions of the seed. They change the schedule, so that rare faults escape."""
 
 
 class Planted:
