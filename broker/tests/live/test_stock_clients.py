@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import aiokafka
-import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
@@ -211,38 +210,75 @@ def shared(consumers: list[aiokafka.AIOKafkaConsumer]) -> bool:
     return bool(first and second) and not first & second and len(first | second) == PARTITIONS
 
 
-def test_librdkafka_does_not_retry_without_transactions(
-    odradek_cluster: RunningCluster,
-) -> None:
-    """A timeout would raise another error."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": odradek_cluster.bootstrap, "transactional.id": "mine"})
-    with pytest.raises(confluent_kafka.KafkaException) as refused:
-        producer.init_transactions(SECONDS)
-    error = refused.value.args[0]
-    assert error.fatal()
-    assert error.code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+# Transactions: each client commits a transaction and aborts one.
+
+
+def committed(odradek_cluster: RunningCluster, topic: str) -> list[bytes]:
+    """Return the values of partition 0 that a read-committed consumer sees up to its end."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": odradek_cluster.bootstrap,
+            "group.id": f"stock-{uuid4().hex[:8]}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            consumer.close()
+            return found
+        found.append(message.value())
+
+
+def test_transactions_of_librdkafka(odradek_cluster: RunningCluster, topic: str) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": odradek_cluster.bootstrap, "transactional.id": f"rdkafka-{topic}"}
+    )
+    producer.init_transactions(SECONDS)
+    for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush(SECONDS)
+        end(SECONDS)
+    assert committed(odradek_cluster, topic) == [b"kept"]
 
 
 @pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
-def test_kafka_python_does_not_retry_without_transactions(odradek_cluster: RunningCluster) -> None:
+def test_transactions_of_kafka_python(odradek_cluster: RunningCluster, topic: str) -> None:
     import kafka
-    import kafka.errors
 
-    older = kafka.KafkaProducer(
-        bootstrap_servers=odradek_cluster.bootstrap, transactional_id="mine", max_block_ms=SECONDS * 1000
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=odradek_cluster.bootstrap,
+        transactional_id=f"kafka-python-{topic}",
+        max_block_ms=SECONDS * 1000,
     )
     try:
-        with pytest.raises(kafka.errors.TransactionalIdAuthorizationFailedError):
-            older.init_transactions()
+        producer.init_transactions()
+        for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.send(topic, value, partition=0).get(timeout=SECONDS)
+            end()
     finally:
-        older.close(timeout=SECONDS)
+        producer.close(timeout=SECONDS)
+    assert committed(odradek_cluster, topic) == [b"kept"]
 
 
-async def test_aiokafka_does_not_retry_without_transactions(odradek_cluster: RunningCluster) -> None:
-    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=odradek_cluster.bootstrap, transactional_id="mine")
-    try:
-        async with asyncio.timeout(SECONDS):
-            with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
-                await producer.start()
-    finally:
-        await producer.stop()
+async def test_transactions_of_aiokafka(odradek_cluster: RunningCluster, topic: str) -> None:
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=odradek_cluster.bootstrap, transactional_id=f"aiokafka-{topic}"
+    )
+    async with asyncio.timeout(SECONDS):
+        await producer.start()
+        try:
+            for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
+                await producer.begin_transaction()
+                await producer.send_and_wait(topic, value, partition=0)
+                await end()
+        finally:
+            await producer.stop()
+    assert await asyncio.to_thread(committed, odradek_cluster, topic) == [b"kept"]
