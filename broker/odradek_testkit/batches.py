@@ -1,13 +1,11 @@
-"""Record batches for tests: iteration over whole batches, and transaction markers."""
+"""Record batches for tests: iteration over whole batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from odradek.base.ports import Buffer
 from odradek.records.v2.batch import HEADER_SIZE, BatchHeader, read_header
-from odradek.records.v2.transactions import marker_batch
 
 
 def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -21,7 +19,3 @@ def iterate(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = following
-
-
-control_batch: Final = marker_batch
-"""The name of `marker_batch` in older tests."""

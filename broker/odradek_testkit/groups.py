@@ -34,8 +34,8 @@ from odradek.coordinator.groups.group_requests import (
 )
 from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.records.v2.batch import BatchBuilder, ControlType, read_header
+from odradek.records.v2.transactions import marker_batch
 from odradek.timer.purgatory import Purgatory
-from odradek_testkit.batches import control_batch
 from odradek_testkit.loop import ManualClock
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class MemoryLog:
         """Write a marker that ends a producer's transaction, after the appends that are written. Return its offset."""
         offset = Offset(self.next_offset)
         self.record_sets.append(
-            control_batch(
+            marker_batch(
                 ControlType.COMMIT if is_commit else ControlType.ABORT,
                 producer_id=producer_id,
                 producer_epoch=0,

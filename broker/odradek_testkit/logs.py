@@ -19,7 +19,7 @@ from odradek.log.segments.segment_cache import SegmentCache
 from odradek.log.values import LogContext
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 TP = TopicPartition("events", 0)
 DIRECTORY = "/data/events-0"
@@ -184,7 +184,7 @@ def marker(
     leader_epoch: int = -1,
 ) -> memoryview:
     """Return a writable batch that ends a transaction."""
-    content = control_batch(
+    content = marker_batch(
         kind,
         producer_id=producer_id,
         producer_epoch=producer_epoch,

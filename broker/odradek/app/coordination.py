@@ -10,6 +10,7 @@ from odradek.app.coordinator_observation import ObservedTransactions, TimedVerif
 from odradek.base.ports import Clock
 from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Offset, TopicPartition
 from odradek.cluster import MetadataCache
+from odradek.coordinator.coordinator_ports import ShardT
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import GroupSettings
@@ -81,10 +82,7 @@ class Coordination:
             commit_timeout_ms=config.request_timeout_ms,
             load_bytes=config.transaction_state_log_load_buffer_size,
         )
-        runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            writer=log, reader=log, clock=clock, batch_limit_bytes=config.message_max_bytes
-        )
-        self._settings.subscribe(lambda changed: runtime.limit_batches(changed.message_max_bytes))
+        runtime: CoordinatorRuntime[TransactionShard] = self._runtime(log)
         partitions = await self._count_partitions(TRANSACTION_STATE_TOPIC, config.transaction_state_log_num_partitions)
         self.transactions = TransactionCoordinator(
             settings=TransactionSettings.of(config),
@@ -134,10 +132,7 @@ class Coordination:
             verifier=self.verifier,
             verifies=self.verifies,
         )
-        runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
-            writer=log, reader=log, clock=clock, batch_limit_bytes=config.message_max_bytes
-        )
-        self._settings.subscribe(lambda changed: runtime.limit_batches(changed.message_max_bytes))
+        runtime: CoordinatorRuntime[GroupShard] = self._runtime(log)
         partitions = await self._count_partitions(GROUP_METADATA_TOPIC, config.offsets_topic_num_partitions)
         self.groups = GroupCoordinator(
             settings=GroupSettings.of(config),
@@ -151,6 +146,17 @@ class Coordination:
     def verifies(self) -> bool:
         """Whether the first write of a transaction is verified: `transaction.partition.verification.enable`."""
         return self._settings.config.transaction_partition_verification_enable
+
+    def _runtime(self, log: CoordinatorLog) -> CoordinatorRuntime[ShardT]:
+        """Build a runtime whose batches follow `message.max.bytes`."""
+        runtime: CoordinatorRuntime[ShardT] = CoordinatorRuntime(
+            writer=log,
+            reader=log,
+            clock=self._clock,
+            batch_limit_bytes=self._settings.config.message_max_bytes,
+        )
+        self._settings.subscribe(lambda changed: runtime.limit_batches(changed.message_max_bytes))
+        return runtime
 
     async def _count_partitions(self, topic: str, configured: int) -> int:
         """Number of partitions of an internal topic. Groups and transactional ids are assigned by it, so it is fixed

@@ -22,6 +22,7 @@ from odradek.base.errors import (
     InvalidReplicationFactorError,
     InvalidTopicError,
 )
+from odradek.base.types import TopicPartition
 
 MAX_NAME_LENGTH: Final = 249
 """The log directory adds a dash and up to ten digits to the name; many file systems allow 255 bytes."""
@@ -220,3 +221,11 @@ def partition_for(identifier: str, partitions: int) -> int:
     """
     value = java_string_hash(identifier)
     return 0 if value == _LOWEST_HASH else abs(value) % partitions
+
+
+def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the sorted partition numbers of each topic, by topic."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        grouped.setdefault(topic, []).append(partition)
+    return grouped

@@ -17,6 +17,7 @@ from odradek.base.errors import (
     ProtocolError,
     error_for,
 )
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
 from odradek.client.cluster_client import Cluster, Deadline
 from odradek.client.metadata import topics_of
@@ -34,14 +35,6 @@ class GroupMembership(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
     """Id of a static member; None for a dynamic one."""
-
-
-def grouped_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the sorted partition numbers of each topic, by topic."""
-    grouped: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        grouped.setdefault(topic, []).append(partition)
-    return grouped
 
 
 async def list_offsets(

@@ -19,12 +19,13 @@ from odradek.base.errors import (
     ProtocolError,
     TransactionalIdNotFoundError,
 )
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
 from odradek.client.admin_parts import AdminPart, check_answer
 from odradek.client.cluster_client import ANY_VERSION, Coordinated
 from odradek.client.metadata import topics_of
 from odradek.client.models import HangingTransaction, ListedTransaction, ProducerDescription, TransactionDescription
-from odradek.client.offsets import grouped_by_topic, leaderless_error
+from odradek.client.offsets import leaderless_error
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.produce import DescribeProducersResponse, InitProducerIdResponse
 from odradek.protocol.messages.transactions import (

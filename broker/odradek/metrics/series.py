@@ -300,7 +300,7 @@ SERIES: Final[Mapping[str, Series]] = {
         SeriesType.GAUGE,
         "kafka_server_group_coordinator_metrics_",
         {
-            "offset_commit_count": "Offsets that were committed, with those of transactions.",
+            "offset_commit_count": "Committed offsets, including those in transactions.",
             "offset_expiration_count": "Committed offsets that have expired.",
             "offset_deletion_count": "Committed offsets that OffsetDelete has removed.",
             "group_completed_rebalance_count": "Rebalances that ended with an assignment.",

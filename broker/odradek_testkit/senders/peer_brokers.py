@@ -46,7 +46,7 @@ class PeerBrokers:
         self.refusals: dict[int, Exception] = {}
         """Errors of new connections by broker."""
         self.channels: list[PeerChannel] = []
-        """All connections that were ever opened."""
+        """All connections so far, also closed ones."""
 
     def announce(self, brokers: Mapping[int, int]) -> None:
         """Replace the brokers in the metadata. Takes ports by broker id."""

@@ -41,7 +41,7 @@ class Reader:
         clean: bool,
         committed: bool = False,
     ) -> None:
-        """`clean`: there is no unclean election, so records that were read are never lost.
+        """`clean`: there is no unclean election, so no record that a reader has seen is lost.
 
         `committed`: it reads with read_committed, otherwise with read_uncommitted.
         """

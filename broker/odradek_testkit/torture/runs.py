@@ -33,7 +33,7 @@ from odradek.log.write_group import GroupFullError, WriteGroup
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.cleaning import compact
 from odradek_testkit.disk import ANY_FATE, Fate, MemoryFiles, PowerCutError
 from odradek_testkit.inline_ports import inline_threads, threads_that
@@ -436,7 +436,7 @@ class Run:
         kind = self.chance.choice((ControlType.ABORT, ControlType.COMMIT))
         self.serial += 1
         row = Row(log.log_end_offset, WALL_START_MS + self.serial, _CONTROL_VALUES[kind], b"\x00\x00\x00\x00\x00\x00")
-        marker = control_batch(
+        marker = marker_batch(
             kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=row.timestamp
         )
         model.write([row], leader_epoch=subject.epoch, producer_id=producer_id, is_transactional=True, ends=kind)

@@ -27,8 +27,8 @@ from odradek.log import checkpoints
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.formats import iterate_entries, iterate_records
 from odradek.records.v2.batch import BatchBuilder, ControlType
+from odradek.records.v2.transactions import marker_batch
 from odradek.testing.waiting import wait_until
-from odradek_testkit.batches import control_batch
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars, run_tool
 from odradek_testkit.interop.kafka_logs import dump_segments, read_topic, wait_until_unregistered
@@ -307,7 +307,7 @@ def write_own_transactions(topic: str) -> Callable[..., None]:
             append_as_leader(record_batch(topic, 4 * turn, 4, producer_id=9), leader_epoch=0)
             if turn < 12:
                 kind = ControlType.ABORT if turn % 3 == 2 else ControlType.COMMIT
-                ending = control_batch(
+                ending = marker_batch(
                     kind, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp_ms=START_MS + 4 * turn
                 )
                 append_as_leader(memoryview(bytearray(ending)), leader_epoch=0, origin=AppendOrigin.COORDINATOR)

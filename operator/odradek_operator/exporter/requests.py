@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from odradek.base.errors import MalformedFrameError, error_for
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
-from odradek.client.offsets import grouped_by_topic
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.fetch import ListOffsetsResponse
 from odradek.protocol.messages.groups import DescribeGroupsResponse, ListGroupsResponse

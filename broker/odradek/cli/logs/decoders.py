@@ -25,6 +25,7 @@ from odradek.coordinator.groups.group_records import (
     decode_key,
     decode_offset_value,
 )
+from odradek.coordinator.transactions.transaction_values import TransactionState
 from odradek.protocol.wire import Reader
 from odradek.records.v2.record import Record
 
@@ -205,16 +206,7 @@ def _nullable_base64(reader: Reader) -> str | None:
 
 # __transaction_state
 
-_TRANSACTION_STATES: Final = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
+_TRANSACTION_STATES: Final = {int(state): state.text for state in TransactionState}
 
 
 def transaction_log(record: Record) -> tuple[str | None, str | None]:
@@ -237,7 +229,7 @@ def _transaction_state(content: bytes) -> str:
     if reader.int16() > 0:
         return f"<unknown version: {content.hex()}>"
     producer_id, epoch, timeout_ms, state = reader.int64(), reader.int16(), reader.int32(), reader.int8()
-    name = _TRANSACTION_STATES[state] if 0 <= state < len(_TRANSACTION_STATES) else f"Unknown({state})"
+    name = _TRANSACTION_STATES.get(state, f"Unknown({state})")
     topics = _topic_partitions(reader) if _has_partitions(reader) else []
     partitions = [f"{topic}-{partition}" for topic, numbers in topics for partition in numbers]
     return (

@@ -28,10 +28,11 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.tasks import TaskOwner
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import ANY_VERSION, Cluster, Coordinated
 from odradek.client.models import GroupMetadata, OffsetAndMetadata
-from odradek.client.offsets import committed_topics, grouped_by_topic
+from odradek.client.offsets import committed_topics
 from odradek.client.producer.sequences import ProducerIdentity
 from odradek.client.producer.transaction_machine import (
     TransactionMachine,

@@ -44,7 +44,7 @@ class _Appends:
 
     count: int = 0
     markers: list[_Marker] = field(default_factory=list)
-    """Markers that were completed meanwhile and may follow the records of these appends."""
+    """Markers committed since the first of these appends. Some may follow its records in the log."""
 
 
 class TransactionalOffsets:

@@ -394,6 +394,7 @@ class MarkerSender:
         except OdradekError as error:
             logger.warning("the coordinator does not know whether the topic %s exists: %s", topic, error)
         except Exception:
+            # A bug. The markers wait for the next lookup: none may count as written without an answer.
             logger.exception("the coordinator does not know whether the topic %s exists", topic)
         return None
 

@@ -29,6 +29,7 @@ from odradek.base.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.transactions.transaction_values import TransactionMarker
@@ -91,7 +92,7 @@ def markers_message(markers: Iterable[TransactionMarker]) -> Message:
                 "transaction_result": marker.is_commit,
                 "topics": [
                     {"name": topic, "partition_indexes": numbers}
-                    for topic, numbers in _by_topic(marker.partitions).items()
+                    for topic, numbers in grouped_by_topic(marker.partitions).items()
                 ],
                 "coordinator_epoch": marker.coordinator_epoch,
             }
@@ -127,7 +128,9 @@ def verification_message(wanted: Iterable[WantedVerification]) -> Message:
                 "producer_id": writer.producer_id,
                 "producer_epoch": writer.producer_epoch,
                 "verify_only": True,
-                "topics": [{"name": topic, "partitions": numbers} for topic, numbers in _by_topic(partitions).items()],
+                "topics": [
+                    {"name": topic, "partitions": numbers} for topic, numbers in grouped_by_topic(partitions).items()
+                ],
             }
             for writer, partitions in wanted
         ]
@@ -157,10 +160,3 @@ def producer_code(code: int) -> int:
     if code == ClusterAuthorizationFailedError.code:
         return InvalidTransactionStateError.code
     return code
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
-    return topics

@@ -6,10 +6,10 @@ in ZooKeeper mode. Version 1 (KIP-890 part 2) is flexible and has tagged fields,
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Final
 
 from odradek.base.errors import MalformedFrameError
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
 from odradek.coordinator.transactions.transaction_values import Transaction, TransactionState
 from odradek.protocol.wire import Reader, Writer
@@ -56,9 +56,7 @@ def encode_transaction_value(transaction: Transaction, version: int = VALUE_VERS
     if transaction.state is TransactionState.EMPTY:
         writer.uvarint(0) if flexible else writer.int32(-1)
     else:
-        topics: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(transaction.partitions):
-            topics[topic].append(partition)
+        topics = grouped_by_topic(transaction.partitions)
         write_length(len(topics))
         for topic, partitions in topics.items():
             (writer.compact_string if flexible else writer.string)(topic)

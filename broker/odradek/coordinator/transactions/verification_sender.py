@@ -123,8 +123,7 @@ class VerificationSender:
 
     @property
     def failure_count(self) -> int:
-        """Number of partitions that were not verified since the start: the basis of Kafka's
-        `VerificationFailureRate`."""
+        """Number of partitions, since the start, whose verification failed; for Kafka's `VerificationFailureRate`."""
         return self._failures
 
     def verify(

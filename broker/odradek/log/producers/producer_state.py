@@ -255,7 +255,7 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Drop producers without an open transaction that were idle for `expiration_ms`. Returns their number.
+        """Drop producers that have been idle for `expiration_ms` and have no open transaction. Return their number.
 
         Verifications of the same age are dropped, too.
         """

@@ -4,7 +4,8 @@ Which partitions a producer may add to its transaction."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.base.errors import (
@@ -15,6 +16,7 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterImage
 from odradek.network.connection import Request
+from odradek.protocol.codec import Message
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.security.principals import Identity
 from odradek.server.authorization.authorizer import Authorizer, audit
@@ -86,3 +88,11 @@ def addition_errors(
             code, is_refused = UnknownTopicOrPartitionError.code, True
         codes[each] = code
     return codes if is_refused else {}
+
+
+def addition_results(codes: Mapping[TopicPartition, int]) -> list[Message]:
+    """Return the results of AddPartitionsToTxn, by topic, with these error codes."""
+    topics: defaultdict[str, list[Message]] = defaultdict(list)
+    for (topic, number), code in codes.items():
+        topics[topic].append({"partition_index": number, "partition_error_code": code})
+    return [{"name": topic, "results_by_partition": results} for topic, results in topics.items()]

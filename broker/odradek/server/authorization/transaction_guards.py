@@ -18,7 +18,7 @@ from odradek.protocol.messages.transactions import (
 )
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.server.authorization.guards import Access, Items, Proceed, refusal, rows_of
-from odradek.server.authorization.topic_rights import addition_errors
+from odradek.server.authorization.topic_rights import addition_errors, addition_results
 
 OF_BROKERS_SINCE: Final = 4
 """First AddPartitionsToTxn version that only brokers send (KIP-890)."""
@@ -43,17 +43,7 @@ async def add_partitions(
         return await proceed(request)
     wanted = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
     codes = addition_errors(wanted, denied | INTERNAL_TOPICS, access.image)
-    results = [
-        {
-            "name": topic.name,
-            "results_by_partition": [
-                {"partition_index": number, "partition_error_code": codes[TopicPartition(topic.name, number)]}
-                for number in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
-    return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": results}
+    return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": addition_results(codes)}
 
 
 async def add_offsets(

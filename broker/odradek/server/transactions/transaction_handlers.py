@@ -6,7 +6,6 @@ makes the decisions.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -17,6 +16,7 @@ from odradek.base.errors import (
     ProducerFencedError,
     ProtocolError,
 )
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from odradek.cluster import MetadataCache
 from odradek.coordinator.producer_ids import ProducerIds
@@ -33,7 +33,7 @@ from odradek.protocol.messages.transactions import (
     EndTxnRequest,
     ListTransactionsRequest,
 )
-from odradek.server.authorization.topic_rights import NO_TOPICS, addition_errors
+from odradek.server.authorization.topic_rights import NO_TOPICS, addition_errors, addition_results
 from odradek.server.dispatch import Handler, RequestContext, route
 
 SEVERAL_TRANSACTIONS_SINCE: Final = 4
@@ -124,7 +124,7 @@ class TransactionHandlers:
             codes = await self._add(
                 request.v3_and_below_transactional_id, producer, _partitions(request.v3_and_below_topics), version
             )
-            return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": _topic_results(codes)}
+            return {"throttle_time_ms": 0, "results_by_topic_v3_and_below": addition_results(codes)}
         results = []
         for each in request.transactions:
             producer = ProducerIdAndEpoch(each.producer_id, each.producer_epoch)
@@ -133,7 +133,7 @@ class TransactionHandlers:
                 codes = self._verify(each.transactional_id, producer, wanted)
             else:
                 codes = await self._add(each.transactional_id, producer, wanted, version)
-            results.append({"transactional_id": each.transactional_id, "topic_results": _topic_results(codes)})
+            results.append({"transactional_id": each.transactional_id, "topic_results": addition_results(codes)})
         return {"throttle_time_ms": 0, "error_code": NONE, "results_by_transaction": results}
 
     async def _add(
@@ -201,9 +201,7 @@ class TransactionHandlers:
                 "producer_epoch": 0,
                 "topics": [],
             }
-        topics: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(found.partitions):
-            topics[topic].append(partition)
+        topics = grouped_by_topic(found.partitions)
         return {
             "error_code": NONE,
             "transactional_id": transactional_id,
@@ -254,10 +252,3 @@ def _known_code(error: ProtocolError, version: int, fenced_since: int = FENCED_S
 
 def _partitions(topics: Iterable[AddPartitionsToTxnRequestTopic]) -> list[TopicPartition]:
     return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-
-
-def _topic_results(codes: Mapping[TopicPartition, int]) -> list[Message]:
-    topics: defaultdict[str, list[Message]] = defaultdict(list)
-    for (topic, number), code in codes.items():
-        topics[topic].append({"partition_index": number, "partition_error_code": code})
-    return [{"name": topic, "results_by_partition": results} for topic, results in topics.items()]

@@ -97,7 +97,7 @@ class TransactionalIdHistory:
     clean: bool
     transactions: list[SentTransaction] = field(default_factory=list)
     lives: int = 0
-    """Number of producers that were started."""
+    """Number of producers started so far."""
     initialized_life: int = 0
     """The latest producer with an id and an epoch."""
 

@@ -15,7 +15,7 @@ from odradek.records.formats import check_entry, iterate_entries, iterate_record
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.records.v2.record import Record
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.cleaning import LIMIT, compact, settle
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import RecordingHost, open_log, roll, small_segments
@@ -107,7 +107,7 @@ class Compacted:
             self._end_transaction(other, ControlType.ABORT if leave_open % 2 else ControlType.COMMIT)
 
     def _end_transaction(self, producer_id: int, kind: ControlType) -> None:
-        marker = control_batch(
+        marker = marker_batch(
             kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=self.clock.wall_ms()
         )
         self.log.append_as_leader(memoryview(bytearray(marker)), leader_epoch=0, origin=AppendOrigin.COORDINATOR)

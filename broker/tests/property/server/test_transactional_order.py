@@ -49,7 +49,7 @@ class Sender:
     def __init__(self) -> None:
         self.next = self.in_flight = 0
         self.offsets: dict[int, int] = {}
-        """Offsets of the batches that were appended, by sequence."""
+        """Offsets of the appended batches, by sequence."""
         self.failed: dict[int, int] = {}
         """Error codes of the batches that have to be sent again."""
         self.problems: list[str] = []

@@ -14,7 +14,7 @@ from odradek.log import checkpoints
 from odradek.log.checkpoints import MetaProperties
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock
 
@@ -38,7 +38,7 @@ def record_batch(number: int, *, producer_id: int = -1, sequence: int = -1) -> m
 
 
 def marker(kind: ControlType, number: int) -> memoryview:
-    content = control_batch(
+    content = marker_batch(
         kind, producer_id=7, producer_epoch=0, coordinator_epoch=1, timestamp_ms=START_MS + 1000 * number
     )
     return memoryview(bytearray(content))

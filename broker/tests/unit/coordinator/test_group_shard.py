@@ -33,7 +33,7 @@ from odradek.coordinator.groups.group_replay import Replay
 from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
 from odradek.records.legacy.writing import encode_set, encode_wrapper
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.groups import RANGE, SESSION_MS, SETTINGS, GroupLab, Reply, visible
 
 EVENTS_0, EVENTS_1 = TopicPartition("events", 0), TopicPartition("events", 1)
@@ -186,7 +186,7 @@ def test_a_corrupt_old_message_stops_the_load(lab: GroupLab) -> None:
 
 def test_offsets_of_transactions_are_applied_at_their_commit_marker(lab: GroupLab) -> None:
     def marker(control_type: ControlType, producer_id: int, offset: int) -> bytes:
-        return control_batch(
+        return marker_batch(
             control_type,
             producer_id=producer_id,
             producer_epoch=0,
@@ -214,7 +214,7 @@ def test_a_commit_after_a_transactional_one_overrides_its_marker(lab: GroupLab) 
     lab.log.record_sets = [
         record_set(offset_record(2), offset=0, producer_id=7),
         record_set(offset_record(9), offset=1),
-        control_batch(
+        marker_batch(
             ControlType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=2
         ),
     ]

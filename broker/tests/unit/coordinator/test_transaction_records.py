@@ -1,4 +1,4 @@
-"""Keys and values of `__transaction_state`, compared with bytes that were put together by hand."""
+"""Keys and values of `__transaction_state`, compared with hand-written bytes."""
 
 from __future__ import annotations
 

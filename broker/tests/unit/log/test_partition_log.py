@@ -20,7 +20,8 @@ from odradek.log.values import TimestampOffset
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType, read_header
 from odradek.records.v2.record import decode_batch
-from odradek_testkit.batches import control_batch, iterate
+from odradek.records.v2.transactions import marker_batch
+from odradek_testkit.batches import iterate
 from odradek_testkit.disk import MemoryFiles
 from odradek_testkit.logs import DIRECTORY, RecordingHost, batch, open_log, small_segments
 from odradek_testkit.loop import WALL_START_MS, ManualClock
@@ -209,7 +210,7 @@ def test_an_open_transaction_holds_the_first_unstable_offset(log: PartitionLog) 
     records = batch(b"a", producer_id=4, producer_epoch=0, base_sequence=0, is_transactional=True)
     log.append_as_leader(records, leader_epoch=0)
     assert log.first_unstable_offset == 1
-    marker = control_batch(
+    marker = marker_batch(
         ControlType.COMMIT, producer_id=4, producer_epoch=0, coordinator_epoch=2, timestamp_ms=WALL_START_MS
     )
     log.append_as_leader(memoryview(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR)

@@ -24,7 +24,7 @@ from odradek.records.legacy.writing import encode_set, encode_wrapper, stamp_tim
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
 from odradek.records.v2.record import Record
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 NOW_MS = 1_000_000
 FIRST = 70
@@ -203,9 +203,7 @@ def test_recompression_keeps_all_but_the_packing(source: Codec, target: Codec) -
 
 
 def test_a_marker_is_not_compressed() -> None:
-    marker = control_batch(
-        ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
-    )
+    marker = marker_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
     prepared = admitted(marker, origin=AppendOrigin.COORDINATOR, codec=Codec.GZIP)
     assert bytes(prepared.records) == marker
 
@@ -322,7 +320,7 @@ def test_a_group_coordinator_s_batches_become_messages() -> None:
     assert [header.magic for header in prepared.headers] == [1, 1, 1]
 
 
-MARKER = control_batch(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
+MARKER = marker_batch(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS)
 IDEMPOTENT = built(producer_id=4, producer_epoch=0, base_sequence=0)
 BOMB = built(bytes(8 << 20), codec=Codec.ZSTD)
 OLD_BOMB = message_set(bytes(8 << 20), codec=Codec.GZIP)

@@ -10,8 +10,8 @@ from odradek.records import columns
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType
+from odradek.records.v2.transactions import marker_batch
 from odradek.records.v2.varint import encode_varint
-from odradek_testkit.batches import control_batch
 
 LIMIT = 1 << 20
 
@@ -25,7 +25,7 @@ def batch_at(offset: int, *, producer_id: int = -1, count: int = 2) -> bytes:
 
 
 def marker_at(offset: int, producer_id: int, kind: ControlType) -> bytes:
-    return control_batch(
+    return marker_batch(
         kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=offset
     )
 

@@ -9,9 +9,9 @@ from typing import Any
 from odradek.base.types import TopicPartition
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import BatchBuilder, ControlType
+from odradek.records.v2.transactions import marker_batch
 from odradek.replication.replica_manager import LATE_TRANSACTION_MS
 from odradek.replication.replica_requests import AppendRequest, AppendResult
-from odradek_testkit.batches import control_batch
 from odradek_testkit.loop import VirtualClock
 from odradek_testkit.replicas import LED, MemoryBroker, assume
 
@@ -57,7 +57,7 @@ def test_a_transaction_is_late_five_minutes_after_the_largest_timeout(play: Play
         assert late() == 2
         write(broker, OTHER, batch(1, clock.wall_ms(), 1))
         assert late() == 1, "the last batch counts"
-        abort = control_batch(
+        abort = marker_batch(
             ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=clock.wall_ms()
         )
         write(broker, TP, abort, origin=AppendOrigin.COORDINATOR)

@@ -12,7 +12,7 @@ from odradek.compression import Codec
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records.legacy.writing import encode_set, encode_wrapper
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 PARTITION = TopicPartition("t", 0)
 
@@ -25,7 +25,7 @@ def data(base_offset: int, count: int, *, producer_id: int = -1) -> bytes:
 
 
 def marker(offset: int, producer_id: int, control_type: ControlType) -> bytes:
-    return control_batch(
+    return marker_batch(
         control_type, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=offset
     )
 

@@ -37,7 +37,7 @@ from odradek.records.v2.batch import (
 )
 from odradek.records.v2.record import Message, Record, decode_batch, record_bytes
 from odradek.records.v2.record_starts import find_record_starts
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 NOW_MS = 1_700_000_000_000
 LIMIT = 1 << 20
@@ -75,7 +75,7 @@ def header(base_offset: int, producer_id: int = 1, *, transactional: bool = True
 
 def marker(offset: int, producer_id: int = 1) -> BatchHeader:
     return read_header(
-        control_batch(
+        marker_batch(
             ControlType.ABORT,
             producer_id=producer_id,
             producer_epoch=0,

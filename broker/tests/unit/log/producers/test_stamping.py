@@ -13,7 +13,7 @@ from odradek.records.checks.validate import AppendOrigin, AppendRules
 from odradek.records.formats import check_entry, iterate_entries, iterate_records
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 NOW_MS = 9_000
 
@@ -92,7 +92,7 @@ def test_several_batches_go_on_from_one_another() -> None:
 
 
 def test_markers_are_found_by_their_place() -> None:
-    marker = control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=4)
+    marker = marker_batch(ControlType.COMMIT, producer_id=1, producer_epoch=2, coordinator_epoch=3, timestamp_ms=4)
     records, headers, _ = prepared(built(5) + marker, magic=2, origin=AppendOrigin.COORDINATOR)
     found = markers_in(records, headers)
     assert list(found) == [1]

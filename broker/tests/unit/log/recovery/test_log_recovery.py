@@ -12,8 +12,9 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.recovery.log_recovery import LoadRequest, load
 from odradek.records.checks.validate import AppendOrigin
 from odradek.records.v2.batch import ControlType
+from odradek.records.v2.transactions import marker_batch
 from odradek_testkit import disk
-from odradek_testkit.batches import control_batch, iterate
+from odradek_testkit.batches import iterate
 from odradek_testkit.disk import MemoryFile, MemoryFiles
 from odradek_testkit.logs import DIRECTORY, TP, RecordingHost, batch, open_log, small_segments
 from odradek_testkit.loop import ManualClock
@@ -331,7 +332,7 @@ def test_open_transactions_come_back(files: MemoryFiles, clock: ManualClock) -> 
     for producer_id in (1, 2):
         records = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
         log.append_as_leader(records, leader_epoch=0)
-    marker = control_batch(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=5, timestamp_ms=T0)
+    marker = marker_batch(ControlType.ABORT, producer_id=1, producer_epoch=0, coordinator_epoch=5, timestamp_ms=T0)
     log.append_as_leader(memoryview(marker), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
     for clean in (False, True):
         again = open_log(files, clock, clean=clean)

@@ -21,7 +21,7 @@ from odradek.records.checks.validate import AppendOrigin, AppendRules, check_app
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import marker_batch
 
 NOW_MS = 1_000_000
 
@@ -43,7 +43,7 @@ def refit(raw: bytes, **fields: int) -> bytes:
 
 
 def marker(base_offset: int = 0) -> bytes:
-    return control_batch(
+    return marker_batch(
         ControlType.COMMIT,
         producer_id=1,
         producer_epoch=0,

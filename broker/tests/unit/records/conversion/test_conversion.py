@@ -17,8 +17,8 @@ from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType, TimestampType
 from odradek.records.v2.record import Message, Record, record_bytes
+from odradek.records.v2.transactions import marker_batch
 from odradek.records.v2.varint import encode_varint
-from odradek_testkit.batches import control_batch
 
 LIMIT = 1 << 20
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
@@ -139,7 +139,7 @@ class TestDown:
         assert {record.timestamp for record in decode(down(source, magic=0).records)} == {-1}
 
     def test_markers_are_omitted(self) -> None:
-        marker = control_batch(
+        marker = marker_batch(
             ControlType.COMMIT, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1, base_offset=23
         )
         source = batch_at(20, producer_id=7, producer_epoch=1, base_sequence=0, is_transactional=True) + marker
@@ -203,7 +203,7 @@ class TestDown:
         assert converted.consumed_bytes == len(whole)
 
     def test_as_much_as_fits_but_at_least_one_entry(self) -> None:
-        marker = control_batch(
+        marker = marker_batch(
             ControlType.ABORT, producer_id=7, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1, base_offset=0
         )
         source = marker + batch_at(1) + batch_at(4) + batch_at(7)

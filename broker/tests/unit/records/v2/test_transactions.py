@@ -7,8 +7,7 @@ import pytest
 from odradek.base.errors import CorruptMessageError
 from odradek.log.compaction.filtering import empty_batch
 from odradek.records.v2.batch import BatchBuilder, ControlType, read_header
-from odradek.records.v2.transactions import AbortedTransactions, read_marker_type
-from odradek_testkit.batches import control_batch
+from odradek.records.v2.transactions import AbortedTransactions, marker_batch, read_marker_type
 
 
 def data(offset: int, producer_id: int, *, is_transactional: bool = True) -> bytes:
@@ -18,7 +17,7 @@ def data(offset: int, producer_id: int, *, is_transactional: bool = True) -> byt
 
 
 def marker(offset: int, producer_id: int, kind: ControlType = ControlType.ABORT) -> bytes:
-    return control_batch(
+    return marker_batch(
         kind, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=offset
     )
 
