@@ -2,7 +2,7 @@
 
 `server/data/produce_and_fetch` passes these requests on. For each partition in which the producer has no open
 transaction, the coordinator is asked whether the transaction is open and includes the partition. The records wait in a
-queue of the producer and the partition (a lane), in the order of the requests. Everything else is appended at once.
+queue of the producer and the partition, in the order of the requests. Everything else is appended at once.
 
 Invariants: the batches of one producer and partition are appended in the order of their requests, although a client
 sends the next request before the last one is answered; a request is answered once, when all its partitions have a
@@ -71,19 +71,19 @@ WAITING_BYTES: Final = 64 << 20
 """Maximum size of all records that wait. What exceeds it is refused with NOT_ENOUGH_REPLICAS, which producers retry."""
 
 Entry = tuple[TopicPartition, memoryview]
-_Lane = tuple[TopicPartition, int]
+_Key = tuple[TopicPartition, int]
 """A partition and a producer id."""
 
 
 class _Verification:
     """A question to the coordinator, for the partitions of one request and the requests that join it."""
 
-    __slots__ = ("codes", "connection", "lanes", "writer")
+    __slots__ = ("codes", "connection", "keys", "writer")
 
     def __init__(self, writer: TransactionalWriter, connection: object) -> None:
         self.writer: Final = writer
         self.connection: Final = connection
-        self.lanes: list[_Lane] = []
+        self.keys: list[_Key] = []
         self.codes: Mapping[TopicPartition, int] | None = None
         """The answer; None while it is awaited."""
 
@@ -114,14 +114,14 @@ class _Produce:
 
 
 class _Waiting:
-    """The records of a request for one partition, in a lane."""
+    """The records of a request that wait in one queue."""
 
-    __slots__ = ("guard", "lane", "leader_epoch", "produce", "records", "verification")
+    __slots__ = ("guard", "key", "leader_epoch", "produce", "records", "verification")
 
     def __init__(
         self,
         produce: _Produce,
-        lane: _Lane,
+        key: _Key,
         records: memoryview,
         guard: VerificationGuard | None,
         *,
@@ -130,7 +130,7 @@ class _Waiting:
     ) -> None:
         """Copies the records. Without a `verification`, they only wait for their predecessors."""
         self.produce: Final = produce
-        self.lane: Final = lane
+        self.key: Final = key
         self.records: Final = bytearray(records)
         self.guard: Final = guard
         self.verification: Final = verification
@@ -145,7 +145,7 @@ class _Waiting:
         """The answer of the coordinator."""
         if self.verification is None or self.verification.codes is None:
             return NONE
-        return self.verification.codes.get(self.lane[0], UnknownServerError.code)
+        return self.verification.codes.get(self.key[0], UnknownServerError.code)
 
 
 class TransactionalProduce:
@@ -159,17 +159,17 @@ class TransactionalProduce:
         self._replicas: Final = replicas
         self._verifier: Final = verifier
         self._is_enabled: Final = is_enabled
-        self._lanes: dict[_Lane, deque[_Waiting]] = {}
+        self._queues: dict[_Key, deque[_Waiting]] = {}
         self._count = 0
         self._waiting_bytes = 0
-        self._answered: list[_Lane] = []
+        self._answered: list[_Key] = []
         self._is_draining = False
         self._tasks: Final = TaskOwner()
 
     @property
     def waiting(self) -> int:
         """Number of record sets that wait."""
-        return sum(len(lane) for lane in self._lanes.values())
+        return sum(len(queue) for queue in self._queues.values())
 
     async def close(self) -> None:
         """Answer all waiting requests with a retriable error. Idempotent."""
@@ -195,7 +195,7 @@ class TransactionalProduce:
             respond([_failed(each, InvalidProducerIdMappingError.code, _SEVERAL) for each, _ in request.entries])
             return
         needs_guards = self._verifier is not None and self._is_enabled()
-        if not producers or not (needs_guards or self._lanes):
+        if not producers or not (needs_guards or self._queues):
             self._replicas.append(request, respond)
             return
         request = AppendRequest(
@@ -215,7 +215,7 @@ class TransactionalProduce:
             for (topic_partition, records), header in zip(request.entries, headers, strict=True)
             if header is None or not self._waits(produce, topic_partition, records, header, new)
         ]
-        if new.lanes:
+        if new.keys:
             self._start(new)
         if len(at_once) == len(request.entries):
             self._replicas.append(request, respond)
@@ -230,17 +230,17 @@ class TransactionalProduce:
         header: BatchHeader,
         new: _Verification,
     ) -> bool:
-        """Put records that cannot be appended yet into their lane, or refuse them. Returns False for others.
+        """Put records that cannot be appended yet into their queue, or refuse them. Returns False for others.
 
         `new`: the verification for all partitions of the request that need one.
         """
         key = topic_partition, header.producer_id
-        lane = self._lanes.get(key)
+        queue = self._queues.get(key)
         partition = self._replicas.table.online.get(topic_partition)
         guard = None
         if produce.request.needs_guards and partition is not None and partition.is_leader:
             guard = partition.log.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
-        if guard is None and lane is None:
+        if guard is None and queue is None:
             return False
         if self._waiting_bytes + len(records) > WAITING_BYTES:
             produce.add([_failed(topic_partition, NotEnoughReplicasError.code, "too many records wait")])
@@ -248,14 +248,14 @@ class TransactionalProduce:
         self._waiting_bytes += len(records)
         verification = None
         if guard is not None:
-            verification = _joinable(lane or (), guard, new)
+            verification = _joinable(queue or (), guard, new)
             if verification is None:
                 verification = new
-                new.lanes.append(key)
-        if lane is None:
-            lane = self._lanes[key] = deque()
+                new.keys.append(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
         epoch = -1 if partition is None else partition.leader_epoch
-        lane.append(_Waiting(produce, key, records, guard, verification=verification, leader_epoch=epoch))
+        queue.append(_Waiting(produce, key, records, guard, verification=verification, leader_epoch=epoch))
         return True
 
     # Verification
@@ -266,7 +266,7 @@ class TransactionalProduce:
 
     async def _verify(self, verification: _Verification) -> Mapping[TopicPartition, int]:
         assert self._verifier is not None
-        return await self._verifier.verify(verification.writer, [partition for partition, _ in verification.lanes])
+        return await self._verifier.verify(verification.writer, [partition for partition, _ in verification.keys])
 
     def _verified(self, verification: _Verification, verifying: asyncio.Task[Mapping[TopicPartition, int]]) -> None:
         """Append what a verification has permitted, and answer the rest."""
@@ -278,25 +278,25 @@ class TransactionalProduce:
             verification.codes = _for_all(verification, code)
         else:
             verification.codes = verifying.result()
-        self._answered += verification.lanes
+        self._answered += verification.keys
         if not self._is_draining:
             self._is_draining = True
             try:
                 while self._answered:
-                    lanes, self._answered = self._answered, []
-                    self._drain(lanes)
+                    keys, self._answered = self._answered, []
+                    self._drain(keys)
             finally:
                 self._is_draining = False
 
-    def _drain(self, lanes: Iterable[_Lane]) -> None:
-        """Append the records at the heads of lanes whose verification is complete.
+    def _drain(self, keys: Iterable[_Key]) -> None:
+        """Append the records at the heads of queues whose verification is complete.
 
-        A response may make a connection deliver its next request, whose records join the lane. They must not overtake,
-        so records stay in their lane until they are appended, and the lane is looked at again.
+        A response may make a connection deliver its next request, whose records join the queue. They must not overtake,
+        so records stay in their queue until they are appended, and the queue is looked at again.
         """
         ready: list[_Waiting] = []
-        for key in dict.fromkeys(lanes):
-            for one in self._lanes.get(key, ()):
+        for key in dict.fromkeys(keys):
+            for one in self._queues.get(key, ()):
                 if not one.is_ready:
                     break
                 ready.append(one)
@@ -306,13 +306,13 @@ class TransactionalProduce:
                 self._append(produce, several)
         finally:
             for one in ready:
-                lane = self._lanes[one.lane]
-                lane.popleft()
+                queue = self._queues[one.key]
+                queue.popleft()
                 self._waiting_bytes -= len(one.records)
-                if not lane:
-                    del self._lanes[one.lane]
-                elif lane[0].is_ready:
-                    self._answered.append(one.lane)
+                if not queue:
+                    del self._queues[one.key]
+                elif queue[0].is_ready:
+                    self._answered.append(one.key)
 
     def _append(self, produce: _Produce, several: Iterable[_Waiting]) -> None:
         """Append the records of one request whose verifications have succeeded. Add the errors of the others."""
@@ -320,7 +320,7 @@ class TransactionalProduce:
         guards: dict[TopicPartition, VerificationGuard] = {}
         refused: list[AppendResult] = []
         for one in several:
-            topic_partition = one.lane[0]
+            topic_partition = one.key[0]
             partition = self._replicas.table.online.get(topic_partition)
             if one.code:
                 refused.append(_unverified(topic_partition, one.code, knows_abortable=produce.knows_abortable))
@@ -345,13 +345,13 @@ def _transactional_header(records: memoryview) -> BatchHeader | None:
     return header if header.is_transactional and header.producer_id >= 0 else None
 
 
-def _joinable(lane: Iterable[_Waiting], guard: VerificationGuard, new: _Verification) -> _Verification | None:
-    """Return the verification in a lane that answers the same question as a new one would.
+def _joinable(queue: Iterable[_Waiting], guard: VerificationGuard, new: _Verification) -> _Verification | None:
+    """Return the verification in a queue that answers the same question as a new one would.
 
     It has the same guard, so no marker came since. It belongs to the same connection, so it cannot be that of a request
     that was delayed for so long that the answer may be outdated.
     """
-    for one in lane:
+    for one in queue:
         verification = one.verification
         if (
             verification is not None
@@ -364,7 +364,7 @@ def _joinable(lane: Iterable[_Waiting], guard: VerificationGuard, new: _Verifica
 
 
 def _for_all(verification: _Verification, code: int) -> Mapping[TopicPartition, int]:
-    return {topic_partition: code for topic_partition, _ in verification.lanes}
+    return {topic_partition: code for topic_partition, _ in verification.keys}
 
 
 def _part(
