@@ -58,11 +58,12 @@ up: check-java $(STAMP) $(if $(filter 1,$(COMPILED)),compiled) ## Run a cluster 
 	@$(if $(filter 1,$(COMPILED)),$(WITH_CORE)) $(BIN)/odradek up -f manifests/examples/
 
 .PHONY: lint
-lint: $(STAMP) ## Check formatting, lint rules, types and import contracts
+lint: $(STAMP) ## Check formatting, lint rules, types, import contracts and that every test can be collected
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy
 	@PYTHONPATH=broker:operator:spark $(BIN)/lint-imports
+	@$(BIN)/pytest --collect-only --quiet --quiet --no-header | sed -n '/ERRORS/,$$p'; exit $${PIPESTATUS[0]}
 
 .PHONY: test
 test: check-java lint ## Run lint and all tests that need no Kubernetes, with JOBS=n processes; LEVEL=full once a day

@@ -12,7 +12,8 @@ from odradek.base.errors import CorruptMessageError, OffsetOutOfRangeError, Requ
 from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek_testkit.batches import control_batch, iterate
+from odradek.records.v2.transactions import marker_batch
+from odradek_testkit.batches import iterate
 from pyspark_odradek import tasks
 from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options import parse
@@ -83,7 +84,7 @@ def test_gaps_are_not_loss() -> None:
 
 
 def test_control_records_and_aborted_transactions_are_left_out() -> None:
-    marker = control_batch(
+    marker = marker_batch(
         ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp_ms=0, base_offset=2
     )
     batches = [batch_at(0, 2, producer_id=5), marker, batch_at(3, 1, producer_id=5)]
