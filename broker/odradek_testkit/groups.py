@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 from odradek.base.errors import ProtocolError
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, TransactionalWriter
-from odradek.coordinator.groups.classic_group import ClassicGroup
-from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup
+from odradek.coordinator.groups.classic.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,

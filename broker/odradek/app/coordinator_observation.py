@@ -10,7 +10,7 @@ from typing import Final
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.transactions.transaction_values import TransactionVerifier
 from odradek.metrics.collector import BrokerCollector, Distribution

@@ -25,8 +25,8 @@ from odradek.base.ports import Clock, Timer
 from odradek.base.topic_rules import partition_for
 from odradek.base.types import GROUP_METADATA_TOPIC, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime, VerifyTransaction
-from odradek.coordinator.groups.classic_group import GroupState
-from odradek.coordinator.groups.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.classic.classic_group import GroupState
+from odradek.coordinator.groups.classic.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,

@@ -24,8 +24,10 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
-from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.groups.delayed_rebalances import Heartbeats, Rebalances
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.delayed_rebalances import Heartbeats, Rebalances
+from odradek.coordinator.groups.classic.membership import Membership
+from odradek.coordinator.groups.classic.rebalancing import Rebalancer
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_records import GroupKey, encode_group_key
 from odradek.coordinator.groups.group_replay import Replay
@@ -44,9 +46,7 @@ from odradek.coordinator.groups.group_requests import (
     SyncResult,
     TransactionalCommitRequest,
 )
-from odradek.coordinator.groups.membership import Membership
 from odradek.coordinator.groups.offset_commits import CommitResult, OffsetCommits, client_error, tombstones
-from odradek.coordinator.groups.rebalancing import Rebalancer
 from odradek.coordinator.groups.transactional_offsets import TransactionalOffsets
 
 logger = logging.getLogger(__name__)

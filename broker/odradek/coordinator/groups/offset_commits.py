@@ -36,7 +36,9 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
-from odradek.coordinator.groups.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.membership import check_alive, check_generation
+from odradek.coordinator.groups.classic.rebalancing import Rebalancer
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import (
@@ -54,8 +56,6 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     OffsetToCommit,
 )
-from odradek.coordinator.groups.membership import check_alive, check_generation
-from odradek.coordinator.groups.rebalancing import Rebalancer
 
 CommitResult = Mapping[TopicPartition, int]
 """Error code of each partition."""

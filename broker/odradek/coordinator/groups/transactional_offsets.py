@@ -19,7 +19,8 @@ from odradek.base.errors import InvalidProducerEpochError, ProducerFencedError, 
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
-from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.membership import check_alive, check_generation
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import OffsetValue
@@ -29,7 +30,6 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     TransactionalCommitRequest,
 )
-from odradek.coordinator.groups.membership import check_alive, check_generation
 from odradek.coordinator.groups.offset_commits import CommitResult, client_error, commit_records, sort_out
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from odradek.base.errors import NotEnoughReplicasError, ProtocolError
 from odradek.base.types import Offset, TopicPartition
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_records import GroupKey, decode_group_value, decode_key
 from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
 from odradek_testkit.groups import RANGE, GroupLab, Reply, visible

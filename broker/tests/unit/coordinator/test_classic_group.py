@@ -6,8 +6,13 @@ import itertools
 
 import pytest
 
-from odradek.coordinator.groups.classic_group import TRANSITIONS, ClassicGroup, GroupState, IllegalGroupTransitionError
-from odradek.coordinator.groups.classic_member import ClassicMember
+from odradek.coordinator.groups.classic.classic_group import (
+    TRANSITIONS,
+    ClassicGroup,
+    GroupState,
+    IllegalGroupTransitionError,
+)
+from odradek.coordinator.groups.classic.classic_member import ClassicMember
 from odradek.coordinator.groups.group_records import GroupValue, MemberValue
 from odradek.coordinator.groups.group_requests import Protocols
 from odradek_testkit.groups import RANGE

@@ -25,7 +25,7 @@ from odradek.base.errors import (
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,

@@ -20,7 +20,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_records import (
     GroupKey,
     OffsetKey,

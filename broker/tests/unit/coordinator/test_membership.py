@@ -26,7 +26,7 @@ from odradek.base.errors import (
     UnknownServerError,
     UnknownTopicOrPartitionError,
 )
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_requests import LeavingMember
 from odradek_testkit.groups import RANGE, REBALANCE_MS, SESSION_MS, SETTINGS, GroupLab
 

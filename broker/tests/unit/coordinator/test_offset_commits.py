@@ -26,7 +26,7 @@ from odradek.base.errors import (
     UnstableOffsetCommitError,
 )
 from odradek.base.types import TopicPartition
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import OffsetValue

@@ -23,7 +23,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
-from odradek.coordinator.groups.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import GroupState
 from odradek.coordinator.groups.group_offsets import MAX_OPEN
 from odradek.coordinator.groups.group_requests import LeavingMember, OffsetToCommit
 from odradek_testkit.groups import SESSION_MS, SETTINGS, GroupLab, Reply, visible

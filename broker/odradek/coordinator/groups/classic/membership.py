@@ -27,8 +27,9 @@ from odradek.base.errors import (
     UnknownMemberIdError,
 )
 from odradek.base.ports import Clock
-from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.classic.rebalancing import Rebalancer, with_reason
 from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
     GroupSettings,
@@ -39,7 +40,6 @@ from odradek.coordinator.groups.group_requests import (
     MemberCheck,
     SyncRequest,
 )
-from odradek.coordinator.groups.rebalancing import Rebalancer, with_reason
 
 logger = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import Offset
 from odradek.coordinator.coordinator_ports import RecordLog
-from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
-from odradek.coordinator.groups.delayed_rebalances import (
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.classic.delayed_rebalances import (
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,

@@ -29,7 +29,7 @@ from odradek.base.errors import (
     UnknownMemberIdError,
 )
 from odradek.base.types import NO_TIMESTAMP
-from odradek.coordinator.groups.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.classic.classic_member import AnswerJoin, AnswerSync, ClassicMember
 from odradek.coordinator.groups.group_offsets import GroupOffsets
 from odradek.coordinator.groups.group_records import GroupValue
 from odradek.coordinator.groups.group_requests import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from odradek.coordinator.groups.classic_group import ClassicGroup, GroupState
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
 from odradek.timer.purgatory import DelayedOperation, Purgatory
 
 
