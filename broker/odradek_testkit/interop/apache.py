@@ -50,7 +50,16 @@ def jars(version: str, cache: Path) -> Path:
 
     Raises `InteropError` if Maven is missing or fails.
     """
-    folder = cache.absolute() / f"kafka-{version}"
+    return _downloaded(cache.absolute() / f"kafka-{version}", _kafka(version))
+
+
+def streams_jars(version: str, cache: Path) -> Path:
+    """Return the folder with the jars of Kafka Streams `version`. Raises `InteropError` if Maven is missing or
+    fails."""
+    return _downloaded(cache.absolute() / f"kafka-streams-{version}", [("kafka-streams", version)])
+
+
+def _downloaded(folder: Path, artifacts: Sequence[tuple[str, str]]) -> Path:
     if (folder / ".complete").exists():
         return folder
     if shutil.which("mvn") is None:
@@ -60,29 +69,30 @@ def jars(version: str, cache: Path) -> Path:
         # Several test processes may need jars at the same time, and Maven does not lock its local repository.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".complete").exists():
-            _download(version, folder)
+            _download(folder, artifacts)
     return folder
 
 
-def _download(version: str, folder: Path) -> None:
+def _download(folder: Path, artifacts: Sequence[tuple[str, str]]) -> None:
+    """Download the artifacts of Apache Kafka with their dependencies and a logger."""
+    wanted = [("org.apache.kafka", *each) for each in artifacts]
+    wanted.append(("org.slf4j", "slf4j-simple", SLF4J_VERSION))
     pom = folder / "pom.xml"
-    pom.write_text(_POM.format(dependencies=_dependencies(version)), encoding="utf-8")
+    dependencies = "\n".join(_DEPENDENCY.format(*each) for each in wanted)
+    pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
     command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
     options = [f"-DoutputDirectory={folder}", f"-DexcludeArtifactIds={OTHER_LOGGERS}"]
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
     if result.returncode != 0:
-        raise InteropError(f"Maven could not download Apache Kafka {version}: {result.stdout[-2000:]}")
+        raise InteropError(f"Maven could not download {folder.name}: {result.stdout[-2000:]}")
     (folder / ".complete").touch()
 
 
-def _dependencies(version: str) -> str:
-    """Return the dependencies for the POM: the broker with its clients, the tools if they are separate, one logger."""
-    is_old = int(version.partition(".")[0]) < 3
-    wanted = [("org.apache.kafka", "kafka_2.11" if is_old else "kafka_2.13", version)]
-    if not is_old:
-        wanted.append(("org.apache.kafka", "kafka-tools", version))
-    wanted.append(("org.slf4j", "slf4j-simple", SLF4J_VERSION))
-    return "\n".join(_DEPENDENCY.format(*each) for each in wanted)
+def _kafka(version: str) -> list[tuple[str, str]]:
+    """Return the artifacts of a release: the broker with its clients, and the tools if they are separate."""
+    if int(version.partition(".")[0]) < 3:
+        return [("kafka_2.11", version)]
+    return [("kafka_2.13", version), ("kafka-tools", version)]
 
 
 def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:
@@ -96,15 +106,20 @@ def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:
         raise InteropError(f"javac failed: {result.stdout[-2000:]}{result.stderr[-2000:]}")
 
 
-def java_command(folder: Path, main_class: str, *, heap: str, options: Sequence[str] = ()) -> list[str]:
-    """Return the command that runs a class of the jars in `folder`. It logs only errors, to standard error."""
+def java_command(
+    folder: Path, main_class: str, *, heap: str, options: Sequence[str] = (), classes: Path | None = None
+) -> list[str]:
+    """Return the command that runs a class of the jars in `folder`. It logs only errors, to standard error.
+
+    `options` are for the JVM; `classes` is a folder of additional classes, such as the target of `compile_java`.
+    """
     return [
         "java",
         f"-Xmx{heap}",
         *options,
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
         "-cp",
-        f"{folder}/*",
+        f"{folder}/*" if classes is None else f"{folder}/*:{classes}",
         main_class,
     ]
 
@@ -124,10 +139,7 @@ def run_tool(
 
     `options` are for the JVM; `classes` is a folder of additional classes, such as the target of `compile_java`.
     """
-    command = java_command(folder, main_class, heap=heap, options=options)
-    if classes is not None:
-        command[command.index("-cp") + 1] += f":{classes}"
-    command += arguments
+    command = [*java_command(folder, main_class, heap=heap, options=options, classes=classes), *arguments]
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_seconds)
     if result.returncode != 0:
         raise InteropError(

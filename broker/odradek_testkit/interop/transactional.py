@@ -22,7 +22,14 @@ def transactional(bootstrap: str, transactional_id: str, **settings: object) -> 
 
 
 def read(bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed") -> list[tuple[int, str]]:
-    """Return partition and value of all records that a consumer sees up to the end of each partition.
+    """Return partition and value of all records; see `read_keyed`."""
+    return [(number, value) for number, _, value in read_keyed(bootstrap, topic, partitions, isolation)]
+
+
+def read_keyed(
+    bootstrap: str, topic: str, partitions: int, isolation: str = "read_committed"
+) -> list[tuple[int, str, str]]:
+    """Return partition, key and value of all records that a consumer sees up to the end of each partition.
 
     In read_committed, the end of a partition is its last stable offset.
     """
@@ -37,7 +44,7 @@ def read(bootstrap: str, topic: str, partitions: int, isolation: str = "read_com
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    found: list[tuple[int, str]] = []
+    found: list[tuple[int, str, str]] = []
     ended: set[int] = set()
     while len(ended) < partitions:
         message = consumer.poll(SECONDS)
@@ -45,7 +52,7 @@ def read(bootstrap: str, topic: str, partitions: int, isolation: str = "read_com
         partition, error = message.partition(), message.error()
         assert partition is not None
         if error is None:
-            found.append((partition, (message.value() or b"").decode()))
+            found.append((partition, (message.key() or b"").decode(), (message.value() or b"").decode()))
         elif error.code() == KafkaError._PARTITION_EOF:
             ended.add(partition)
         else:
