@@ -10,6 +10,7 @@ from comparison.declarations import USAGE, USAGE_PER_RECORD, Scenario, Theme
 from comparison.workloads.compacting import Compact
 from comparison.workloads.consuming import Consume, ConsumeBehind, ProduceOld, Reader
 from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
+from comparison.workloads.coordinating import GroupHeartbeats, LargeGroup, LoadOffsets, Transactions
 from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
 from comparison.workloads.starting import Start
 
@@ -61,6 +62,24 @@ THEMES: Final = (
         text="`ProducerPerformance` with `linger.ms=0` at a rate that both systems sustain; `EndToEndLatency` sends "
         "one record at a time and waits until it is consumed (it reports whole milliseconds).",
         metrics=("p99_ms", "p50_ms", "p999_ms", *USAGE),
+    ),
+    Theme(
+        name="transactions",
+        title="Transactions",
+        text="Four producers of librdkafka, each in a thread of one process, commit transactions of 100 records of 100 "
+        "B over 10 partitions, one after the other. The latency is that of the commit, from the call to its return; it "
+        "includes the sending of records.",
+        metrics=("transactions_per_s", "p99_ms", "p50_ms", *USAGE_PER_RECORD),
+    ),
+    Theme(
+        name="groups",
+        title="Consumer groups",
+        text="A client of this project speaks for the members, which use the classic protocol. Heartbeats: each member "
+        "sends one every 3 s. Rebalance: one member joins again, heartbeats tell the others, and all join and get "
+        "their assignment. Loading: a broker starts with a million committed offsets in the 12 partitions of "
+        "`__consumer_offsets`; the time is that from its first Metadata response until every group gets its offsets, "
+        "and from the start of its process.",
+        metrics=("heartbeats_per_s", "rebalance_s", "load_s", "loaded_s", "p99_ms", *USAGE_PER_RECORD),
     ),
     Theme(
         name="start",
@@ -271,6 +290,44 @@ CATALOGUE: Final = (
         title="one record at a time to a consumer, 100 B, 1 replica, acks=1",
         workload=EndToEnd(records=5_000, record_bytes=100, acks="1"),
         seconds=25,
+    ),
+    Scenario(
+        name="transactions",
+        theme="transactions",
+        title="100 records of 100 B, 10 partitions, 1 replica",
+        workload=Transactions(producers=4, transactions=1_000, records=100, record_bytes=100, partitions=10),
+        seconds=30,
+        properties={"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"},
+    ),
+    Scenario(
+        name="group-heartbeats",
+        theme="groups",
+        title="heartbeats of 10,000 groups of 3 members",
+        workload=GroupHeartbeats(groups=10_000, members=3, interval_s=3.0, seconds=15.0, connections=300),
+        seconds=32,
+        prepare_seconds=40,
+        properties={"group.initial.rebalance.delay.ms": "100"},
+        limits={"cpu_s": 3.0},
+    ),
+    Scenario(
+        name="group-500",
+        theme="groups",
+        title="rebalance of a group of 500 members",
+        workload=LargeGroup(members=500, partitions=1_000),
+        seconds=20,
+        prepare_seconds=10,
+        properties={"group.initial.rebalance.delay.ms": "1000"},
+        limits={"rebalance_s": 3.0},
+    ),
+    Scenario(
+        name="group-load",
+        theme="groups",
+        title="load of 1,000,000 committed offsets",
+        workload=LoadOffsets(groups=1_000, partitions=1_000),
+        seconds=40,
+        prepare_seconds=60,
+        warm_ups=0,
+        limits={"load_s": 10.0},
     ),
     Scenario(
         name="start-clean",
