@@ -6,11 +6,11 @@ connection, but only one at a time can join, because a broker handles the reques
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from comparison.waiting import wait_until
 from comparison.wire import CLIENT_ID, Connection
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.apis import ApiKey
@@ -26,7 +26,6 @@ REBALANCE_IN_PROGRESS: Final = 27
 SESSION_MS: Final = 1_200_000
 """Longer than a scenario, so that members of one run do not expire while others are measured."""
 REBALANCE_MS: Final = 60_000
-_PAUSE_SECONDS: Final = 0.05
 _SECONDS: Final = 60.0
 
 
@@ -117,8 +116,8 @@ def equal_shares(members: Sequence[str], partitions: Sequence[Any]) -> dict[str,
 
 def wait_for_coordinator(connection: Connection, group: str) -> None:
     """Wait until the broker coordinates a group. The first call creates the topic of the offsets."""
-    deadline = time.monotonic() + _SECONDS
-    while connection.ask(ApiKey.FIND_COORDINATOR, _FIND_VERSION, {"key": group, "key_type": 0}).error_code:
-        if time.monotonic() > deadline:
-            raise GroupError(f"no coordinator of group {group} within {_SECONDS:g} s")
-        time.sleep(_PAUSE_SECONDS)
+    wait_until(
+        lambda: not connection.ask(ApiKey.FIND_COORDINATOR, _FIND_VERSION, {"key": group, "key_type": 0}).error_code,
+        f"the coordinator of {group}",
+        timeout_seconds=_SECONDS,
+    )
