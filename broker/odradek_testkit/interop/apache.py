@@ -53,6 +53,11 @@ def jars(version: str, cache: Path) -> Path:
     return _downloaded(cache.absolute() / f"kafka-{version}", _kafka(version))
 
 
+def client_jars(version: str, cache: Path) -> Path:
+    """Return the folder with the jars of the Java clients only. Raises `InteropError` if Maven is missing or fails."""
+    return _downloaded(cache.absolute() / f"kafka-clients-{version}", [("kafka-clients", version)])
+
+
 def streams_jars(version: str, cache: Path) -> Path:
     """Return the folder with the jars of Kafka Streams `version`. Raises `InteropError` if Maven is missing or
     fails."""
