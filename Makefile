@@ -91,8 +91,8 @@ crds: $(STAMP) ## Generate the resource definitions and dashboards in the chart
 	@$(BIN)/python -m odradek_operator.dashboards.generate_dashboards
 
 .PHONY: messages
-messages: $(STAMP) ## Generate protocol/messages from the definitions in Kafka's client jar (needs mvn, or JAR=path)
-	@$(BIN)/python broker/tools/messages.py $(if $(JAR),--jar $(JAR))
+messages: $(STAMP) ## Generate protocol/messages from the definitions in Kafka's client jars (needs mvn)
+	@$(BIN)/python broker/tools/messages.py
 
 .PHONY: clients
 clients: $(STAMP) ## Generate client/blocking/blocking_*.py from the asynchronous clients

@@ -28,8 +28,9 @@ BANNED_IN_PURE = frozenset("asyncio socket ssl threading time random os kazoo uv
 
 PURE = """
 base/errors base/error_kinds base/request_errors base/data_errors base/group_errors base/cluster_errors base/types
-base/ports base/config base/broker_fields base/setting_definitions base/settings_catalogue base/topic_rules cluster
-compression protocol/* records/* timer/* zk/layout zk/ownership zk/port znode zk/acl zk/security zk/security_digest
+base/ports base/config base/fields/* base/setting_definitions base/settings_catalogue
+base/topic_rules cluster compression protocol/* records/* timer/*
+zk/layout zk/ownership zk/port znode zk/acl zk/security zk/security_digest
 log/producers/producer_state log/producers/verification log/epoch_cache log/retention log/segments/transaction_index
 log/compaction/cleaning_decisions log/compaction/offset_map log/compaction/filtering log/compaction/record_groups
 replication/partition replication/isr replication/replica_requests replication/sessions/fetch_session
@@ -37,14 +38,26 @@ replication/sessions/follower_session replication/quota replication/sessions/res
 controller/context controller/elections/election_rules controller/machines controller/plans controller/isr_rules
 controller/broker_requests/request_batch controller/reassignment/reassignment_decisions controller/elections/candidates
 controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
-coordinator/coordinator_ports coordinator/groups/* coordinator/transactions/transaction_values
+coordinator/coordinator_ports coordinator/record_replay coordinator/groups/*
+coordinator/transactions/transaction_values
 coordinator/transactions/transaction_records coordinator/transactions/transaction_rules
+coordinator/groups/consumer/consumer_values coordinator/groups/consumer/consumer_record_values
+coordinator/groups/consumer/consumer_records coordinator/groups/consumer/reconciliation
+coordinator/groups/consumer/consumer_assignors coordinator/groups/consumer/mixed_subscriptions
+coordinator/groups/consumer/subscriptions coordinator/groups/consumer/consumer_rules
+coordinator/groups/consumer/consumer_views coordinator/groups/consumer/migration
+coordinator/groups/consumer/classic_members
 coordinator/transactions/transaction_shard coordinator/transactions/sender_requests
-client/settings client/models client/metadata client/producer/partitioning client/producer/accumulator
+coordinator/lag/lag_requests coordinator/lag/lag_values cli/groups/group_render cli/groups/reset_plans
+client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
+client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
-client/consumer/assignors client/consumer/group_protocol security/tls/der security/tls/pem security/tls/jks
-security/tls/pkcs12 security/tls/names security/tls/java_patterns security/sasl/jaas security/sasl/mechanism
-security/principals security/addresses security/acls/* security/quotas/* server/throttling/charges
+client/consumer/assignors client/consumer/assignor_values client/consumer/sticky_assignor client/consumer/range_assignor
+client/consumer/group_protocol client/consumer/member_contract client/consumer/consumer_protocol/heartbeat_fields
+client/consumer/consumer_protocol/heartbeat_errors
+security/tls/der security/tls/pem security/tls/jks security/tls/pkcs12 security/tls/names
+security/tls/java_patterns security/sasl/jaas security/sasl/mechanism security/principals security/addresses
+security/acls/* security/quotas/* server/throttling/charges
 """.split()
 """Pure modules: no I/O, no clock, no tasks, no randomness (the starred modules in docs/design/0001)."""
 

@@ -12,61 +12,376 @@ from typing import TYPE_CHECKING
 from odradek.base import VERSION
 
 if TYPE_CHECKING:
-    from odradek.base.errors import ConfigError, OdradekError, ProtocolError
+    from odradek.base.errors import (
+        AuthenticationError,
+        ClusterAuthorizationFailedError,
+        ConcurrentTransactionsError,
+        ConfigError,
+        CorruptMessageError,
+        DelegationTokenAuthDisabledError,
+        DelegationTokenAuthorizationFailedError,
+        DelegationTokenExpiredError,
+        DelegationTokenNotFoundError,
+        DelegationTokenOwnerMismatchError,
+        DelegationTokenRequestNotAllowedError,
+        FencedInstanceIdError,
+        GroupAuthorizationFailedError,
+        GroupIdNotFoundError,
+        GroupMaxSizeReachedError,
+        GroupSubscribedToTopicError,
+        IllegalGenerationError,
+        InvalidConfigError,
+        InvalidPartitionsError,
+        InvalidProducerEpochError,
+        InvalidProducerIdMappingError,
+        InvalidRecordError,
+        InvalidRegularExpressionError,
+        InvalidReplicationFactorError,
+        InvalidTopicError,
+        InvalidTransactionStateError,
+        InvalidTransactionTimeoutError,
+        LogTruncationError,
+        MessageTooLargeError,
+        NetworkError,
+        NonEmptyGroupError,
+        NotEnoughReplicasError,
+        NotLeaderOrFollowerError,
+        OdradekError,
+        OffsetMetadataTooLargeError,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceError,
+        PolicyViolationError,
+        ProducerFencedError,
+        ProtocolError,
+        RebalanceInProgressError,
+        RequestTimedOutError,
+        ResourceNotFoundError,
+        SaslAuthenticationFailedError,
+        SecurityDisabledError,
+        ThrottlingQuotaExceededError,
+        TopicAlreadyExistsError,
+        TopicAuthorizationFailedError,
+        TransactionAbortableError,
+        TransactionalIdAuthorizationFailedError,
+        TransactionalIdNotFoundError,
+        TransactionCoordinatorFencedError,
+        UnacceptableCredentialError,
+        UnknownMemberIdError,
+        UnknownTopicOrPartitionError,
+        UnsupportedVersionError,
+    )
     from odradek.base.types import TopicPartition
+    from odradek.client.access_requests import ScramPassword
     from odradek.client.admin import Admin
+    from odradek.client.admin_kinds import (
+        ConfigOperation,
+        ConfigResourceType,
+        ConfigSource,
+        ConfigType,
+        ConsumerGroupState,
+        TransactionalIdState,
+    )
     from odradek.client.blocking.blocking_admin import BlockingAdmin
     from odradek.client.blocking.blocking_consumer import BlockingConsumer
     from odradek.client.blocking.blocking_producer import BlockingProducer
     from odradek.client.blocking.client import BlockingClient
     from odradek.client.consumer.consumer import Consumer
-    from odradek.client.models import ConsumerRecord, GroupMetadata, NewTopic, OffsetAndMetadata, RecordMetadata
+    from odradek.client.consumer.fetched import iterate_records
+    from odradek.client.consumer.rebalance_events import RebalanceListener
+    from odradek.client.extensions.interceptors import ConsumerInterceptor, ProducerInterceptor, ProducerRecord
+    from odradek.client.extensions.serializers import (
+        BytesDeserializer,
+        BytesSerializer,
+        Deserializer,
+        DoubleDeserializer,
+        DoubleSerializer,
+        FloatDeserializer,
+        FloatSerializer,
+        IntegerDeserializer,
+        IntegerSerializer,
+        JsonDeserializer,
+        JsonSerializer,
+        LongDeserializer,
+        LongSerializer,
+        RecordDeserializationError,
+        SerializationError,
+        Serializer,
+        StringDeserializer,
+        StringSerializer,
+    )
+    from odradek.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
+    from odradek.client.models import (
+        AbortedTransaction,
+        BatchMetadata,
+        BrokerDescription,
+        ClusterDescription,
+        ConfigChange,
+        ConfigEntry,
+        ConfigResource,
+        ConsumerGroupDescription,
+        ConsumerGroupMember,
+        ConsumerRecord,
+        DelegationTokenDescription,
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupMetadata,
+        HangingTransaction,
+        ListedOffset,
+        ListedTransaction,
+        LogDirDescription,
+        MemberDescription,
+        NewTopic,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionDescription,
+        PreparedTransaction,
+        ProducerDescription,
+        RawFetch,
+        RecordMetadata,
+        ReplicaSize,
+        SendResult,
+        SubscriptionPattern,
+        TopicDescription,
+        TransactionDescription,
+    )
+    from odradek.client.offsets import GroupMembership
     from odradek.client.producer.producer import Producer
     from odradek.client.settings import ClientSettings
+    from odradek.client.telemetry.prometheus_collector import ClientCollector
+    from odradek.records.v2.batch import TimestampType
+    from odradek.records.v2.record import Record
+    from odradek.security.acls.model import (
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        AclPermission,
+        AclRule,
+        PatternType,
+        ResourcePattern,
+        ResourceType,
+    )
+    from odradek.security.principals import Principal
+    from odradek.security.quotas.quota_filters import QuotaFilter
+    from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 
 
 __version__ = VERSION
 
 __all__ = [
+    "AbortedTransaction",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclRule",
     "Admin",
+    "AuthenticationError",
+    "BatchMetadata",
     "BlockingAdmin",
     "BlockingClient",
     "BlockingConsumer",
     "BlockingProducer",
+    "BrokerDescription",
+    "BytesDeserializer",
+    "BytesSerializer",
+    "ClientCollector",
+    "ClientKeywords",
     "ClientSettings",
+    "ClusterAuthorizationFailedError",
+    "ClusterDescription",
+    "ConcurrentTransactionsError",
+    "ConfigChange",
+    "ConfigEntry",
     "ConfigError",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ConfigType",
     "Consumer",
+    "ConsumerGroupDescription",
+    "ConsumerGroupMember",
+    "ConsumerGroupState",
+    "ConsumerInterceptor",
+    "ConsumerKeywords",
     "ConsumerRecord",
+    "CorruptMessageError",
+    "DelegationTokenAuthDisabledError",
+    "DelegationTokenAuthorizationFailedError",
+    "DelegationTokenDescription",
+    "DelegationTokenExpiredError",
+    "DelegationTokenNotFoundError",
+    "DelegationTokenOwnerMismatchError",
+    "DelegationTokenRequestNotAllowedError",
+    "Deserializer",
+    "DoubleDeserializer",
+    "DoubleSerializer",
+    "FencedInstanceIdError",
+    "FloatDeserializer",
+    "FloatSerializer",
+    "GroupAuthorizationFailedError",
+    "GroupDescription",
+    "GroupIdNotFoundError",
+    "GroupLag",
+    "GroupListing",
+    "GroupMaxSizeReachedError",
+    "GroupMembership",
     "GroupMetadata",
+    "GroupSubscribedToTopicError",
+    "HangingTransaction",
+    "IllegalGenerationError",
+    "IntegerDeserializer",
+    "IntegerSerializer",
+    "InvalidConfigError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
+    "InvalidRecordError",
+    "InvalidRegularExpressionError",
+    "InvalidReplicationFactorError",
+    "InvalidTopicError",
+    "InvalidTransactionStateError",
+    "InvalidTransactionTimeoutError",
+    "JsonDeserializer",
+    "JsonSerializer",
+    "ListedOffset",
+    "ListedTransaction",
+    "LogDirDescription",
+    "LogTruncationError",
+    "LongDeserializer",
+    "LongSerializer",
+    "MemberDescription",
+    "MessageTooLargeError",
+    "NetworkError",
     "NewTopic",
+    "NonEmptyGroupError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
     "OdradekError",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetMetadataTooLargeError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "PartitionDescription",
+    "PatternType",
+    "PolicyViolationError",
+    "PreparedTransaction",
+    "Principal",
     "Producer",
+    "ProducerDescription",
+    "ProducerFencedError",
+    "ProducerInterceptor",
+    "ProducerKeywords",
+    "ProducerRecord",
     "ProtocolError",
+    "QuotaEntity",
+    "QuotaFilter",
+    "QuotaKind",
+    "RawFetch",
+    "RebalanceInProgressError",
+    "RebalanceListener",
+    "Record",
+    "RecordDeserializationError",
     "RecordMetadata",
+    "ReplicaSize",
+    "RequestTimedOutError",
+    "ResourceNotFoundError",
+    "ResourcePattern",
+    "ResourceType",
+    "SaslAuthenticationFailedError",
+    "ScramPassword",
+    "SecurityDisabledError",
+    "SendResult",
+    "SerializationError",
+    "Serializer",
+    "StringDeserializer",
+    "StringSerializer",
+    "SubscriptionPattern",
+    "ThrottlingQuotaExceededError",
+    "TimestampType",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
+    "TopicDescription",
     "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionCoordinatorFencedError",
+    "TransactionDescription",
+    "TransactionalIdAuthorizationFailedError",
+    "TransactionalIdNotFoundError",
+    "TransactionalIdState",
+    "UnacceptableCredentialError",
+    "UnknownMemberIdError",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
     "__version__",
+    "iterate_records",
 ]
 
-_MODULES = {
-    "Admin": "client.admin",
-    "BlockingAdmin": "client.blocking.blocking_admin",
-    "BlockingClient": "client.blocking.client",
-    "BlockingConsumer": "client.blocking.blocking_consumer",
-    "BlockingProducer": "client.blocking.blocking_producer",
-    "ClientSettings": "client.settings",
-    "ConfigError": "base.errors",
-    "Consumer": "client.consumer.consumer",
-    "ConsumerRecord": "client.models",
-    "GroupMetadata": "client.models",
-    "NewTopic": "client.models",
-    "OdradekError": "base.errors",
-    "OffsetAndMetadata": "client.models",
-    "Producer": "client.producer.producer",
-    "ProtocolError": "base.errors",
-    "RecordMetadata": "client.models",
-    "TopicPartition": "base.types",
+_NAMES = {
+    "client.consumer.rebalance_events": "RebalanceListener",
+    "base.errors": """
+        AuthenticationError ClusterAuthorizationFailedError ConcurrentTransactionsError ConfigError
+        CorruptMessageError DelegationTokenAuthDisabledError DelegationTokenAuthorizationFailedError
+        DelegationTokenExpiredError DelegationTokenNotFoundError DelegationTokenOwnerMismatchError
+        DelegationTokenRequestNotAllowedError FencedInstanceIdError GroupAuthorizationFailedError
+        GroupIdNotFoundError GroupMaxSizeReachedError GroupSubscribedToTopicError IllegalGenerationError
+        InvalidConfigError InvalidPartitionsError InvalidProducerEpochError InvalidProducerIdMappingError
+        InvalidRecordError InvalidRegularExpressionError InvalidReplicationFactorError InvalidTopicError
+        InvalidTransactionStateError InvalidTransactionTimeoutError LogTruncationError MessageTooLargeError
+        NetworkError NonEmptyGroupError NotEnoughReplicasError NotLeaderOrFollowerError OdradekError
+        OffsetMetadataTooLargeError OffsetOutOfRangeError OutOfOrderSequenceError PolicyViolationError
+        ProducerFencedError ProtocolError RebalanceInProgressError RequestTimedOutError
+        ResourceNotFoundError SaslAuthenticationFailedError SecurityDisabledError
+        ThrottlingQuotaExceededError TopicAlreadyExistsError TopicAuthorizationFailedError
+        TransactionAbortableError TransactionCoordinatorFencedError TransactionalIdAuthorizationFailedError
+        TransactionalIdNotFoundError UnacceptableCredentialError UnknownMemberIdError
+        UnknownTopicOrPartitionError UnsupportedVersionError
+    """,
+    "base.types": "TopicPartition",
+    "client.access_requests": "ScramPassword",
+    "client.admin": "Admin",
+    "client.admin_kinds": """
+        ConfigOperation ConfigResourceType ConfigSource ConfigType ConsumerGroupState TransactionalIdState
+    """,
+    "client.blocking.blocking_admin": "BlockingAdmin",
+    "client.blocking.blocking_consumer": "BlockingConsumer",
+    "client.blocking.blocking_producer": "BlockingProducer",
+    "client.blocking.client": "BlockingClient",
+    "client.consumer.consumer": "Consumer",
+    "client.consumer.fetched": "iterate_records",
+    "client.extensions.interceptors": "ConsumerInterceptor ProducerInterceptor ProducerRecord",
+    "client.extensions.serializers": """
+        BytesDeserializer BytesSerializer Deserializer DoubleDeserializer DoubleSerializer FloatDeserializer
+        FloatSerializer IntegerDeserializer IntegerSerializer JsonDeserializer JsonSerializer LongDeserializer
+        LongSerializer RecordDeserializationError SerializationError Serializer StringDeserializer
+        StringSerializer
+    """,
+    "client.keywords": "ClientKeywords ConsumerKeywords ProducerKeywords",
+    "client.models": """
+        AbortedTransaction BatchMetadata BrokerDescription ClusterDescription ConfigChange ConfigEntry
+        ConfigResource ConsumerGroupDescription ConsumerGroupMember ConsumerRecord
+        DelegationTokenDescription GroupDescription GroupLag GroupListing GroupMetadata HangingTransaction
+        ListedOffset ListedTransaction LogDirDescription MemberDescription NewTopic OffsetAndMetadata
+        OffsetAndTimestamp PartitionDescription PreparedTransaction ProducerDescription RawFetch
+        RecordMetadata ReplicaSize SendResult SubscriptionPattern TopicDescription TransactionDescription
+    """,
+    "client.offsets": "GroupMembership",
+    "client.producer.producer": "Producer",
+    "client.settings": "ClientSettings",
+    "client.telemetry.prometheus_collector": "ClientCollector",
+    "records.v2.batch": "TimestampType",
+    "records.v2.record": "Record",
+    "security.acls.model": """
+        AclBinding AclFilter AclOperation AclPermission AclRule PatternType ResourcePattern ResourceType
+    """,
+    "security.principals": "Principal",
+    "security.quotas.quota_filters": "QuotaFilter",
+    "security.quotas.quota_model": "QuotaEntity QuotaKind",
 }
+"""The public names of each module."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

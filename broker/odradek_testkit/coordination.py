@@ -17,6 +17,7 @@ from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZE
 from odradek.cluster import AnnouncedBroker, ClusterImage, MetadataCache, PartitionMetadata
 from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_shard import GroupShard
 from odradek.protocol import codec
@@ -24,6 +25,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.security.principals import ANONYMOUS, Identity
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
+from odradek.server.groups.consumer_group_handlers import ConsumerGroupHandlers
 from odradek.server.groups.group_handlers import GroupHandlers
 from odradek.server.groups.offset_handlers import OffsetCoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
@@ -73,6 +75,7 @@ class Server:
             runtime=runtime,
             partition_count=lambda: len(OFFSETS_PARTITIONS),
             verify=self.verify,
+            topics=ClusterTopics(lambda: self.view.image),
         )
         self.offsets = OffsetCoordinationHandlers(
             groups=self.groups,
@@ -85,8 +88,12 @@ class Server:
             view=self.view,
             ensure_topic=self.ensure,
         )
+        consumers = ConsumerGroupHandlers(
+            groups=self.groups, view=self.view, clock=self.clock, heartbeat_interval_ms=5000
+        )
         self.handlers = {
             **members.handlers(),
+            **consumers.handlers(),
             **self.offsets.handlers(),
         }
 

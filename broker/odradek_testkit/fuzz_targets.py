@@ -84,11 +84,15 @@ def _frames() -> Iterator[bytes]:
         yield random_request(api, version, source)[4:]
 
 
+_ROWS: Final = {min(row.key, 255): row for row in API_TABLE.values()}
+"""The APIs by the first byte of an input: their key, 255 for the private one."""
+
+
 def responses(data: bytes) -> None:
     """API, version and a response without its length, as the client library gets it."""
-    if len(data) < 2 or data[0] not in API_TABLE:
+    if len(data) < 2 or data[0] not in _ROWS:
         return
-    row, frame = API_TABLE[ApiKey(data[0])], memoryview(data)[2:]
+    row, frame = _ROWS[data[0]], memoryview(data)[2:]
     version = min(max(data[1], row.min_version), row.max_version)
     with suppress(MalformedFrameError, UnsupportedVersionError):
         decode_response(row.key, version, frame)
@@ -100,9 +104,9 @@ def responses(data: bytes) -> None:
 
 
 def _responses() -> Iterator[bytes]:
-    for row in API_TABLE.values():
+    for number, row in _ROWS.items():
         for version in range(row.min_version, row.max_version + 1):
-            yield bytes((row.key, version)) + bytes(40)
+            yield bytes((number, version)) + bytes(40)
 
 
 # Records

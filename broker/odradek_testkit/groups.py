@@ -11,12 +11,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
+from uuid import NAMESPACE_DNS, uuid5
 
 from odradek.base.errors import ProtocolError
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Offset, TopicPartition
+from odradek.cluster import ClusterImage, PartitionMetadata
 from odradek.coordinator.coordinator_ports import KeyValue, TransactionalWriter
 from odradek.coordinator.groups.classic.classic_group import ClassicGroup
 from odradek.coordinator.groups.classic.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
+from odradek.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from odradek.coordinator.groups.consumer.consumer_values import NEW_GROUP, HeartbeatResult, MemberHeartbeat
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
@@ -191,6 +196,9 @@ class GroupLab:
     clock: ManualClock = field(default_factory=ManualClock)
     log: MemoryLog = field(default_factory=MemoryLog)
 
+    image: ClusterImage = field(default_factory=ClusterImage)
+    """The topics of the cluster."""
+
     def __post_init__(self) -> None:
         """Start with an empty partition."""
         self.heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(self.clock, "Heartbeat")
@@ -206,6 +214,7 @@ class GroupLab:
             log=self.log,
             heartbeats=self.heartbeats,
             rebalances=self.rebalances,
+            topics=ClusterTopics(lambda: self.image),
             events=self.events,
         )
         for records in self.log.record_sets:
@@ -219,10 +228,26 @@ class GroupLab:
         self.shard.on_unloaded()
         self.shard = self.load()
 
+    def replayed(self) -> dict[str, Any]:
+        """Return the `visible` state that another coordinator would load from the log."""
+        shard = self.load()
+        state = visible(shard)
+        shard.on_unloaded()  # Otherwise its timers would write, too.
+        return state
+
     @property
     def group(self) -> ClassicGroup:
-        """The group of this lab."""
-        return self.shard.groups[self.group_id]
+        """The group of this lab, if it is a classic group."""
+        group = self.shard.groups[self.group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+    @property
+    def consumer_group(self) -> ConsumerGroup:
+        """The group of this lab, if it is a consumer group."""
+        group = self.shard.groups[self.group_id]
+        assert isinstance(group, ConsumerGroup)
+        return group
 
     def join(self, member_id: str = "", **changes: Any) -> Reply[JoinResult]:
         """Send JoinGroup as a consumer."""
@@ -258,8 +283,24 @@ class GroupLab:
         self.shard.heartbeat(self.check(member_id, generation, instance_id))
 
     def leave(self, *members: LeavingMember) -> list[LeaveResult]:
-        """LeaveGroup."""
-        return self.shard.leave(self.group_id, members)
+        """LeaveGroup of members of a classic group, which is answered at once."""
+        reply: Reply[list[LeaveResult]] = Reply()
+        self.shard.leave(self.group_id, members, reply)
+        return reply.value
+
+    def consumer_heartbeat(self, member_id: str, epoch: int, **changes: Any) -> Reply[HeartbeatResult]:
+        """Send ConsumerGroupHeartbeat; with epoch 0 as a consumer that joins and subscribes to the topic `events`."""
+        joining: dict[str, Any] = {
+            "rebalance_timeout_ms": REBALANCE_MS,
+            "topics": frozenset({"events"}),
+            "owned": {},
+        }
+        may_describe = changes.pop("may_describe", lambda _: True)
+        options = (joining if epoch == 0 else {}) | changes
+        reply: Reply[HeartbeatResult] = Reply()
+        request = MemberHeartbeat(group_id=self.group_id, member_id=member_id, epoch=epoch, **options)
+        self.shard.consumer_heartbeat(request, reply, may_describe)
+        return reply
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetToCommit], member_id: str = "", generation: int = -1
@@ -319,6 +360,20 @@ class GroupLab:
         return member_ids
 
 
+def image_of(**partition_counts: int) -> ClusterImage:
+    """Return a cluster of one broker that has these topics."""
+    state = PartitionMetadata(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
+    return ClusterImage().updated(
+        controller_id=1,
+        brokers=(),
+        partitions=[
+            (TopicPartition(name, partition), uuid5(NAMESPACE_DNS, name), state)
+            for name, count in partition_counts.items()
+            for partition in range(count)
+        ],
+    )
+
+
 def visible(shard: GroupShard) -> dict[str, Any]:
     """Return the state of a shard that must survive a reload: offsets, those of open transactions by producer id and
     partition, and generations with members and assignments.
@@ -331,6 +386,13 @@ def visible(shard: GroupShard) -> dict[str, Any]:
         committed: dict[Any, Any] = dict(group.offsets.committed())
         for producer_id, offsets in group.offsets.open_transactions.items():
             committed |= {(producer_id, partition): entries[-1] for partition, entries in offsets.items()}
+        if isinstance(group, ConsumerGroup) and group.state != NEW_GROUP:
+            state[group_id] = (committed, group.state)
+            continue
+        if isinstance(group, ConsumerGroup):
+            if committed:
+                state[group_id] = (committed,)
+            continue
         if group.generation and group.state.value in ("Stable", "Empty"):
             value = group.value({member.member_id: member.assignment for member in group.members.values()})
             members = sorted(value.members, key=lambda member: member.member_id)

@@ -110,6 +110,12 @@ class TransactionLab:
         self.shard.add_partitions(transactional_id, producer, partitions, reply)
         return reply
 
+    def prepare(self, producer: ProducerIdAndEpoch, transactional_id: str = "tx") -> Reply[None]:
+        """PrepareTxn."""
+        reply: Reply[None] = Reply()
+        self.shard.prepare(transactional_id, producer, reply)
+        return reply
+
     def end(self, producer: ProducerIdAndEpoch, transactional_id: str = "tx", *, is_commit: bool = True) -> Reply[None]:
         """EndTxn."""
         reply: Reply[None] = Reply()
@@ -132,5 +138,12 @@ class TransactionLab:
         """Return a new producer with an open transaction."""
         producer = self.producer()
         self.add(producer, list(partitions))
+        self.log.settle()
+        return producer
+
+    def begin_prepared(self) -> ProducerIdAndEpoch:
+        """Return a new producer with a prepared transaction."""
+        producer = self.begin()
+        self.prepare(producer)
         self.log.settle()
         return producer

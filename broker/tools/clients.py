@@ -23,8 +23,7 @@ ROOT: Final = BROKER.parent
 PACKAGE: Final = BROKER / "odradek/client/blocking"
 LINE_LENGTH: Final = 120
 
-_STARTED_BY_CLIENT: Final = "`BlockingClient` returns a started object."
-_GROUP_EVENT: Final = "The group membership calls it."
+_STARTED_BY_CLIENT: Final = "The constructor of the blocking form starts the object."
 _ANY_THREAD: Final = "Any thread can wait for the future."
 
 
@@ -63,6 +62,7 @@ CLIENTS: Final = (
         name="Admin",
         created_by="BlockingClient.admin",
         parents=(
+            ("client/group_admin", "GroupAdmin"),
             ("client/access_admin", "AccessAdmin"),
             ("client/token_admin", "TokenAdmin"),
             ("client/transaction_admin", "TransactionAdmin"),
@@ -70,24 +70,29 @@ CLIENTS: Final = (
         without={"start": _STARTED_BY_CLIENT},
         phrases={
             "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
-                "Any thread can use it. It shares the connections of its `BlockingClient`."
+                "Any thread can use it; `close` is idempotent."
             ),
-            "Close all connections.": "Do nothing: the connections belong to the `BlockingClient`, which closes them.",
+            "If cancelled, it closes immediately.": (
+                "If interrupted, for example by Ctrl-C, it closes immediately. Does nothing if the connections belong"
+                " to a `BlockingClient`, which closes them itself."
+            ),
         },
     ),
     Client(
         path="client/consumer/consumer",
         name="Consumer",
         created_by="BlockingClient.consumer",
-        without={"start": _STARTED_BY_CLIENT, "on_revoked": _GROUP_EVENT, "on_assigned": _GROUP_EVENT},
+        parents=(("client/consumer/offset_lookups", "OffsetLookups"),),
+        without={"start": _STARTED_BY_CLIENT},
         phrases={
             "Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.": (
                 "One thread at a time can use it; `close` is idempotent. Heartbeats and fetches continue in the"
                 " background thread of the client between calls."
             ),
-            "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
+            "or if cancelled": "or if interrupted, for example by Ctrl-C",
         },
         notes={
+            "__init__": "The event loop of the client calls deserializers and interceptors, so they must not block.",
             "subscribe": (
                 "The listener runs on the event loop of the client. It must not block, and it must not call a blocking"
                 " client."
@@ -110,7 +115,13 @@ CLIENTS: Final = (
             "If cancelled, it": "If interrupted, for example by Ctrl-C, it",
             "raises an error, or is cancelled, the": "raises an error, or is interrupted, the",
         },
-        notes={"send": _ANY_THREAD, "send_many": _ANY_THREAD},
+        notes={
+            "__init__": (
+                "The event loop of the client calls serializers, partitioner and interceptors, so they must not block."
+            ),
+            "send": _ANY_THREAD,
+            "send_many": _ANY_THREAD,
+        },
     ),
 )
 
@@ -123,6 +134,12 @@ _SPECIAL: Final[Mapping[str, tuple[str, str]]] = {
 """Special methods: the blocking name and the body. An empty body runs the asynchronous method."""
 
 _ENTER_DOCSTRING: Final = "Return the object itself, which is already started."
+_INIT_NOTE: Final = (
+    "Connects, as `start` of the asynchronous form. Raises `NetworkError` if no bootstrap server answers."
+)
+_FOR_TESTS: Final = ("clock", "cluster", "connect")
+"""Parameters of constructors that the blocking form does not have."""
+
 _FUTURE: Final = "asyncio.Future"
 _BLOCKING_FUTURE: Final = "concurrent.futures.Future"
 _CONTEXT: Final = "AbstractAsyncContextManager"
@@ -151,6 +168,9 @@ class _Docstrings:
             raise GeneratorError(f"{self._client.name}.{node.name} has no docstring")
         if node.name == "__aenter__":
             text = _ENTER_DOCSTRING
+        if node.name == "__init__":
+            # The last paragraph is about parameters for tests, which the blocking form does not have.
+            text = text.rpartition("\n\n")[0] + "\n\n" + _INIT_NOTE
         if "\n- " in text:
             raise GeneratorError(f"the docstring of {self._client.name}.{node.name} has a list, which would be wrapped")
         paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
@@ -159,7 +179,7 @@ class _Docstrings:
             self._used.add(node.name)
             paragraphs.append(self._client.notes[node.name])
         if isinstance(node, ast.ClassDef):
-            paragraphs.append(f"Get it from `{self._client.created_by}`.")
+            paragraphs.append(f"`{self._client.created_by}` returns one with the settings of its client.")
         return docstring(paragraphs, indent)
 
     def check_all_used(self) -> None:
@@ -246,10 +266,17 @@ class _Class:
             f"class Blocking{client.name}:",
             *self._docstrings.of(self._class, 4),
             "",
-            f"    def __init__(self, loop: LoopThread, {client.attribute}: {client.name}) -> None:",
-            f'        """`{client.attribute}` is started and belongs to `loop`."""',
-            "        self._loop: Final = loop",
-            f"        self._{client.attribute}: Final = {client.attribute}",
+            "    _loop: LoopThread",
+            f"    _{client.attribute}: {client.name}",
+            "",
+            *self._constructor(),
+            "    @classmethod",
+            f"    def of(cls, loop: LoopThread, {client.attribute}: {client.name}) -> Self:",
+            f'        """Return the blocking form of a started {client.attribute}, which belongs to `loop`."""',
+            "        blocking = cls.__new__(cls)",
+            "        blocking._loop = loop",
+            f"        blocking._{client.attribute} = {client.attribute}",
+            "        return blocking",
         ]
         for method in self._public_methods():
             body += ["", *self._method(method, self._imports)]
@@ -274,13 +301,38 @@ class _Class:
                 "",
                 *future,
                 *context,
-                *sorted({*imported, "from typing import Final"}),
+                *sorted({*imported, "from typing import Self"}),
+                "from odradek.client.blocking import loop_thread",
                 f"from odradek.client.blocking.loop_thread import {', '.join(helpers)}",
                 "",
                 *body,
                 "",
             ]
         )
+
+    def _constructor(self) -> list[str]:
+        """Return a constructor that also starts the asynchronous object."""
+        client = self._client
+        for node in self._class.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                break
+        else:
+            raise GeneratorError(f"{client.name} has no constructor")
+        without_tests = [
+            (parameter, default)
+            for parameter, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+            if parameter.arg not in _FOR_TESTS
+        ]
+        node.args.kwonlyargs = [parameter for parameter, _ in without_tests]
+        node.args.kw_defaults = [default for _, default in without_tests]
+        self._imports.add(node.args)
+        return [
+            f"    def __init__({ast.unparse(node.args)}) -> None:",
+            *self._docstrings.of(node, 8),
+            "        self._loop = loop_thread.current()",
+            f"        self._{client.attribute} = self._loop.start(lambda: {client.name}({_arguments(node.args)}))",
+            "",
+        ]
 
     def _public_methods(self) -> Iterator[Function]:
         left = set(self._client.without)

@@ -37,7 +37,8 @@ WITHOUT_EFFECT: Final = frozenset(
     acks enable.idempotence linger.ms batch.size buffer.memory compression.type delivery.timeout.ms max.block.ms
     max.in.flight.requests.per.connection max.request.size retries transactional.id transaction.timeout.ms
     group.id group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
-    heartbeat.interval.ms partition.assignment.strategy allow.auto.create.topics
+    heartbeat.interval.ms group.protocol group.remote.assignor exclude.internal.topics partition.assignment.strategy
+    allow.auto.create.topics
     """.split()
 )
 """Client properties of producers and of group members, which have no effect on the source; it logs a warning."""

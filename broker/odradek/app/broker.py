@@ -403,7 +403,7 @@ class Broker:
             **configs.handlers(),
             **control.handlers(),
             **offsets.handlers(),
-            **self._coordination.handlers(self._topics.ensure_topic),
+            **self._coordination.handlers(self._topics.ensure_topic, self._authorization.authorizer),
             **self._quotas.handlers(),
             **self._delegation.handlers(),
             **ScramHandlers(self._zk).handlers(),
@@ -448,12 +448,14 @@ class Broker:
         observe(
             collector,
             Observed(
+                clock=self._clock,
                 replicas=self._replicas,
                 logs=self._logs,
                 cleaner=self._cleaner,
                 controller=self._controller,
                 groups=self._coordination.groups,
                 group_load_times=self._coordination.group_load_times,
+                lag=self._coordination.lag,
                 transactions=self._coordination.observed_transactions,
                 max_transaction_ms=self._config.transaction_max_timeout_ms,
                 listeners=self._listeners,

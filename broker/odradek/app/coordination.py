@@ -10,13 +10,16 @@ from odradek.app.coordinator_observation import ObservedTransactions, TimedVerif
 from odradek.base.ports import Clock
 from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, Offset, TopicPartition
 from odradek.cluster import MetadataCache
+from odradek.coordinator.broker_links import BrokerLinks
 from odradek.coordinator.coordinator_ports import ShardT
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import GroupSettings
 from odradek.coordinator.groups.group_shard import GroupShard
+from odradek.coordinator.lag.lag_monitor import LagMonitor
+from odradek.coordinator.lag.lag_values import LagSettings
 from odradek.coordinator.producer_ids import ProducerIds
-from odradek.coordinator.transactions.broker_links import BrokerLinks
 from odradek.coordinator.transactions.marker_sender import MarkerSender
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
@@ -27,8 +30,10 @@ from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.broker_channel import Connect
 from odradek.protocol.apis import ApiKey
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.authorization.authorizer import Authorizer
 from odradek.server.configs.broker_configs import BrokerSettings
 from odradek.server.dispatch import Handler
+from odradek.server.groups.consumer_group_handlers import ConsumerGroupHandlers
 from odradek.server.groups.group_handlers import EnsureTopic, GroupHandlers
 from odradek.server.groups.offset_handlers import OffsetCoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
@@ -74,6 +79,7 @@ class Coordination:
             writer=self.local_markers,
             assigned_partitions=self._assigned_partitions,
             clock=clock,
+            protocol=config.inter_broker_protocol_version,
         )
         self._closers.push_async_callback(markers.close)
         log = CoordinatorLog(
@@ -106,18 +112,20 @@ class Coordination:
             load_times=runtime.load_times,
             unknown_destinations=lambda: markers.unknown_destination_count,
             waiting_completions=lambda: self.transactions.waiting_completions,
+            prepared=lambda: self.transactions.prepared_count,
+            oldest_prepared_ms=lambda: self.transactions.oldest_prepared_ms,
             verification_ms=verification_ms,
             failed_verifications=lambda: verifier.failure_count,
         )
 
-    def _links(self) -> BrokerLinks:
+    def _links(self, timeout_ms: float | None = None) -> BrokerLinks:
         config = self._settings.config
         links = BrokerLinks(
             cluster=self._view,
             listener=config.inter_broker_listener,
             connect=self._connect,
             clock=self._clock,
-            timeout_ms=config.request_timeout_ms,
+            timeout_ms=config.request_timeout_ms if timeout_ms is None else timeout_ms,
         )
         self._closers.push_async_callback(links.close)
         return links
@@ -140,8 +148,18 @@ class Coordination:
             runtime=runtime,
             partition_count=lambda: partitions,
             verify=log.verify,
+            topics=ClusterTopics(lambda: self._view.image),
         )
         self.group_load_times = runtime.load_times
+        self.lag = LagMonitor(
+            groups=self.groups.coordinated,
+            cluster=self._view,
+            # A broker that does not answer must not delay the lag in partitions of others for long.
+            links=self._links(min(config.request_timeout_ms, config.group_lag_refresh_interval_ms)),
+            clock=clock,
+            settings=lambda: LagSettings.of(self._settings.config),
+        )
+        self._closers.push_async_callback(self.lag.close)
 
     def verifies(self) -> bool:
         """Whether the first write of a transaction is verified: `transaction.partition.verification.enable`."""
@@ -172,14 +190,22 @@ class Coordination:
         block = await registration.next_producer_ids(self._zk, self._settings.config.broker_id)
         return block.first_id, block.last_id - block.first_id + 1
 
-    def handlers(self, ensure_topic: EnsureTopic) -> Mapping[ApiKey, Handler]:
-        """The handlers of groups, offsets and transactions. `ensure_topic` creates the topics of the coordinators."""
+    def handlers(self, ensure_topic: EnsureTopic, authorizer: Authorizer | None) -> Mapping[ApiKey, Handler]:
+        """The handlers of groups, offsets and transactions. `ensure_topic` creates the topics of the coordinators.
+        `authorizer` decides which topics match a subscription; without one, all do."""
         config = self._settings.config
         groups = GroupHandlers(
             groups=self.groups,
             transactions=self.transactions.partition_for,
             view=self._view,
             ensure_topic=ensure_topic,
+        )
+        consumers = ConsumerGroupHandlers(
+            groups=self.groups,
+            view=self._view,
+            clock=self._clock,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            authorizer=authorizer,
         )
         offsets = OffsetCoordinationHandlers(
             groups=self.groups,
@@ -194,6 +220,7 @@ class Coordination:
         )
         return {
             **groups.handlers(),
+            **consumers.handlers(),
             **offsets.handlers(),
             **transactions.handlers(),
             **MarkerHandlers(self.local_markers).handlers(),
@@ -203,6 +230,8 @@ class Coordination:
         """Start the periodic work."""
         self.groups.start()
         self.transactions.start()
+        if self._settings.config.metrics_port >= 0:
+            self.lag.start()
 
     async def close(self) -> None:
         """Stop the coordinators. Idempotent."""

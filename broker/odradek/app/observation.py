@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from odradek.app.coordinator_observation import ObservedTransactions, observe_groups, observe_transactions
+from odradek.app.coordinator_observation import ObservedTransactions, observe_groups, observe_lag, observe_transactions
 from odradek.app.logins import TlsReport
 from odradek.base.config import BrokerConfig
 from odradek.base.error_names import ERROR_NAMES
+from odradek.base.ports import Clock
 from odradek.base.setting_definitions import INT64_MAX
 from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
+from odradek.coordinator.lag.lag_monitor import LagMonitor
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.log.directories.space import DirectorySpace, DiskSpace
 from odradek.log.log_manager import LogManager
@@ -48,14 +50,16 @@ from odradek.timer.purgatory import Purgatory
 class Observed:
     """The parts of a broker that provide metrics."""
 
+    clock: Clock
     replicas: ReplicaManager
     logs: LogManager
     cleaner: LogCleaner
     controller: ControllerRuntime
     groups: GroupCoordinator
     group_load_times: LoadTimes
-    transactions: ObservedTransactions
     """Loads of partitions of `__consumer_offsets`."""
+    lag: LagMonitor
+    transactions: ObservedTransactions
     max_transaction_ms: int
     """`transaction.max.timeout.ms`."""
     listeners: Iterable[Listener]
@@ -90,7 +94,7 @@ def observation(
     if config.metrics_port < 0:
         return collector, None
     routes = {
-        "/metrics": metrics_route(registry),
+        "/metrics": metrics_route(registry, collector.rendered),
         "/healthz": probe_route(is_healthy),
         "/livez": probe_route(is_healthy),
         "/readyz": probe_route(is_ready),
@@ -118,7 +122,8 @@ def observe(collector: BrokerCollector, observed: Observed) -> None:
     _replicas(collector, observed.replicas)
     _partitions(collector, observed.replicas)
     _producers(collector, observed.replicas, observed.max_transaction_ms)
-    observe_groups(collector, observed.groups, observed.group_load_times)
+    observe_groups(collector, observed.groups, observed.group_load_times, observed.clock)
+    observe_lag(collector, observed.lag)
     observe_transactions(collector, observed.transactions)
     _logs(collector, observed.logs)
     _cleaner(collector, observed.cleaner)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from odradek.base.broker_fields import CODEC_NAMES, HOUR_MS, MEBIBYTE, PROTOCOLS, BrokerFields
 from odradek.base.errors import ConfigError
+from odradek.base.fields.broker_fields import CODEC_NAMES, HOUR_MS, PROTOCOLS, BrokerFields
+from odradek.base.fields.group_fields import MEBIBYTE
 from odradek.base.setting_definitions import (
     INT64_MAX,
     Setting,
@@ -152,6 +153,7 @@ class BrokerConfig(BrokerFields):
                 f"connection.failed.authentication.delay.ms={self.connection_failed_authentication_delay_ms} is not "
                 f"allowed: it must be less than connections.max.idle.ms={self.connections_max_idle_ms}"
             )
+        self.check_groups()
         self._check_listeners()
 
     def _check_listeners(self) -> None:

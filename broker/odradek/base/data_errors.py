@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from odradek.base.error_kinds import OurError, PeerError, StateError
+from odradek.base.types import NO_OFFSET
 
 
 class RecordFault(Enum):
@@ -45,6 +46,20 @@ class OffsetOutOfRangeError(PeerError):
     """The offset is below the log start or above the log end."""
 
     code = 1
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """The log was truncated below the position of a consumer, after the election of an unclean leader (KIP-320).
+
+    Only the consumer raises it. `position` is the offset of the next record that it would have returned.
+    `divergent_offset` is the first offset whose record may differ from what it has returned; None if unknown.
+    """
+
+    def __init__(self, message: str = "", *, position: int = NO_OFFSET, divergent_offset: int | None = None) -> None:
+        """`message` names the partition."""
+        super().__init__(message)
+        self.position: Final = position
+        self.divergent_offset: Final = divergent_offset
 
 
 class CorruptMessageError(RefusedRecordsError):

@@ -200,3 +200,33 @@ class TransactionAbortableError(PeerError):
     """The transaction cannot be committed. The producer can abort it and continue (KIP-890)."""
 
     code = 120
+
+
+class FencedMemberEpochError(PeerError):
+    """The member epoch is not the current one: the member gives up its partitions and joins again (KIP-848)."""
+
+    code = 110
+
+
+class UnreleasedInstanceIdError(PeerError):
+    """Another member with this group.instance.id has not left the group (KIP-848)."""
+
+    code = 111
+
+
+class UnsupportedAssignorError(PeerError):
+    """The coordinator does not have the assignor that the member prefers (KIP-848)."""
+
+    code = 112
+
+
+class StaleMemberEpochError(PeerError):
+    """The member epoch is an earlier one: the member learns the current one by its next heartbeat (KIP-848)."""
+
+    code = 113
+
+
+class InvalidRegularExpressionError(PeerError):
+    """The regular expression of a subscription is not valid in the syntax of RE2 (KIP-848)."""
+
+    code = 128

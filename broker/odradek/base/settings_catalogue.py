@@ -41,17 +41,7 @@ controller.socket.timeout.ms INT read-only 30000
 create.topic.policy.class.name CLASS read-only
 early.start.listeners STRING read-only
 eligible.leader.replicas.enable BOOLEAN read-only false
-group.consumer.assignors LIST read-only org.apache.kafka.coordinator.group.assignor.UniformAssignor,\
-org.apache.kafka.coordinator.group.assignor.RangeAssignor
-group.consumer.heartbeat.interval.ms INT read-only 5000
-group.consumer.max.heartbeat.interval.ms INT read-only 15000
-group.consumer.max.session.timeout.ms INT read-only 60000
-group.consumer.max.size INT read-only 2147483647
-group.consumer.min.heartbeat.interval.ms INT read-only 5000
-group.consumer.min.session.timeout.ms INT read-only 45000
-group.consumer.session.timeout.ms INT read-only 45000
 group.coordinator.append.linger.ms INT read-only 10
-group.coordinator.rebalance.protocols LIST read-only classic
 group.coordinator.threads INT read-only 1
 group.share.delivery.count.limit INT read-only 5
 group.share.heartbeat.interval.ms INT read-only 5000
@@ -158,7 +148,6 @@ zookeeper.metadata.migration.enable BOOLEAN read-only false
 """Name, type, how the setting can change in Kafka, and default; without a default it is null."""
 
 _INTERNAL: Final = """
-group.consumer.migration.policy STRING read-only disabled
 group.coordinator.new.enable BOOLEAN read-only false
 group.share.enable BOOLEAN read-only false
 metadata.log.segment.min.bytes INT read-only 8388608

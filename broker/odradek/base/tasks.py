@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
+
+from odradek.base.errors import ConfigError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -58,3 +61,20 @@ async def finish(work: Coroutine[Any, Any, None]) -> None:
         if not task.done():
             await asyncio.wait({task})
         raise
+
+
+@asynccontextmanager
+async def at_most(timeout_ms: float | None) -> AsyncIterator[asyncio.Timeout]:
+    """Cancel the block after `timeout_ms` and continue after it; `expired` of the result says so then.
+
+    None means no limit. Raises `ConfigError` if `timeout_ms` is negative.
+    """
+    if timeout_ms is not None and timeout_ms < 0:
+        raise ConfigError(f"timeout_ms={timeout_ms} is not allowed: it must be at least 0")
+    limit = asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000)
+    try:
+        async with limit:
+            yield limit
+    except TimeoutError:
+        if not limit.expired():
+            raise

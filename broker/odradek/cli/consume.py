@@ -24,8 +24,8 @@ from odradek.cli.shared import (
 if TYPE_CHECKING:
     from odradek.cli.record_templates import Render
     from odradek.client.consumer.consumer import Consumer
+    from odradek.client.models import ConsumerRecord
     from odradek.client.settings import ClientSettings
-    from odradek.records.v2.record import Record
 
 _POLL_MS: Final = 500
 
@@ -145,7 +145,7 @@ async def _consume(settings: ClientSettings, options: ConsumeOptions, render: Re
     from odradek.client.consumer.consumer import Consumer
 
     there = await _partitions(settings, options.topic)
-    consumer = Consumer(settings, group_id=options.group)
+    consumer = Consumer(settings if options.group is None else settings.replace(group_id=options.group))
     try:
         await consumer.start()
         if options.group is not None:
@@ -211,24 +211,9 @@ def _chosen(there: set[TopicPartition], options: ConsumeOptions) -> list[TopicPa
     return sorted(wanted)
 
 
-def _print(batches: Mapping[TopicPartition, Sequence[Record]], render: Render) -> int:
+def _print(batches: Mapping[TopicPartition, Sequence[ConsumerRecord]], render: Render) -> int:
     """Print records and flush standard output. Returns the number of records."""
-    from odradek.client.models import ConsumerRecord
-
-    lines = []
-    for (topic, partition), records in batches.items():
-        for record in records:
-            full = ConsumerRecord(
-                topic,
-                partition,
-                record.offset,
-                record.timestamp,
-                int(record.timestamp_type),
-                record.key,
-                record.value,
-                record.headers,
-            )
-            lines.append(render(full) + "\n")
+    lines = [render(record) + "\n" for records in batches.values() for record in records]
     if lines:
         sys.stdout.write("".join(lines))
         sys.stdout.flush()

@@ -33,7 +33,9 @@ COMMANDS: Final = {
     "topic": Lazy("odradek.cli.topic_commands:topic", "List, create, describe and delete topics."),
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
-    "group": Lazy("odradek.cli.group_commands:group", "List consumer groups, their members and their lag."),
+    "group": Lazy(
+        "odradek.cli.groups.group_commands:group", "List consumer groups, show their lag, reset their offsets."
+    ),
     "transaction": Lazy(
         "odradek.cli.transaction_commands:transaction", "List transactions; find and abort those that hang."
     ),

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 
-from odradek.base.types import NO_BROKER, ZERO_UUID, TopicPartition
+from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cli.tables import Column, Table
+from odradek.client.admin_kinds import TransactionalIdState
 from odradek.client.models import (
     ConfigEntry,
     DelegationTokenDescription,
-    GroupDescription,
-    GroupListing,
     HangingTransaction,
     ListedTransaction,
-    OffsetAndMetadata,
     PartitionDescription,
+    PreparedTransaction,
     TopicDescription,
     TransactionDescription,
 )
@@ -122,122 +120,6 @@ def topic_value(topic: TopicDescription, config: Mapping[str, str] | None = None
     return value if config is None else {**value, "config": dict(config)}
 
 
-def group_list(groups: Sequence[GroupListing]) -> Table:
-    """Return a table with a row for each group."""
-    rows = tuple((group.group_id, group.state or "unknown", group.protocol_type or "-") for group in groups)
-    columns = (Column("GROUP"), Column("STATE"), Column("TYPE"))
-    return Table("", columns, rows, empty="There are no consumer groups.")
-
-
-class Lag(NamedTuple):
-    """The position of a group in one partition. An offset is None if it is not committed, or if it is unknown."""
-
-    partition: TopicPartition
-    committed: int | None
-    end: int | None
-    member: str
-    """Client id of the assigned member; empty if there is none."""
-    host: str
-
-    @property
-    def lag(self) -> int | None:
-        """The number of records between the commit and the end; 0 if the commit is newer than the end."""
-        if self.committed is None or self.end is None:
-            return None
-        return max(0, self.end - self.committed)
-
-
-def lags(
-    group: GroupDescription,
-    committed: Mapping[TopicPartition, OffsetAndMetadata],
-    ends: Mapping[TopicPartition, int],
-) -> list[Lag]:
-    """Return the positions in all partitions that have a commit or are assigned, in order."""
-    readers = {partition: member for member in group.members for partition in member.assignment}
-    found = []
-    for partition in sorted({*committed, *readers}):
-        member = readers.get(partition)
-        found.append(
-            Lag(
-                partition=partition,
-                committed=committed[partition].offset if partition in committed else None,
-                end=ends.get(partition),
-                member=member.client_id if member is not None else "",
-                host=member.client_host if member is not None else "",
-            )
-        )
-    return found
-
-
-def group_detail(group: GroupDescription, found: Sequence[Lag]) -> Table:
-    """Return a table with a row for each partition. The title has the other properties."""
-    title = [f"Group {group.group_id}", group.state, f"{len(group.members)} members"]
-    if group.protocol:
-        title.append(f"assignor {group.protocol}")
-    title.append(f"coordinator {group.coordinator}")
-    total = sum(line.lag or 0 for line in found)
-    title.append(f"lag {total}")
-    columns = (
-        Column("TOPIC"),
-        Column("PARTITION", True),
-        Column("COMMITTED", True),
-        Column("END", True),
-        Column("LAG", True),
-        Column("CLIENT"),
-        Column("HOST"),
-    )
-    rows = tuple(
-        (
-            line.partition.topic,
-            str(line.partition.partition),
-            _number_or_dash(line.committed),
-            _number_or_dash(line.end),
-            _number_or_dash(line.lag),
-            line.member or "-",
-            line.host or "-",
-        )
-        for line in found
-    )
-    return Table(
-        ", ".join(title), columns, rows, empty="The group has no assigned partitions and no committed offsets."
-    )
-
-
-def _number_or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def group_value(group: GroupDescription, found: Sequence[Lag]) -> dict[str, object]:
-    """Return a group for JSON."""
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "protocol_type": group.protocol_type,
-        "assignor": group.protocol,
-        "coordinator": group.coordinator,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "group_instance_id": member.group_instance_id,
-                "client_id": member.client_id,
-                "host": member.client_host,
-                "partitions": [str(partition) for partition in sorted(member.assignment)],
-            }
-            for member in group.members
-        ],
-        "offsets": [
-            {
-                "topic": line.partition.topic,
-                "partition": line.partition.partition,
-                "committed": line.committed,
-                "end": line.end,
-                "lag": line.lag,
-            }
-            for line in found
-        ],
-    }
-
-
 def time_text(timestamp: int) -> str:
     """Return a time in milliseconds since 1970 as text in UTC."""
     return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(sep=" ", timespec="seconds")
@@ -290,6 +172,22 @@ def transaction_list(transactions: Iterable[ListedTransaction]) -> Table:
     return Table("", columns, rows, empty="There are no such transactions.")
 
 
+def with_prepared(
+    listed: Iterable[ListedTransaction], prepared: Iterable[PreparedTransaction | None], states: Collection[str]
+) -> list[ListedTransaction]:
+    """Return a list in which prepared transactions have that state, restricted to some states (empty: all)."""
+    names = {each.transactional_id for each in prepared if each is not None}
+    ongoing, shown = TransactionalIdState.ONGOING, TransactionalIdState.PREPARED
+    rows = [
+        replace(row, state=shown) if row.state == ongoing and row.transactional_id in names else row for row in listed
+    ]
+    return [row for row in rows if not states or row.state in states]
+
+
+def _state(row: TransactionDescription) -> str:
+    return row.state if row.prepared is None else TransactionalIdState.PREPARED
+
+
 def listed_transaction_value(row: ListedTransaction) -> dict[str, object]:
     """Return a transactional id in a list for JSON."""
     return {
@@ -304,10 +202,10 @@ def transaction_detail(row: TransactionDescription) -> Table:
     """Return a table with a row for each topic of the transaction. The title has the other properties."""
     title = [
         f"Transactional id {row.transactional_id}",
-        row.state,
+        _state(row),
         f"producer {row.producer_id} epoch {row.producer_epoch}",
         f"coordinator {row.coordinator}",
-        f"timeout {row.timeout_ms} ms",
+        "no timeout" if row.prepared else f"timeout {row.timeout_ms} ms",
     ]
     if row.start_timestamp >= 0:
         title.append(f"since {time_text(row.start_timestamp)}")
@@ -323,7 +221,7 @@ def transaction_value(row: TransactionDescription) -> dict[str, object]:
     """Return a transactional id for JSON."""
     return {
         "transactional_id": row.transactional_id,
-        "state": row.state,
+        "state": _state(row),
         "coordinator": row.coordinator,
         "producer_id": row.producer_id,
         "producer_epoch": row.producer_epoch,

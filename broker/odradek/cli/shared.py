@@ -21,7 +21,9 @@ from odradek.base.errors import (
     DelegationTokenNotFoundError,
     DelegationTokenRequestNotAllowedError,
     GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
     NetworkError,
+    NonEmptyGroupError,
     OdradekError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
@@ -54,6 +56,12 @@ _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (DelegationTokenRequestNotAllowedError, "Log in with a user, on a listener with SASL or client certificates."),
     (DelegationTokenNotFoundError, "`odradek token list` shows the tokens."),
     (GroupIdNotFoundError, "`odradek group list` shows the groups."),
+    (
+        NonEmptyGroupError,
+        "Stop its consumers, and wait until `odradek group describe GROUP --state` shows Empty: after a crash of a "
+        "consumer, up to its session.timeout.ms.",
+    ),
+    (GroupSubscribedToTopicError, "Stop the consumers; `odradek group describe GROUP --members` shows them."),
     (TransactionalIdNotFoundError, "`odradek transaction list` shows the transactional ids."),
 )
 

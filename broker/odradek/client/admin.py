@@ -1,18 +1,17 @@
-"""The admin client: topics, configurations, groups and brokers.
+"""The admin client: topics, configurations, offsets and brokers.
 
-Access rules, quotas and users are in `access_admin`, delegation tokens in `token_admin`, transactions in
-`transaction_admin`.
+Access rules, quotas and users are in `access_admin`, groups in `group_admin`, delegation tokens in `token_admin`,
+transactions in `transaction_admin`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
 from odradek.base.errors import (
     NONE,
-    GroupIdNotFoundError,
     InvalidPartitionsError,
     NetworkError,
     ProtocolError,
@@ -24,24 +23,25 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
 from odradek.client.access_admin import AccessAdmin
-from odradek.client.admin_parts import check_answer, config_entry, described_group, described_log_dir, described_topic
+from odradek.client.admin_kinds import ConfigResourceType
+from odradek.client.admin_parts import check_answer, config_entry, described_log_dir, described_topic
 from odradek.client.cluster_client import Cluster
+from odradek.client.connections import Connect
+from odradek.client.group_admin import GroupAdmin
+from odradek.client.keywords import ClientKeywords
 from odradek.client.models import (
     BrokerDescription,
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
     ConfigResource,
-    GroupDescription,
-    GroupListing,
     ListedOffset,
     LogDirDescription,
     NewTopic,
-    OffsetAndMetadata,
     TopicDescription,
 )
-from odradek.client.offsets import fetch_committed, list_offsets
-from odradek.client.settings import ClientSettings
+from odradek.client.offsets import list_offsets
+from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.token_admin import TokenAdmin
 from odradek.client.transaction_admin import TransactionAdmin
 from odradek.protocol.codec import Message, Response
@@ -50,15 +50,10 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsResponse,
 )
-from odradek.protocol.messages.groups import (
-    DeleteGroupsResponse,
-    DescribeGroupsResponse,
-    ListGroupsResponse,
-)
 from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
 from odradek.protocol.messages.topics import CreatePartitionsResponse, CreateTopicsResponse, DeleteTopicsResponse
 
-_BROKER_RESOURCES: Final = (4, 8)
+_BROKER_RESOURCES: Final = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 OFFSET_SPECS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max-timestamp": MAX_TIMESTAMP}
 """Names that `list_offsets` accepts besides a time in milliseconds."""
 
@@ -67,7 +62,7 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
+class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin):
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
     delegation tokens; describes brokers; describes and aborts transactions.
 
@@ -83,13 +78,22 @@ class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
     """
 
     def __init__(
-        self, settings: ClientSettings | str, *, clock: Clock | None = None, cluster: Cluster | None = None
+        self,
+        settings: ClientSettings | str | None = None,
+        *,
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+        cluster: Cluster | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`settings` can be a bootstrap list, `host:port,host:port`.
+        """`settings` can be a bootstrap list, `host:port,host:port`. `keywords` are single settings of
+        `ClientSettings`, such as `request_timeout_ms=5000`, and override `settings`.
 
-        `clock` is for tests. `close` does not close a given `cluster`.
+        Raises `ConfigError` for an invalid value, and `TypeError` for an unknown keyword.
+
+        `clock` and `connect` are for tests. With `cluster`, the others are ignored, and `close` leaves it open.
         """
-        super().__init__(cluster or Cluster(settings, clock=clock))
+        super().__init__(cluster or Cluster(as_settings(settings, **keywords), clock=clock, connect=connect))
         self._owns_cluster: Final = cluster is None
         self._settings: Final = self._cluster.settings
 
@@ -106,10 +110,25 @@ class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
         """Connect and fetch the metadata of the cluster. Raises `NetworkError` if no bootstrap server answers."""
         await self._cluster.start()
 
-    async def close(self) -> None:
-        """Close all connections."""
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of this client by the names of the Java client's, such as `request-latency-avg`.
+
+        Times are in milliseconds. Totals count from the start, all others cover the last 30 to 60 seconds. A value is
+        NaN if nothing was measured.
+        """
+        return self._cluster.read_metrics()
+
+    async def close(self, *, timeout_ms: float | None = None) -> None:
+        """Wait for the calls in progress, then close all connections.
+
+        With `timeout_ms`, the calls that have not ended after that time in milliseconds raise `RequestTimedOutError`; 0
+        means not to wait. If cancelled, it closes immediately.
+        """
         if self._owns_cluster:
-            await self._cluster.close()
+            try:
+                await self._cluster.calls.drain(timeout_ms)
+            finally:
+                await self._cluster.close()
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -280,7 +299,7 @@ class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
             }
             response = await self._ask_one(node, DescribeConfigsResponse, message)
             for result in response.results:
-                resource = ConfigResource(result.resource_type, result.resource_name)
+                resource = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
                 what = f"the configuration of {resource.name!r} cannot be described"
                 check_answer(result.error_code, result.error_message, what)
                 found[resource] = {entry.name: config_entry(entry) for entry in result.configs}
@@ -322,83 +341,7 @@ class Admin(AccessAdmin, TokenAdmin, TransactionAdmin):
 
         return await self._retrying(attempt, f"the {expected.API_KEY.name} request")
 
-    # ------------------------------------------------------------------------------------------------ groups
-
-    async def list_groups(self) -> list[GroupListing]:
-        """Return all groups, sorted by id. Asks every broker for the groups that it coordinates."""
-
-        async def of(node: int) -> list[GroupListing]:
-            async def attempt() -> list[GroupListing]:
-                response = await self._cluster.ask(node, ListGroupsResponse, {})
-                check_answer(response.error_code, None, f"broker {node} cannot list its groups")
-                return [
-                    GroupListing(
-                        group_id=group.group_id,
-                        protocol_type=group.protocol_type,
-                        state=group.group_state,
-                    )
-                    for group in response.groups
-                ]
-
-            return await self._retrying(attempt, "listing groups")
-
-        answers = await asyncio.gather(*(of(node) for node in self._cluster.view.nodes))
-        return sorted((group for answer in answers for group in answer), key=lambda group: group.group_id)
-
-    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return the state, the members and their assignments of each group. An unknown group has the state Dead."""
-        group_ids = list(group_ids)
-        found = await asyncio.gather(*(self._describe_group(group_id) for group_id in group_ids))
-        return dict(zip(group_ids, found, strict=True))
-
-    async def _describe_group(self, group_id: str) -> GroupDescription:
-        async def attempt() -> GroupDescription:
-            coordinator = await self._cluster.coordinator(group_id)
-            message: Message = {"groups": [group_id], "include_authorized_operations": False}
-            response = await self._cluster.ask_coordinator(group_id, DescribeGroupsResponse, message)
-            group = response.groups[0]
-            if group.error_code == GroupIdNotFoundError.code:
-                return GroupDescription(
-                    group_id=group_id, state="Dead", protocol_type="", protocol="", coordinator=coordinator
-                )
-            self._check_group(group.error_code, group_id)
-            return described_group(group, coordinator)
-
-        return await self._retrying(attempt, f"describing group {group_id}")
-
-    async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups with their committed offsets, one after the other. Stops at the first error.
-
-        Raises `NonEmptyGroupError` if a group has members, and `GroupIdNotFoundError`.
-        """
-        for group_id in group_ids:
-            await self._delete_group(group_id)
-
-    async def _delete_group(self, group_id: str) -> None:
-        async def attempt() -> None:
-            message: Message = {"groups_names": [group_id]}
-            response = await self._cluster.ask_coordinator(group_id, DeleteGroupsResponse, message)
-            self._check_group(response.results[0].error_code, group_id)
-
-        await self._retrying(attempt, f"deleting group {group_id}")
-
-    def _check_group(self, code: int, group_id: str) -> None:
-        try:
-            check_answer(code, None, f"the coordinator refused the request for group {group_id}")
-        except ProtocolError as error:
-            if error.retriable:
-                self._cluster.forget_coordinator(group_id)
-            raise
-
-    async def group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of a group, for these partitions or for all.
-
-        The result lacks partitions for which nothing is committed.
-        """
-        deadline = self._cluster.deadline(f"reading the offsets of group {group_id}")
-        return await fetch_committed(self._cluster, group_id, partitions, deadline=deadline)
+    # ------------------------------------------------------------------------------------------------ offsets
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int | str], *, read_committed: bool = False

@@ -7,11 +7,14 @@ from typing import Final, TypeVar
 
 from odradek.base.errors import UnknownTopicOrPartitionError, error_for
 from odradek.base.types import TopicPartition
+from odradek.client.admin_kinds import ConfigSource, ConfigType, ConsumerGroupState
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.client.metadata import TopicView
 from odradek.client.models import (
     ConfigEntry,
+    ConsumerGroupDescription,
+    ConsumerGroupMember,
     GroupDescription,
     LogDirDescription,
     MemberDescription,
@@ -21,6 +24,11 @@ from odradek.client.models import (
 )
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.configs import DescribeConfigsResponseResourceResult
+from odradek.protocol.messages.consumer_groups import (
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseDescribedGroup,
+    ConsumerGroupDescribeResponseMember,
+)
 from odradek.protocol.messages.groups import (
     DescribeGroupsResponseDescribedGroup,
     DescribeGroupsResponseDescribedGroupMember,
@@ -28,6 +36,10 @@ from odradek.protocol.messages.groups import (
 from odradek.protocol.messages.log_dirs import DescribeLogDirsResponseResult
 
 T = TypeVar("T")
+
+_CLASSIC_MEMBER: Final = 0
+_CONSUMER_MEMBER: Final = 1
+"""Types of members in ConsumerGroupDescribe."""
 
 
 class AdminPart:
@@ -103,10 +115,10 @@ def config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
     return ConfigEntry(
         name=entry.name,
         value=entry.value,
-        source=entry.config_source,
+        source=ConfigSource(entry.config_source),
         read_only=entry.read_only,
         sensitive=entry.is_sensitive,
-        config_type=entry.config_type,
+        config_type=ConfigType(entry.config_type),
         documentation=entry.documentation or None,
     )
 
@@ -115,7 +127,7 @@ def described_group(group: DescribeGroupsResponseDescribedGroup, coordinator: in
     """Return a group. `coordinator` is the broker that answered."""
     return GroupDescription(
         group_id=group.group_id,
-        state=group.group_state,
+        state=ConsumerGroupState(group.group_state),
         protocol_type=group.protocol_type,
         protocol=group.protocol_data,
         coordinator=coordinator,
@@ -134,4 +146,68 @@ def _described_member(
         client_id=member.client_id,
         client_host=member.client_host,
         assignment=decode_assignment(member.member_assignment) if of_consumer else (),
+    )
+
+
+def described_consumer_group(
+    group: ConsumerGroupDescribeResponseDescribedGroup, coordinator: int
+) -> ConsumerGroupDescription:
+    """Return a group of the type `consumer`. `coordinator` is the broker that answered."""
+    return ConsumerGroupDescription(
+        group_id=group.group_id,
+        state=ConsumerGroupState(group.group_state),
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=group.assignor_name,
+        coordinator=coordinator,
+        members=tuple(_consumer_group_member(member) for member in group.members),
+    )
+
+
+def _consumer_group_member(member: ConsumerGroupDescribeResponseMember) -> ConsumerGroupMember:
+    known_type = member.member_type in (_CLASSIC_MEMBER, _CONSUMER_MEMBER)
+    return ConsumerGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_epoch=member.member_epoch,
+        subscribed_topics=member.subscribed_topic_names,
+        subscribed_regex=member.subscribed_topic_regex or None,
+        assignment=_partitions(member.assignment),
+        target_assignment=_partitions(member.target_assignment),
+        is_classic=member.member_type == _CLASSIC_MEMBER if known_type else None,
+    )
+
+
+def _partitions(assignment: ConsumerGroupDescribeResponseAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
+
+
+def as_group(group: ConsumerGroupDescription) -> GroupDescription:
+    """Return a group of the type `consumer` in the form that groups of either type have."""
+    return GroupDescription(
+        group_id=group.group_id,
+        state=group.state,
+        protocol_type=PROTOCOL_TYPE,
+        protocol=group.assignor,
+        coordinator=group.coordinator,
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=member.assignment,
+            )
+            for member in group.members
+        ),
+        group_type="consumer",
     )

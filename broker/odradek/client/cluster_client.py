@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from typing import Final, Self, TypeVar
+from uuid import UUID
 
 from odradek.base.errors import (
     BY_CODE,
@@ -21,6 +22,7 @@ from odradek.base.errors import (
     NotControllerError,
     ProtocolError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     error_for,
 )
@@ -30,7 +32,9 @@ from odradek.base.tasks import TaskOwner, finish
 from odradek.base.types import TopicPartition
 from odradek.client.connections import Connect, Connections, Link, connector
 from odradek.client.metadata import Backoff, ClusterView, Node, RefreshSchedule, TopicView, view_of
+from odradek.client.running_calls import RunningCalls
 from odradek.client.settings import ClientSettings, as_settings
+from odradek.client.telemetry.client_metrics import ClientMetrics
 from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import MetadataResponse
@@ -40,6 +44,8 @@ T = TypeVar("T")
 
 ANY_VERSION: Final = (0, 2**15 - 1)
 """The lowest and the highest version of an API."""
+_METADATA_BY_ID: Final = 12
+"""First version of Metadata that finds topics by id (KIP-516)."""
 _FIND_BY_TYPE: Final = 1
 """First version of FindCoordinator with a key type (KIP-98)."""
 
@@ -90,6 +96,7 @@ class Cluster:
         self._schedule = RefreshSchedule(self.backoff, self.settings.metadata_max_age_ms)
         self._view = ClusterView()
         self._topics: set[str] = set()
+        self._follows_all = False
         self._coordinators: dict[tuple[Coordinated, str], int] = {}
         self._tasks = TaskOwner()
         self._wake = asyncio.Event()
@@ -97,6 +104,9 @@ class Cluster:
         self._last_error: ProtocolError | None = None
         self._started = False
         self._closed = False
+        self.metrics: Final = ClientMetrics(self.clock)
+        self.calls: Final = RunningCalls()
+        """The calls of `retrying` in progress."""
         self.on_change: list[Callable[[ClusterView], None]] = []
         """Functions that are called when the view has changed."""
 
@@ -155,6 +165,10 @@ class Cluster:
             self._schedule.request(urgent=True)
             self._wake.set()
 
+    def follow_all(self, wanted: bool) -> None:
+        """Include all topics in the metadata from now on, or only those of `follow` again."""
+        self._follows_all = wanted
+
     def request_refresh(self) -> None:
         """Refresh the metadata soon, because it is out of date."""
         self._schedule.request()
@@ -171,6 +185,8 @@ class Cluster:
             await self._until(lambda view: _settled(view.topics.get(name)), deadline or self.deadline(f"topic {name}"))
         except RequestTimedOutError:
             found = self._view.topics.get(name)
+            if found is None and self._follows_all:
+                raise error_for(UnknownTopicOrPartitionError.code, f"topic {name} does not exist") from None
             if found is None or not found.error_code:
                 raise
             raise error_for(found.error_code, f"topic {name} cannot be used") from None
@@ -184,6 +200,20 @@ class Cluster:
         wanted = None if topics is None else set(topics)
         deadline = deadline or self.deadline("metadata")
         return await self.retrying(lambda: self._ask_metadata(wanted), deadline)
+
+    async def topic_names(self, topic_ids: Iterable[UUID]) -> dict[UUID, str]:
+        """Return the names of topics by id, without those that the broker does not know (yet). Does not retry.
+
+        Raises `UnsupportedVersionError` if the broker has no request for that (KIP-516).
+        """
+        message = {
+            "topics": [{"name": None, "topic_id": topic_id} for topic_id in sorted(topic_ids)],
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        response = await self.ask_any(MetadataResponse, message, at_least=_METADATA_BY_ID)
+        return {topic.topic_id: topic.name for topic in response.topics if topic.name and not topic.error_code}
 
     async def _until(self, enough: Callable[[ClusterView], bool], deadline: Deadline) -> None:
         while not enough(self._view):
@@ -205,7 +235,7 @@ class Cluster:
                 await self._wait_for_wake(due_ms)
                 continue
             try:
-                await self._ask_metadata(set(self._topics))
+                await self._ask_metadata(None if self._follows_all else set(self._topics))
             except ProtocolError as error:
                 self._last_error = error
                 self._schedule.failed(self.clock.monotonic_ms(), self.clock.random())
@@ -267,6 +297,10 @@ class Cluster:
         """
         return await self._connections.get(self._node(node_id), purpose)
 
+    def read_metrics(self) -> dict[str, float]:
+        """Return the metrics of the client by name."""
+        return {**self.metrics.read(), "connection-count": self._connections.open_count}
+
     def _node(self, node_id: int) -> Node:
         node = self._view.nodes.get(node_id)
         if node is None:
@@ -292,7 +326,10 @@ class Cluster:
         """
         channel = await self.connection(node_id, purpose)
         version = _version(channel, expected, versions)
-        return await channel.ask(expected, version, message, timeout_ms=timeout_ms)
+        started_ms = self.clock.monotonic_ms()
+        response = await channel.ask(expected, version, message, timeout_ms=timeout_ms)
+        self.metrics.answered(expected.API_KEY, started_ms)
+        return response
 
     async def ask_any(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
         """Send a request to any broker: known ones in random order, then the bootstrap list. Raises the last error.
@@ -310,9 +347,13 @@ class Cluster:
             try:
                 channel = await self._connections.get(node, "")
                 version = _version(channel, expected, (at_least, ANY_VERSION[1]))
-                return await channel.ask(expected, version, message)
+                started_ms = self.clock.monotonic_ms()
+                response = await channel.ask(expected, version, message)
             except (NetworkError, RequestTimedOutError) as error:
                 failure = error
+            else:
+                self.metrics.answered(expected.API_KEY, started_ms)
+                return response
         raise failure
 
     async def ask_controller(self, expected: type[Response], message: Message) -> Response:
@@ -344,6 +385,18 @@ class Cluster:
             self.forget_coordinator(key, kind)
             raise
 
+    async def check_coordinator(self, key: str, expected: type[Response], *, kind: Coordinated) -> None:
+        """Raise `UnsupportedVersionError` if the coordinator of a group or a transactional id does not have the API.
+        Does not send the request, and does not retry.
+        """
+        node_id = await self.coordinator(key, kind)
+        try:
+            channel = await self.connection(node_id, f"{kind} {key}")
+        except (NetworkError, RequestTimedOutError):
+            self.forget_coordinator(key, kind)
+            raise
+        _version(channel, expected, ANY_VERSION)
+
     async def coordinator(self, key: str, kind: Coordinated = Coordinated.GROUP) -> int:
         """Return the node id of the coordinator of a group or a transactional id. Raises a retriable error while there
         is none.
@@ -374,16 +427,19 @@ class Cluster:
     async def retrying(self, attempt: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Call `attempt` until it succeeds or raises a final error. After the deadline, raise the last error."""
         failures = 0
-        while True:
-            try:
-                return await attempt()
-            except ProtocolError as error:
-                failures += 1
-                pause_ms = self.backoff.delay_ms(failures, self.clock.random())
-                if not error.retriable or self._closed or pause_ms >= deadline.left_ms():
-                    raise
-                self.request_refresh()
-            await self.clock.sleep_ms(pause_ms)
+        with self.calls:
+            while True:
+                try:
+                    return await attempt()
+                except ProtocolError as error:
+                    if self.calls.aborted:
+                        raise RequestTimedOutError("the client was closed before the call ended") from error
+                    failures += 1
+                    pause_ms = self.backoff.delay_ms(failures, self.clock.random())
+                    if not error.retriable or self._closed or pause_ms >= deadline.left_ms():
+                        raise
+                    self.request_refresh()
+                await self.clock.sleep_ms(pause_ms)
 
 
 def _settled(topic: TopicView | None) -> bool:

@@ -104,6 +104,11 @@ class Connections:
         known = self._channels.get((node_id, ""))
         return known is not None and known[1].is_open
 
+    @property
+    def open_count(self) -> int:
+        """Number of open connections."""
+        return sum(channel.is_open for _, channel in list(self._channels.values()))
+
     async def get(self, node: Node, purpose: str) -> Link:
         """Return the connection to a node. Raises `NetworkError` if it cannot be opened, or while a backoff runs."""
         key = (node.node_id, purpose)

@@ -73,7 +73,10 @@ async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[Prepar
         return encode_produce_request(version, correlation_id, settings.client_id, request)
 
     expected = settings.required_acks != NO_ACKS
+    started_ms = cluster.clock.monotonic_ms()
+    cluster.metrics.sent((item.batch.record_count, len(item.data), item.batch.created_ms) for item in prepared)
     frame = await channel.call(encode, timeout_ms=settings.request_timeout_ms, expect_response=expected)
+    cluster.metrics.answered(ApiKey.PRODUCE, started_ms)
     if not expected:
         return [BatchAnswer() for _ in prepared]
     found = {row.topic_partition: row for row in decode_produce_response(version, frame).partitions}
@@ -106,7 +109,12 @@ async def exchange_fetch(
 
     if timeout_ms is None:
         timeout_ms = cluster.settings.request_timeout_ms + request.max_wait_ms
-    response = decode_fetch_response(version, await channel.call(encode, timeout_ms=timeout_ms))
+    started_ms = cluster.clock.monotonic_ms()
+    frame = await channel.call(encode, timeout_ms=timeout_ms)
+    cluster.metrics.answered(ApiKey.FETCH, started_ms)
+    cluster.metrics.count("bytes-consumed", len(frame))
+    cluster.metrics.measure("fetch-size", len(frame))
+    response = decode_fetch_response(version, frame)
     if version > _LAST_FETCH_BY_NAME:
         # An incremental response may contain any topic of the session, so use the metadata and not the request.
         names = {topic.topic_id: topic.name for topic in cluster.view.topics.values()}

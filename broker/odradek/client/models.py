@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
+from odradek.base.errors import ConfigError
 from odradek.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, TopicPartition
+from odradek.client.admin_kinds import (
+    ConfigOperation,
+    ConfigResourceType,
+    ConfigSource,
+    ConfigType,
+    ConsumerGroupState,
+    TransactionalIdState,
+)
+from odradek.records.v2.batch import TimestampType
 
 Headers = tuple[tuple[str, bytes | None], ...]
 """Headers of a record: name and value. A name may occur several times."""
+HeadersToSend = Sequence[tuple[str, bytes | None]]
+"""Headers of a record to send, in a list or tuple."""
 KeyValueTime = tuple[bytes | None, bytes | None, int]
 """A record for `send_many`: key, value, and timestamp in milliseconds since 1970 UTC."""
 
@@ -47,18 +61,19 @@ class SendResult(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record that was read, with its topic, partition and offset."""
+    """A record that a consumer returned. Key and value are bytes, or what the deserializers returned; None if the
+    record has none.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
     """Milliseconds since 1970 UTC; -1 if the record has none."""
-    timestamp_type: int
-    """0: the producer's time, 1: the broker's append time, -1: no timestamp."""
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
+    timestamp_type: TimestampType
+    key: Any
+    value: Any
+    headers: Headers = ()
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -70,6 +85,15 @@ class OffsetAndMetadata(NamedTuple):
     """Text of the application."""
     leader_epoch: int = NO_EPOCH
     """Leader epoch of the last record that was read; -1 if unknown."""
+
+
+class SubscriptionPattern(NamedTuple):
+    """A regular expression that brokers resolve, for `Consumer.subscribe` with `group.protocol=consumer` (KIP-848).
+
+    Its syntax is that of RE2. A topic whose whole name matches it is read, also if it is created later.
+    """
+
+    pattern: str
 
 
 class GroupMetadata(NamedTuple):
@@ -120,6 +144,8 @@ class RawFetch:
     """Offset of the first record of an open transaction, else the high watermark; -1 if unknown."""
     log_start_offset: int = NO_OFFSET
     """The first offset of the partition; -1 if unknown."""
+    leader_epoch: int = NO_EPOCH
+    """Leader epoch of the last batch; -1 if unknown."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """With `read_committed`, the aborted transactions in this range. Their records must be skipped."""
 
@@ -189,20 +215,19 @@ class ClusterDescription:
 class ConfigResource(NamedTuple):
     """A topic or broker whose configuration can be described or changed. Create it with `topic` or `broker`."""
 
-    resource_type: int
-    """2: topic, 4: broker, 8: the loggers of a broker."""
+    resource_type: ConfigResourceType
     name: str
     """Name of the topic or id of the broker; empty for the defaults of all brokers."""
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
         """Return the resource of a topic."""
-        return cls(2, name)
+        return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
     def broker(cls, broker_id: int | None = None) -> ConfigResource:
         """Return the resource of a broker, or by default that of the dynamic defaults of all brokers."""
-        return cls(4, "" if broker_id is None else str(broker_id))
+        return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +237,11 @@ class ConfigEntry:
     name: str
     value: str | None
     """None if the property is sensitive or has no value."""
-    source: int
-    """1: topic, 2: dynamic, of this broker, 3: dynamic default of all brokers, 4: the broker's file, 5: default."""
+    source: ConfigSource
     read_only: bool = False
     """Whether a change takes a restart of the broker."""
     sensitive: bool = False
-    config_type: int = 0
-    """1: boolean, 2: string, 3: int, 4: short, 5: long, 6: double, 7: list, 8: class, 9: password, 0: unknown."""
+    config_type: ConfigType = ConfigType.UNKNOWN
     documentation: str | None = None
 
 
@@ -228,8 +251,8 @@ class ConfigChange:
 
     name: str
     value: str | None
-    operation: int = 0
-    """0: set, 1: delete, so that the default applies, 2: append to a list, 3: remove from a list."""
+    operation: int = ConfigOperation.SET
+    """A `ConfigOperation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,8 +262,9 @@ class GroupListing:
     group_id: str
     protocol_type: str
     """`consumer` for groups of consumers; empty without members that joined."""
-    state: str = ""
-    """As in `GroupDescription`; empty if the broker is too old to return it."""
+    state: ConsumerGroupState = ConsumerGroupState.UNKNOWN
+    group_type: str = ""
+    """`classic` or `consumer` (KIP-848); empty if the broker is too old to return it (Kafka 3.8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,14 +285,78 @@ class GroupDescription:
     """A group with its members."""
 
     group_id: str
-    state: str
-    """Empty, PreparingRebalance, CompletingRebalance, Stable or Dead."""
+    state: ConsumerGroupState
     protocol_type: str
     protocol: str
     """Name of the assignor, such as `range`; empty unless the group is stable."""
     coordinator: int
     """Broker id of the coordinator."""
     members: tuple[MemberDescription, ...] = ()
+    group_type: str = "classic"
+    """`classic` or `consumer` (KIP-848). `describe_consumer_groups` has more about a group of the type `consumer`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMember:
+    """A member of a group of the type `consumer` (KIP-848)."""
+
+    member_id: str
+    group_instance_id: str | None
+    """Id of a static member; None for a dynamic one."""
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    member_epoch: int
+    """Group epoch whose target the member has reached, as far as other members had revoked its partitions."""
+    subscribed_topics: tuple[str, ...] = ()
+    subscribed_regex: str | None = None
+    """Regular expression of the subscription; None without one."""
+    assignment: tuple[TopicPartition, ...] = ()
+    """The partitions that the member reads, or is still revoking."""
+    target_assignment: tuple[TopicPartition, ...] = ()
+    """The partitions that the member is to read."""
+    is_classic: bool | None = None
+    """Whether the member uses the classic protocol, during an upgrade of the group; None if the broker is too old to
+    return it (Kafka 4.0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupDescription:
+    """A group of the type `consumer` with its members (KIP-848)."""
+
+    group_id: str
+    state: ConsumerGroupState
+    group_epoch: int
+    """Grows with every change of members, subscriptions or topics."""
+    assignment_epoch: int
+    """Group epoch of the target assignment."""
+    assignor: str
+    """Name of the coordinator's assignor, such as `uniform`."""
+    coordinator: int
+    """Broker id of the coordinator."""
+    members: tuple[ConsumerGroupMember, ...] = ()
+
+
+class GroupLag(NamedTuple):
+    """How far a group is behind in one partition."""
+
+    committed: OffsetAndMetadata | None
+    """The committed offset; None if there is none."""
+    end_offset: int | None
+    """The high watermark, also for groups that read with `read_committed`, as in Kafka's tools; None if the partition
+    does not exist or has no leader."""
+    time_ms: int | None = None
+    """The age of the first record that the group has not read, by its timestamp, in milliseconds; never negative. 0 if
+    there is no such record; None if the age is unknown."""
+
+    @property
+    def records(self) -> int | None:
+        """Number of offsets from the committed one to the end, including those of transaction markers; never negative.
+        None if one of the two is unknown.
+        """
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed.offset)
 
 
 class ListedOffset(NamedTuple):
@@ -333,11 +421,48 @@ class ListedTransaction:
     """A transactional id in the result of `list_transactions`."""
 
     transactional_id: str
-    state: str
-    """As in `TransactionDescription`."""
+    state: TransactionalIdState
     producer_id: int
     coordinator: int
     """Broker id of the coordinator."""
+
+
+_PREPARED_TIMEOUT_MS: Final = 2**31 - 1
+"""Timeout by which a coordinator shows that an open transaction is prepared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTransaction:
+    """What is needed to commit or abort a prepared transaction, from any client (after KIP-939).
+
+    A producer returns it, `Admin.commit_prepared` and `Admin.abort_prepared` take it. It stands for one transaction and
+    never for a later one.
+    """
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    """Epoch of the producer id."""
+
+    def to_json(self) -> str:
+        """Return the value as a short JSON object, to be stored until the decision."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the value that `to_json` has written. Raises `ConfigError` for any other text."""
+        try:
+            found = json.loads(text)
+            kinds = {name: type(value) for name, value in found.items()}
+        except (ValueError, AttributeError) as error:
+            raise ConfigError(f"{text!r} is not a prepared transaction") from error
+        if kinds != {"transactional_id": str, "producer_id": int, "epoch": int}:
+            raise ConfigError(f"{text!r} is not a prepared transaction")
+        return cls(**found)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"the transaction of {self.transactional_id} (producer id {self.producer_id}, epoch {self.epoch})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,18 +470,29 @@ class TransactionDescription:
     """A transactional id with its current or last transaction."""
 
     transactional_id: str
-    state: str
-    """Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort or PrepareEpochFence."""
+    state: TransactionalIdState
     coordinator: int
     """Broker id of the coordinator."""
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    """Time after which the coordinator aborts the transaction."""
+    """Time after which the coordinator aborts the transaction, unless it is prepared."""
     start_timestamp: int = NO_TIMESTAMP
     """When the transaction began, in milliseconds since 1970 UTC; -1 without a transaction."""
     partitions: tuple[TopicPartition, ...] = ()
     """The partitions in the transaction; while it ends, only those without a marker."""
+
+    @property
+    def prepared(self) -> PreparedTransaction | None:
+        """How to end the transaction if it is prepared, else None.
+
+        A coordinator reports it as Ongoing, with the largest possible timeout, to all clients.
+        """
+        if self.state != TransactionalIdState.ONGOING or self.timeout_ms != _PREPARED_TIMEOUT_MS:
+            return None
+        return PreparedTransaction(
+            transactional_id=self.transactional_id, producer_id=self.producer_id, epoch=self.producer_epoch
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,10 @@ from odradek.base.errors import (
     CoordinatorNotAvailableError,
     LeaderNotAvailableError,
     NotCoordinatorError,
+    OffsetMetadataTooLargeError,
     ProtocolError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     error_for,
 )
 from odradek.base.topic_rules import grouped_by_topic
@@ -26,6 +29,8 @@ from odradek.protocol.messages.fetch import ListOffsetsResponse
 from odradek.protocol.messages.offsets import OffsetCommitResponse, OffsetFetchResponse
 
 _CONSUMER_REPLICA: Final = -1
+_OF_PARTITIONS: Final = (UnknownTopicOrPartitionError, TopicAuthorizationFailedError, OffsetMetadataTooLargeError)
+"""Errors of a commit that concern one partition. Others concern the group, although each partition has them."""
 
 
 class GroupMembership(NamedTuple):
@@ -149,10 +154,51 @@ async def commit_offsets(
 ) -> None:
     """Commit the offsets of a group.
 
-    Raises `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if `member` is out of date.
+    Raises `RebalanceInProgressError`, `IllegalGenerationError`, `StaleMemberEpochError` or `UnknownMemberIdError` if
+    `member` is out of date. Raises `UnknownTopicOrPartitionError` for a topic that was deleted; the other offsets are
+    then committed.
     """
     if not offsets:
         return
+
+    async def attempt() -> UnknownTopicOrPartitionError | None:
+        failure: ProtocolError | None = None
+        for error in (await _commit(cluster, group_id, offsets, member)).values():
+            failure = _worse(failure, error)
+        if isinstance(failure, UnknownTopicOrPartitionError):
+            # A retry could last until the deadline, in a rebalance because of the deletion. Java does not retry either.
+            return failure
+        _raise_group_error(cluster, group_id, failure)
+        return None
+
+    missing = await cluster.retrying(attempt, deadline)
+    if missing is not None:
+        raise missing
+
+
+async def commit_each(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, deadline: Deadline
+) -> dict[TopicPartition, ProtocolError | None]:
+    """Commit offsets of a group without members. Return the error of each partition; None means success.
+
+    Raises an error of the group, such as `UnknownMemberIdError` if it has members.
+    """
+    if not offsets:
+        return {}
+
+    async def attempt() -> dict[TopicPartition, ProtocolError | None]:
+        errors = await _commit(cluster, group_id, offsets, GroupMembership())
+        for error in errors.values():
+            if not isinstance(error, _OF_PARTITIONS):
+                _raise_group_error(cluster, group_id, error)
+        return errors
+
+    return await cluster.retrying(attempt, deadline)
+
+
+async def _commit(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: GroupMembership
+) -> dict[TopicPartition, ProtocolError | None]:
     message = {
         "group_id": group_id,
         "generation_id_or_member_epoch": member.generation_id,
@@ -160,18 +206,14 @@ async def commit_offsets(
         "group_instance_id": member.group_instance_id,
         "topics": committed_topics(offsets),
     }
-
-    async def attempt() -> None:
-        response = await cluster.ask_coordinator(group_id, OffsetCommitResponse, message)
-        failure: ProtocolError | None = None
-        for topic in response.topics:
-            for item in topic.partitions:
-                if item.error_code:
-                    text = f"group {group_id} cannot commit an offset of {topic.name}-{item.partition_index}"
-                    failure = _worse(failure, error_for(item.error_code, text))
-        _raise_group_error(cluster, group_id, failure)
-
-    await cluster.retrying(attempt, deadline)
+    response = await cluster.ask_coordinator(group_id, OffsetCommitResponse, message)
+    errors: dict[TopicPartition, ProtocolError | None] = {}
+    for topic in response.topics:
+        for item in topic.partitions:
+            text = f"group {group_id} cannot commit an offset of {topic.name}-{item.partition_index}"
+            partition = TopicPartition(topic.name, item.partition_index)
+            errors[partition] = error_for(item.error_code, text) if item.error_code else None
+    return errors
 
 
 def committed_topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[dict[str, object]]:
@@ -199,13 +241,15 @@ async def fetch_committed(
     group_id: str,
     partitions: Iterable[TopicPartition] | None,
     *,
+    member: GroupMembership | None = None,
     require_stable: bool = False,
     deadline: Deadline,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the committed offsets of a group for these partitions, or for all if None.
 
     The result lacks partitions for which nothing is committed. With `require_stable`, it waits for the commits of open
-    transactions.
+    transactions. With a `member` of the new group protocol, the coordinator checks its epoch (KIP-848). Raises
+    `UnknownMemberIdError` or `StaleMemberEpochError` if `member` is out of date.
     """
     topics: list[dict[str, object]] | None = None
     if partitions is not None:
@@ -215,7 +259,14 @@ async def fetch_committed(
     message = {
         "group_id": group_id,
         "topics": topics,
-        "groups": [{"group_id": group_id, "topics": topics}],
+        "groups": [
+            {
+                "group_id": group_id,
+                "topics": topics,
+                "member_id": None if member is None else member.member_id,
+                "member_epoch": -1 if member is None else member.generation_id,
+            }
+        ],
         "require_stable": require_stable,
     }
 

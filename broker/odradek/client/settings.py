@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from odradek.base.errors import ConfigError
-from odradek.base.setting_definitions import Setting, boolean, choice, integer, long, settings_of, text, words
+from odradek.base.setting_definitions import (
+    Setting,
+    SettingType,
+    boolean,
+    choice,
+    integer,
+    long,
+    settings_of,
+    text,
+    words,
+)
 from odradek.base.system_ports import SystemClock
 from odradek.client.security_fields import SecurityFields
 
@@ -16,6 +27,11 @@ NO_ACKS: Final = 0
 ALL_ACKS: Final = -1
 
 _PREFIX: Final = "kafka."
+_WITHOUT_EFFECT: Final[Mapping[str, tuple[str, ...]]] = {
+    "classic": ("group.remote.assignor",),
+    "consumer": ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"),
+}
+"""Settings that have no effect with a group protocol: the brokers have the timeouts of the new one (KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +109,19 @@ class ClientSettings(SecurityFields):
     )
     session_timeout_ms: int = integer(45_000, "Time without a heartbeat after which a member is removed, in ms", low=1)
     heartbeat_interval_ms: int = integer(3_000, "Time between heartbeats, in ms", low=1)
+    group_protocol: str = choice(
+        "classic", "Group protocol. With consumer, brokers assign the partitions (KIP-848)", ("classic", "consumer")
+    )
+    group_remote_assignor: str | None = text(
+        None, "Assignor of the broker, with group.protocol=consumer. Default: the broker's choice"
+    )
     partition_assignment_strategy: tuple[str, ...] = words(
-        ("range",), "Assignors in the order of preference", choices=("range", "roundrobin")
+        ("range",),
+        "Assignors in the order of preference. The group chooses one that all members have",
+        choices=("range", "roundrobin", "sticky", "cooperative-sticky"),
+    )
+    exclude_internal_topics: bool = boolean(
+        True, "Whether a pattern never matches internal topics, such as __consumer_offsets"
     )
     check_crcs: bool = boolean(True, "Whether to verify the checksum of each batch")
 
@@ -108,6 +135,8 @@ class ClientSettings(SecurityFields):
             parse_address(address)
         self.security(SystemClock())
         self._check_idempotence()
+        changed = {name for name, setting in CLIENT_SETTINGS.items() if self._value(setting) != setting.default}
+        self._check_group_protocol(changed)
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise ConfigError(
                 f"delivery.timeout.ms={self.delivery_timeout_ms} is not allowed: it must be at least "
@@ -133,13 +162,28 @@ class ClientSettings(SecurityFields):
                 f"with {reason}: it must be at most 5"
             )
 
+    def _value(self, setting: Setting) -> Any:
+        return getattr(self, setting.attribute)
+
+    def _check_group_protocol(self, names: Collection[str]) -> None:
+        """Raise `ConfigError` if one of the settings with these names has no effect, as the Java client does."""
+        for name in _WITHOUT_EFFECT[self.group_protocol]:
+            if name in names:
+                setting = CLIENT_SETTINGS[name]
+                raise ConfigError(
+                    f"{name}={setting.render(self._value(setting))} is not allowed with"
+                    f" group.protocol={self.group_protocol}: it must not be set"
+                )
+
     @classmethod
     def of(cls, bootstrap_servers: str, **settings: Any) -> Self:
         """Return settings for a comma-separated list of `host:port`. `settings` are attributes of this class.
 
         Raises `ConfigError` for an invalid value, and `TypeError` for an unknown name.
         """
-        return cls(bootstrap_servers=_addresses(bootstrap_servers), **settings)
+        found = cls(bootstrap_servers=_addresses(bootstrap_servers), **_attributes(settings))
+        found._check_group_protocol({each.name for each in CLIENT_SETTINGS.values() if settings.get(each.attribute)})
+        return found
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple[Self, list[str]]:
@@ -157,11 +201,15 @@ class ClientSettings(SecurityFields):
                 warnings.append(f"{key} has no effect: it is not a setting of this client")
             else:
                 values[setting.attribute] = setting.parse(str(value))
-        return cls(**values), warnings
+        found = cls(**values)
+        found._check_group_protocol({each.name for each in CLIENT_SETTINGS.values() if each.attribute in values})
+        return found, warnings
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some settings changed. Raises `ConfigError` for an invalid value."""
-        return dataclasses.replace(self, **changes)
+        """Return a copy with some settings changed. Raises `ConfigError` for an invalid value, and `TypeError` for an
+        unknown name.
+        """
+        return dataclasses.replace(self, **_attributes(changes))
 
     @property
     def required_acks(self) -> int:
@@ -202,9 +250,44 @@ def _describe(setting: Setting) -> str:
 ClientSettings.__doc__ = "\n".join([ClientSettings.__doc__ or "", *map(_describe, CLIENT_SETTINGS.values())])
 
 
-def as_settings(settings: ClientSettings | str) -> ClientSettings:
-    """Return `settings`, or default settings for a bootstrap list."""
-    return ClientSettings.of(settings) if isinstance(settings, str) else settings
+def as_settings(settings: ClientSettings | str | None = None, **keywords: Any) -> ClientSettings:
+    """Return settings for the arguments of a client: settings or a bootstrap list, and single settings that override
+    them.
+
+    Without `settings`, `bootstrap_servers` must be among the keywords. A value can be text, as in a properties file.
+    Raises `ConfigError` for an invalid value, and `TypeError` for an unknown name.
+    """
+    if isinstance(settings, ClientSettings):
+        return settings.replace(**keywords) if keywords else settings
+    if settings is not None:
+        if "bootstrap_servers" in keywords:
+            raise ConfigError(f"bootstrap.servers is set twice: the first argument, {settings!r}, is that list already")
+        keywords["bootstrap_servers"] = settings
+    return ClientSettings(**_attributes(keywords))
+
+
+def _attributes(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes of `ClientSettings`. Raises `TypeError` for an unknown name."""
+    found = {}
+    for name, value in keywords.items():
+        setting = CLIENT_SETTINGS.get(name.replace("_", "."))
+        if setting is None:
+            close = difflib.get_close_matches(name, [each.attribute for each in CLIENT_SETTINGS.values()], n=1)
+            suggestion = f": did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{name!r} is not a setting of the clients{suggestion}")
+        found[setting.attribute] = _value(setting, value)
+    return found
+
+
+def _value(setting: Setting, value: object) -> object:
+    if setting.attribute == "bootstrap_servers" and isinstance(value, str):
+        return _addresses(value)
+    if isinstance(value, str) and setting.kind not in (SettingType.STRING, SettingType.PASSWORD):
+        return setting.parse(value)
+    if isinstance(value, list):
+        return tuple(value)
+    # acks can be a number, as in other clients.
+    return str(value) if setting.attribute == "acks" else value
 
 
 def parse_address(address: str) -> tuple[str, int]:

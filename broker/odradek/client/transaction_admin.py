@@ -1,4 +1,5 @@
-"""Transactions for the admin client: describe, list, abort, fence, and find those that hang (KIP-664, KIP-994).
+"""Transactions for the admin client: describe, list, abort, fence, end those that are prepared, and find those that
+hang (KIP-664, KIP-994, and after KIP-939).
 
 `Admin` inherits these methods. What a coordinator knows of a transactional id and what the leader of a partition knows
 of a producer are read separately: a transaction hangs if the two differ.
@@ -14,6 +15,7 @@ from odradek.base.errors import (
     ConfigError,
     CoordinatorNotAvailableError,
     InvalidProducerEpochError,
+    InvalidTransactionStateError,
     NotCoordinatorError,
     ProducerFencedError,
     ProtocolError,
@@ -21,16 +23,24 @@ from odradek.base.errors import (
 )
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
+from odradek.client.admin_kinds import TransactionalIdState
 from odradek.client.admin_parts import AdminPart, check_answer
 from odradek.client.cluster_client import ANY_VERSION, Coordinated
 from odradek.client.metadata import topics_of
-from odradek.client.models import HangingTransaction, ListedTransaction, ProducerDescription, TransactionDescription
+from odradek.client.models import (
+    HangingTransaction,
+    ListedTransaction,
+    PreparedTransaction,
+    ProducerDescription,
+    TransactionDescription,
+)
 from odradek.client.offsets import leaderless_error
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.produce import DescribeProducersResponse, InitProducerIdResponse
 from odradek.protocol.messages.transactions import (
     DescribeTransactionsResponse,
     DescribeTransactionsResponseTransactionState,
+    EndTxnResponse,
     ListTransactionsResponse,
     WriteTxnMarkersResponse,
 )
@@ -44,8 +54,17 @@ _ENDING_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpo
 """States in which the coordinator will end the transaction in its partitions."""
 
 
+_ENDS: Final = {
+    "PrepareCommit": ": it was committed",
+    "CompleteCommit": ": it was committed",
+    "PrepareAbort": ": it was aborted",
+    "CompleteAbort": ": it was aborted",
+}
+"""How a transaction has ended, by its state."""
+
+
 class TransactionAdmin(AdminPart):
-    """Describes, lists, aborts and fences transactions."""
+    """Describes, lists, ends and fences transactions."""
 
     async def list_transactions(
         self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), min_duration_ms: int | None = None
@@ -72,7 +91,7 @@ class TransactionAdmin(AdminPart):
                 return [
                     ListedTransaction(
                         transactional_id=row.transactional_id,
-                        state=row.transaction_state,
+                        state=TransactionalIdState(row.transaction_state),
                         producer_id=row.producer_id,
                         coordinator=node,
                     )
@@ -168,7 +187,8 @@ class TransactionAdmin(AdminPart):
         """Fence the current producer of each transactional id, one after the other, and abort its open transaction.
 
         Each call of such a producer then raises `ProducerFencedError`. Raises
-        `TransactionalIdAuthorizationFailedError`.
+        `TransactionalIdAuthorizationFailedError`, and after `default_api_timeout_ms` `ConcurrentTransactionsError` if
+        a transaction is prepared: end that first.
         """
         for transactional_id in transactional_ids:
             await self._fence_producer(transactional_id)
@@ -186,6 +206,78 @@ class TransactionAdmin(AdminPart):
             self._check_coordinated(response.error_code, transactional_id)
 
         await self._retrying(attempt, f"fencing the producer of {transactional_id}")
+
+    # Prepared transactions
+
+    async def list_prepared(self) -> list[TransactionDescription]:
+        """Return all prepared transactions, sorted by transactional id. The attribute `prepared` of each is what
+        `commit_prepared` and `abort_prepared` need.
+
+        Returns those whose transactional id the client may describe.
+        """
+        found: list[TransactionDescription] = []
+        by_coordinator: dict[int, list[str]] = {}
+        for row in await self.list_transactions(states=["Ongoing"]):
+            by_coordinator.setdefault(row.coordinator, []).append(row.transactional_id)
+        for node, names in by_coordinator.items():
+            response = await self._described_by(node, names)
+            for state in response.transaction_states:
+                if state.error_code:
+                    # The coordinator has moved, or the id has expired since it was listed.
+                    found += (await self._known_transactions([state.transactional_id])).values()
+                else:
+                    found.append(_described_transaction(state, node))
+        return sorted((each for each in found if each.prepared), key=lambda each: each.transactional_id)
+
+    async def _described_by(self, node: int, names: Sequence[str]) -> DescribeTransactionsResponse:
+        async def attempt() -> DescribeTransactionsResponse:
+            return await self._cluster.ask(node, DescribeTransactionsResponse, {"transactional_ids": list(names)})
+
+        return await self._retrying(attempt, "describing transactions")
+
+    async def commit_prepared(self, transaction: PreparedTransaction) -> None:
+        """Commit a prepared transaction. Returns when the decision is stored; the records become visible soon after.
+
+        Can be repeated: if the transaction was committed before, it succeeds. Raises `InvalidTransactionStateError` if
+        it was aborted, or if it is not prepared. Raises `ProducerFencedError` if the transactional id has a later
+        producer, and `InvalidProducerIdMappingError` if it has another producer id or has expired
+        (`transactional.id.expiration.ms`): then the transaction has ended, but how is not known any more. Raises
+        `TransactionalIdAuthorizationFailedError` without the right Write on the transactional id, and a retriable error
+        after `default_api_timeout_ms`: the transaction is still prepared then, or committed.
+        """
+        await self._end_prepared(transaction, is_commit=True)
+
+    async def abort_prepared(self, transaction: PreparedTransaction) -> None:
+        """Abort a prepared transaction. Like `commit_prepared`, with commit and abort exchanged."""
+        await self._end_prepared(transaction, is_commit=False)
+
+    async def _end_prepared(self, transaction: PreparedTransaction, *, is_commit: bool) -> None:
+        name, verb = transaction.transactional_id, "committed" if is_commit else "aborted"
+        message: Message = {
+            "transactional_id": name,
+            "producer_id": transaction.producer_id,
+            "producer_epoch": transaction.epoch,
+            "committed": is_commit,
+        }
+
+        async def attempt() -> None:
+            if await self._state_of(transaction) == "Ongoing":
+                text = f"{transaction} is open and not prepared: only its producer may end it"
+                raise InvalidTransactionStateError(text)
+            response = await self._ask_coordinator(name, EndTxnResponse, message)
+            what = f"{transaction} cannot be {verb}"
+            if response.error_code == InvalidTransactionStateError.code:
+                what += _ENDS.get(await self._state_of(transaction), "")
+            self._check_coordinated(response.error_code, name, what)
+
+        await self._retrying(attempt, f"the end of a prepared transaction of {name}")
+
+    async def _state_of(self, transaction: PreparedTransaction) -> str:
+        """Return the state of a transaction: empty if its id has another producer now, "Prepared" if it is prepared."""
+        known = (await self._known_transactions([transaction.transactional_id])).get(transaction.transactional_id)
+        if known is None or (known.producer_id, known.producer_epoch) != (transaction.producer_id, transaction.epoch):
+            return ""
+        return TransactionalIdState.PREPARED if known.prepared else known.state
 
     # Transactions that hang
 
@@ -248,11 +340,12 @@ class TransactionAdmin(AdminPart):
             transactional_id, expected, message, kind=Coordinated.TRANSACTIONAL_ID
         )
 
-    def _check_coordinated(self, code: int, transactional_id: str) -> None:
+    def _check_coordinated(self, code: int, transactional_id: str, what: str = "") -> None:
         if code == InvalidProducerEpochError.code:
             code = ProducerFencedError.code
         try:
-            check_answer(code, None, f"the coordinator refused the request for transactional id {transactional_id}")
+            what = what or f"the coordinator refused the request for transactional id {transactional_id}"
+            check_answer(code, None, what)
         except ProtocolError as error:
             if isinstance(error, NotCoordinatorError | CoordinatorNotAvailableError):
                 self._cluster.forget_coordinator(transactional_id, Coordinated.TRANSACTIONAL_ID)
@@ -264,7 +357,7 @@ def _described_transaction(
 ) -> TransactionDescription:
     return TransactionDescription(
         transactional_id=row.transactional_id,
-        state=row.transaction_state,
+        state=TransactionalIdState(row.transaction_state),
         coordinator=coordinator,
         producer_id=row.producer_id,
         producer_epoch=row.producer_epoch,

@@ -15,6 +15,7 @@ from prometheus_client.samples import Sample
 
 from odradek.metrics.process import GarbageCollections, IdleShare, ProcessTree, resident_bytes
 from odradek.metrics.quantiles import Quantiles
+from odradek.metrics.rendered import RenderedGauges
 from odradek.metrics.request_stats import PARTS, RequestStats
 from odradek.metrics.series import SERIES, Labels, Reading, Series, SeriesType
 from odradek.metrics.topic_stats import BrokerTopicStats
@@ -35,6 +36,8 @@ class BrokerCollector(Collector):
         """Create a collector that has only the series of the process."""
         self._sources: dict[str, Callable[[], Iterable[Reading]]] = {}
         self._summaries: dict[str, Callable[[], Iterable[Distribution]]] = {}
+        self.rendered: Final = RenderedGauges()
+        """Gauges that a scrape adds to those that are collected."""
         self._collections = GarbageCollections()
         self.provide_value("jvm_threads_current", threading.active_count)
         for name in ("jvm_memory_used_bytes", "jvm_memory_bytes_used"):

@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from odradek.base.errors import ConfigError
+from odradek.metrics.rendered import RenderedGauges
 
 logger = logging.getLogger(__name__)
 
@@ -100,12 +101,13 @@ def probe_route(probe: Callable[[], Probe]) -> Route:
     return answer
 
 
-def metrics_route(registry: CollectorRegistry) -> Route:
+def metrics_route(registry: CollectorRegistry, rendered: RenderedGauges | None = None) -> Route:
     """Return a route for Prometheus, in the text format of its Accept header. Collectors run on the event loop."""
 
     def answer(request: HttpRequest) -> HttpResponse:
         encode, content_type = choose_encoder(request.accept)
-        return HttpResponse(HTTPStatus.OK, content_type, encode(registry))
+        body = encode(registry)
+        return HttpResponse(HTTPStatus.OK, content_type, body if rendered is None else rendered.added_to(body))
 
     return answer
 

@@ -304,6 +304,12 @@ SERIES: Final[Mapping[str, Series]] = {
             "offset_expiration_count": "Committed offsets that have expired.",
             "offset_deletion_count": "Committed offsets that OffsetDelete has removed.",
             "group_completed_rebalance_count": "Rebalances that ended with an assignment.",
+            "offset_commit_rate": "Committed offsets per second, including those in transactions.",
+            "offset_expiration_rate": "Committed offsets that expire per second.",
+            "offset_deletion_rate": "Committed offsets that OffsetDelete removes per second.",
+            "group_completed_rebalance_rate": "Rebalances per second that end with an assignment.",
+            "group_count": "Groups that this broker coordinates, by their protocol.",
+            "consumer_group_count": "Consumer groups (KIP-848) that this broker coordinates, by their state.",
         },
     ),
     **_series(
@@ -318,10 +324,23 @@ SERIES: Final[Mapping[str, Series]] = {
     ),
     **_series(
         SeriesType.GAUGE,
+        "odradek_group_lag_",
+        {"omitted_offsets": "Committed offsets without lag because of group.lag.metrics.max.partitions."},
+    ),
+    **_series(
+        SeriesType.GAUGE,
         "kafka_coordinator_transaction_transactionmarkerchannelmanager_",
         {
             "unknowndestinationqueuesize": "Markers that wait because a partition of their transaction has no leader.",
             "logappendretryqueuesize": "Transactions that have all markers and whose last record is appended again.",
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "odradek_transaction_coordinator_",
+        {
+            "prepared": "Prepared transactions of this coordinator, which wait until their owner ends them.",
+            "oldest_prepared_ms": "Milliseconds since the start of the oldest of them; 0 without any.",
         },
     ),
     **_series(
@@ -349,3 +368,22 @@ SERIES: Final[Mapping[str, Series]] = {
         {"gc_collection_seconds": "Seconds of Python's garbage collections; provided for JVM dashboards."},
     ),
 }
+
+RENDERED: Final[Mapping[str, Series]] = {
+    **_series(
+        SeriesType.GAUGE,
+        "kafka_consumergroup_",
+        {
+            "current_offset": "Offset that a group of this broker has committed (group.lag.metrics.enable).",
+            "lag": "Records from the committed offset to the high watermark.",
+            "lag_sum": "Records from the committed offsets to the high watermarks of a topic.",
+            "members": "Members of the group.",
+        },
+    ),
+    **_series(
+        SeriesType.GAUGE,
+        "odradek_consumergroup_",
+        {"lag_seconds": "Age of the first record that the group has not read, by its timestamp."},
+    ),
+}
+"""Gauges that `metrics/rendered` provides, because they have many samples."""

@@ -173,6 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         """Who the client is; None until it has authenticated."""
         self.memo: object = None
         """Belongs to the handlers of requests, which keep there what they know about the client."""
+        self.knows_private_apis = False  # Until ApiVersions has named software of this project.
         self.login: Handler | None = None
         """Gets the requests of SASL also after the first login; None without SASL."""
         self.raw: Callable[[bytes], None] | None = None
@@ -204,8 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         self._sending_ms = 0.0
         self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
         self.muting: Final = Muting(clock, self._schedule)
-        self._exclusive = self._handing_over = False
-        self._write_paused = self._read_paused = False
+        self._exclusive = self._handing_over = self._write_paused = self._read_paused = False
         self._wake_up: asyncio.Handle | None = None
         self._closing = self._accepted = False
         self.was_open = False

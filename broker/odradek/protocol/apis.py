@@ -2,9 +2,9 @@
 
 The codec, the network and the server's dispatch look up header versions, message classes and whether requests may be
 pipelined. Invariant: a version in the table has the behaviour of that version, because clients rely on the versions
-that a broker announces (KIP-35). The ranges are those of Apache Kafka 3.9 in ZooKeeper mode;
-`docs/migrating-from-kafka.md` lists the requests that are not supported, with reasons. Message classes are imported on
-first use, for a quick start.
+that a broker announces (KIP-35). The ranges are those of Apache Kafka 3.9 in ZooKeeper mode, and for consumer groups
+(KIP-848) those of Apache Kafka 4.1; `docs/migrating-from-kafka.md` lists the differences, with reasons. Private APIs
+are ours. Message classes are imported on first use, for a quick start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from odradek.base.errors import UnsupportedVersionError
 from odradek.protocol.keys import ApiKey
 from odradek.protocol.messages import MODULE_OF
 
-__all__ = ["API_TABLE", "NEVER_FLEXIBLE", "Api", "ApiKey", "api"]
+__all__ = ["API_TABLE", "NEVER_FLEXIBLE", "Api", "ApiKey", "api", "knows_private_apis"]
+
+_OWN_SOFTWARE: Final = "odradek"
+"""Beginning of the software names of the clients that know the private APIs."""
 
 NEVER_FLEXIBLE: Final = 32767
 """`flexible_since` of an API without flexible versions (KIP-482)."""
@@ -32,6 +35,7 @@ class Api:
 
     `internal` marks cluster actions: only brokers and the controller send them. `pipelined` allows several requests of
     one connection to be handled before the first is answered; all others are handled one at a time, as Kafka does.
+    `private` marks APIs that Kafka does not have: for all clients but those of this project they do not exist.
     """
 
     key: ApiKey
@@ -41,6 +45,7 @@ class Api:
     flexible_since: int = NEVER_FLEXIBLE
     internal: bool = False
     pipelined: bool = False
+    private: bool = False
 
     def serves(self, version: int) -> bool:
         """Whether this broker supports the version."""
@@ -153,8 +158,16 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, 0),
     Api(ApiKey.LIST_TRANSACTIONS, "ListTransactions", 0, 1, 0),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, "AllocateProducerIds", 0, 0, 0, internal=True),
+    Api(ApiKey.PREPARE_TXN, "PrepareTxn", 0, 0, 0, private=True),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0),
 )
-"""The supported APIs by key, in the order of Kafka's own response as far as that is ordered."""
+"""The supported APIs by key, in the order of Kafka's own response as far as that is ordered. Private ones are last."""
+
+
+def knows_private_apis(software_name: str) -> bool:
+    """Whether a client with this name in ApiVersions (KIP-511) gets the private APIs: a client of this project."""
+    return software_name.startswith(_OWN_SOFTWARE)
 
 
 def api(key: int) -> Api:

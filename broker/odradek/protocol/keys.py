@@ -1,4 +1,4 @@
-"""The keys of Kafka's APIs."""
+"""The keys of Kafka's APIs, and of private ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Every API key of Apache Kafka 3.9 in ZooKeeper mode; https://kafka.apache.org/protocol#protocol_api_keys."""
+    """Every API key of Apache Kafka 3.9 in ZooKeeper mode; https://kafka.apache.org/protocol#protocol_api_keys.
+
+    Keys from 20000 on are private: only the clients of this project know them. Kafka is far from such numbers.
+    """
 
     PRODUCE = 0
     FETCH = 1
@@ -70,3 +73,4 @@ class ApiKey(IntEnum):
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    PREPARE_TXN = 20000

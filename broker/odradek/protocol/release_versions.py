@@ -1,9 +1,9 @@
 """The version of a request between brokers under an `inter.broker.protocol.version`.
 
-`replication/follower/leader_channel`, `controller/broker_requests/request_sender` and the sender of transaction markers
-look up the highest version that may be sent. During an upgrade, the setting limits newer brokers to the versions that
-the older ones understand, whatever both announce. AddPartitionsToTxn is not listed: as in Kafka, brokers verify
-transactions in the highest version that both support.
+`leader_channel`, `request_sender` and `marker_sender` look up the highest version that may be sent. During an upgrade,
+the setting limits newer brokers to the versions that the older ones understand, whatever both announce.
+AddPartitionsToTxn is not listed: as in Kafka, brokers verify transactions in the highest version that both support, and
+do not verify those of a coordinator that does not support version 4, as before Kafka 3.6.
 """
 
 from __future__ import annotations

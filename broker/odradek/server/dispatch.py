@@ -23,8 +23,9 @@ from odradek.base.ports import Clock
 from odradek.metrics.request_stats import RequestSample, RequestStats
 from odradek.network.connection import Request
 from odradek.protocol import codec
-from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.apis import API_TABLE, ApiKey, knows_private_apis
 from odradek.protocol.codec import ApiMessage, Message
+from odradek.protocol.messages.cluster import ApiVersionsRequest
 from odradek.security.principals import Identity
 from odradek.server.failures import failure, wire_error
 from odradek.server.senders import InterBrokerListeners
@@ -97,7 +98,8 @@ class Dispatcher:
     def handle(self, request: Request) -> None:
         """Handle one request. Called by the connection.
 
-        Raises `MalformedFrameError` for an invalid frame, which closes the connection.
+        Raises `MalformedFrameError` for an invalid frame, and `UnsupportedVersionError` for a private API that the
+        client does not know. Both close the connection.
         """
         throttle, direct = self._throttle, self._direct.get(request.api_key)
         if throttle is not None and (direct is not None or not API_TABLE[request.api_key].is_exempt_from_quotas):
@@ -115,7 +117,11 @@ class Dispatcher:
             return
         if api.internal and self._is_refused(request):
             return
+        if api.private and not request.connection.knows_private_apis:
+            raise UnsupportedVersionError(f"API key {int(api.key)} is not supported")
         decoded = codec.decode_request(request.header, request.frame, request.position)
+        if api.key is ApiKey.API_VERSIONS:
+            note_software(request, decoded)
         context = RequestContext(
             api_key=request.api_key,
             api_version=request.api_version,
@@ -222,6 +228,11 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.waiting = 0
+
+
+def note_software(request: Request, decoded: ApiVersionsRequest) -> None:
+    """Remember whether the client that sends ApiVersions knows the private APIs."""
+    request.connection.knows_private_apis = knows_private_apis(decoded.client_software_name)
 
 
 def unknown_api_versions(correlation_id: int) -> bytes:

@@ -32,6 +32,7 @@ from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
+from odradek.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.fetch import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from odradek.protocol.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest
 from odradek.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
@@ -189,6 +190,22 @@ def _describe_groups(request: DescribeGroupsRequest, error: ProtocolError) -> Me
         for group in request.groups
     ]
     return {"throttle_time_ms": 0, "groups": groups}
+
+
+def _describe_consumer_groups(request: ConsumerGroupDescribeRequest, error: ProtocolError) -> Message:
+    nothing: _Fields = {
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
+    }
+    return {"throttle_time_ms": 0, "groups": [_item(error, group_id=group, **nothing) for group in request.group_ids]}
+
+
+def _consumer_group_heartbeat(_request: object, error: ProtocolError) -> Message:
+    numbers = dict.fromkeys(("throttle_time_ms", "member_epoch", "heartbeat_interval_ms"), 0)
+    return _item(error, member_id=None, assignment=None, **numbers)
 
 
 def _delete_groups(request: DeleteGroupsRequest, error: ProtocolError) -> Message:
@@ -367,6 +384,8 @@ _PER_ITEM: Final[Mapping[ApiKey, _Build]] = dict(
         _of(DescribeLogDirsRequest, _describe_log_dirs),
         _of(DescribeGroupsRequest, _describe_groups),
         _of(DeleteGroupsRequest, _delete_groups),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, _consumer_group_heartbeat),
+        _of(ConsumerGroupDescribeRequest, _describe_consumer_groups),
         _of(ElectLeadersRequest, _elect_leaders),
         _of(CreateAclsRequest, _create_acls),
         _of(DeleteAclsRequest, _delete_acls),

@@ -25,7 +25,7 @@ from odradek.base.errors import (
 from odradek.base.topic_rules import check_topic_name
 from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, MetadataCache, Topic
-from odradek.protocol.apis import API_TABLE, ApiKey
+from odradek.protocol.apis import API_TABLE, ApiKey, knows_private_apis
 from odradek.protocol.codec import EncodedElements, Message
 from odradek.protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -124,7 +124,7 @@ class MetadataHandlers:
 
     async def api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> Message:
         """Handle ApiVersions: return the supported versions of all APIs (KIP-35, KIP-511) and the finalized features
-        (KIP-584).
+        (KIP-584). Only clients of this project get the private APIs.
 
         Raises `InvalidRequestError` if the name or version of the client software is invalid.
         """
@@ -138,6 +138,7 @@ class MetadataHandlers:
         keys = [
             {"api_key": api.key, "min_version": api.min_version, "max_version": api.max_version}
             for api in API_TABLE.values()
+            if not api.private or knows_private_apis(request.client_software_name)
         ]
         epoch, levels = self._finalized()
         return {

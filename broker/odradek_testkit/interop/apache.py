@@ -1,11 +1,12 @@
 """Runs Apache Kafka as a reference: its jars from Maven Central, its tools and brokers as child processes.
 
 `jars` downloads the jars of a version once into a cache folder; `run_tool` and `Tools` run its command-line classes;
-`ApacheBroker` runs a broker in ZooKeeper mode, for comparisons and mixed clusters.
+`ApacheBroker` runs a broker in ZooKeeper mode, for comparisons and mixed clusters, `KraftBroker` one in KRaft mode.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import shutil
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from odradek.base.errors import OdradekError
 from odradek.testing.free_ports import free_ports
@@ -174,36 +176,19 @@ class Tools:
         return before_4 if self.version.startswith("3.") else since_4
 
 
-class ApacheBroker:
-    """An Apache Kafka broker in ZooKeeper mode: a child process with its files under `directory`."""
+class KafkaProcess:
+    """An Apache Kafka broker: a child process with its files under `directory`."""
 
     def __init__(
-        self,
-        folder: Path,
-        directory: Path,
-        *,
-        broker_id: int,
-        zookeeper: str,
-        properties: Mapping[str, str],
-        heap: str,
-        options: Sequence[str] = (),
-        port: int | None = None,
+        self, folder: Path, directory: Path, *, port: int, properties: Mapping[str, str], heap: str, jvm: Sequence[str]
     ) -> None:
-        """`properties` extend or override id, listener, directory and ensemble; `options` are for the JVM. Without a
-        port, a free one is used."""
-        self.port: Final = port or free_ports(1)[0]
+        """`port` must be that of a listener in `properties`; `jvm` are options of the JVM."""
+        self.port: Final = port
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        settings = {
-            "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": str(directory / "data"),
-            "zookeeper.connect": zookeeper,
-            **properties,
-        }
         path = directory / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        self._command = [*java_command(folder, "kafka.Kafka", heap=heap, options=options), str(path)]
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()), encoding="utf-8")
+        self._command = [*java_command(folder, "kafka.Kafka", heap=heap, options=jvm), str(path)]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -238,6 +223,71 @@ class ApacheBroker:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class ApacheBroker(KafkaProcess):
+    """An Apache Kafka broker in ZooKeeper mode."""
+
+    def __init__(
+        self,
+        folder: Path,
+        directory: Path,
+        *,
+        broker_id: int,
+        zookeeper: str,
+        properties: Mapping[str, str],
+        heap: str,
+        options: Sequence[str] = (),
+        port: int | None = None,
+    ) -> None:
+        """`properties` extend or override id, listener, directory and ensemble; `options` are for the JVM. Without a
+        port, a free one is used."""
+        port = port or free_ports(1)[0]
+        settings = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": str(directory / "data"),
+            "zookeeper.connect": zookeeper,
+            **properties,
+        }
+        super().__init__(folder, directory, port=port, properties=settings, heap=heap, jvm=options)
+
+
+class KraftBroker(KafkaProcess):
+    """An Apache Kafka broker in KRaft mode that is its own controller: a cluster of one node.
+
+    It is for what Kafka does not have in ZooKeeper mode, such as consumer groups (KIP-848).
+    """
+
+    def __init__(self, folder: Path, directory: Path, *, properties: Mapping[str, str], heap: str) -> None:
+        """`properties` extend or override the node's own ones."""
+        port, controller_port = free_ports(2)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "log.dirs": str(directory / "data"),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.state.log.min.isr": "1",
+            **properties,
+        }
+        super().__init__(folder, directory, port=port, properties=settings, heap=heap, jvm=QUICK_START)
+        self._folder = folder
+
+    def start(self) -> None:
+        """Format the log directory if it is new, start the broker and wait until it accepts connections."""
+        if not (self._directory / "data" / "meta.properties").exists():
+            cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+            # An id that starts with a dash would be taken for an option.
+            arguments = ["format", f"--cluster-id={cluster_id}", "-c", str(self._directory / "server.properties")]
+            run_tool(self._folder, "kafka.tools.StorageTool", arguments, options=QUICK_START)
+        super().start()
 
 
 def _accepts(port: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.base.errors import NotLeaderOrFollowerError, OdradekError
 from odradek.base.types import TopicPartition
-from odradek.coordinator.transactions.broker_links import BrokerLinks
+from odradek.coordinator.broker_links import BrokerLinks
 from odradek.coordinator.transactions.marker_sender import MarkerSender
 from odradek.coordinator.transactions.transaction_values import MarkerOutcome, TransactionMarker
 from odradek.protocol.codec import Message
@@ -31,8 +31,8 @@ class Written(NamedTuple):
 class MarkerBench:
     """A sender on broker 0. Brokers 0, 1 and 2 write the markers of partitions that they lead."""
 
-    def __init__(self) -> None:
-        """Must be called on a running virtual loop."""
+    def __init__(self, protocol: str = "3.9") -> None:
+        """Must be called on a running virtual loop. `protocol`: the `inter.broker.protocol.version` of broker 0."""
         self.clock: Final = VirtualClock()
         self.brokers: Final = PeerBrokers(self._answer)
         self.links: Final = BrokerLinks(
@@ -49,6 +49,7 @@ class MarkerBench:
             writer=self,
             assigned_partitions=self._assigned_partitions,
             clock=self.clock,
+            protocol=protocol,
         )
         self.leaders: dict[TopicPartition, int] = {}
         """The brokers that lead partitions, which the metadata may not have yet."""
@@ -65,6 +66,8 @@ class MarkerBench:
         """A broker waits with its answers until its event is set."""
         self.answers: Callable[[Message], Message] = lambda answer: answer
         self.requests: list[Written] = []
+        self.versions: list[int] = []
+        """Versions of the requests to the other brokers."""
         self.written: defaultdict[TopicPartition, set[int]] = defaultdict(set)
         """Producer ids whose marker a partition has."""
         self.outcomes: defaultdict[int, list[MarkerOutcome]] = defaultdict(list)
@@ -129,6 +132,7 @@ class MarkerBench:
         return 0
 
     async def _answer(self, broker_id: int, version: int, request: WriteTxnMarkersRequest) -> Message:
+        self.versions.append(version)
         markers = [
             TransactionMarker(
                 marker.producer_id,

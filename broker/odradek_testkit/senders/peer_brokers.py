@@ -17,6 +17,7 @@ from odradek.base.types import Endpoint, TopicPartition
 from odradek.cluster import LEADER_DURING_DELETE, AnnouncedBroker, MetadataCache, PartitionMetadata
 from odradek.protocol.codec import Message, decode_struct, encode_struct
 from odradek.protocol.keys import ApiKey
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -28,6 +29,8 @@ LISTENER: Final = "INTERNAL"
 _CLASSES: Final[Mapping[ApiKey, tuple[type[Any], type[Any]]]] = {
     ApiKey.WRITE_TXN_MARKERS: (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
     ApiKey.ADD_PARTITIONS_TO_TXN: (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    ApiKey.LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
+    ApiKey.FETCH: (FetchRequest, FetchResponse),
 }
 
 Answer = Callable[[int, int, Any], Awaitable[Message]]

@@ -20,6 +20,7 @@ from odradek_testkit.simulation.directory_plan import (
     draw_cold_files,
     draw_directories,
 )
+from odradek_testkit.simulation.group_plan import GroupPlan, draw_group
 from odradek_testkit.simulation.transactions.transaction_plan import (
     COPIES,
     REPLICAS,
@@ -263,6 +264,8 @@ class Plan:
     """The clients with transactions."""
     producers: int
     consumers: int
+    group: GroupPlan
+    """How the consumers rebalance."""
     load_ms: int
     operations: tuple[tuple[int, AdminOperation], ...]
     faults: tuple[tuple[int, Fault], ...]
@@ -272,10 +275,10 @@ REMOTE_SHARE: Final = 0.2
 """Share of the plans with log directories on remote file systems."""
 
 
-def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True) -> Plan:
+def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True, newer_groups: bool = True) -> Plan:
     """Return the plan of a seed. Without `kind`, the seed chooses that, too.
 
-    If it does not transact, the transactions of the seed are left out, and the rest of the plan is the same.
+    Without transactions or newer groups (the members are classic, with the assignor range), the rest is the same.
     """
     chance = random.Random(f"plan-{seed}")
     drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
@@ -287,16 +290,18 @@ def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True) -> Plan
     directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=may_stall)
     cold = draw_cold_files(seed, may_stall=may_stall)
     transactions = draw_transactions(seed) if transacts else TransactionPlan()
+    group = draw_group(seed) if newer_groups else GroupPlan()
     synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
     if directories.count > 1:
         synced |= {(ACKED, QUICK)[directories.synced_topic]}
+    properties = dict(_properties(chance, kind))
+    for part in (directories, cold, transactions, group):
+        properties |= part.properties
     return Plan(
         seed=seed,
         kind=kind,
         brokers=brokers,
-        properties=MappingProxyType(
-            {**_properties(chance, kind), **directories.properties, **cold.properties, **transactions.properties}
-        ),
+        properties=MappingProxyType(properties),
         topics=(*_topics(chance, kind, brokers, synced), *_copies(transactions, kind)),
         directories=directories.count,
         are_disks_remote=random.Random(f"remote-{seed}").random() < REMOTE_SHARE,
@@ -306,6 +311,7 @@ def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True) -> Plan
         transactions=transactions,
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),
+        group=group,
         load_ms=load_ms,
         operations=_merged(
             _timed(chance, _operations(chance, kind, brokers), load_ms, in_order=True),

@@ -175,6 +175,8 @@ class _Game:
             load = asyncio.create_task(workload.run())
         await self._until_quiet(world, load)
         await settle(world, plan)
+        with world.as_clients():
+            await workload.abort_unknown()
         if plan.transactions.writers and plan.kind is not Kind.UNCLEAN:
             await until_ended(world, plan)
         with world.as_clients():

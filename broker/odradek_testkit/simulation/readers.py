@@ -25,7 +25,6 @@ from odradek_testkit.simulation.world import CLIENTS, World
 READER: Final = "reader"
 COMMITTED_READER: Final = "committed-reader"
 POLL_MS: Final = 1000.0
-SESSION_MS: Final = 6000
 POLL_INTERVAL_MS: Final = 8000
 
 
@@ -122,8 +121,6 @@ class Member:
             client_id=self._name,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=SESSION_MS // 3,
             max_poll_interval_ms=POLL_INTERVAL_MS,
             fetch_max_wait_ms=int(POLL_MS),
         )
@@ -190,6 +187,10 @@ class Member:
         for partition, records in (await consumer.getmany(timeout_ms=POLL_MS)).items():
             self._history.got(partition, [record.offset for record in records])
             self._pending[partition] = records[-1].offset + 1
+        # A member may keep partitions in a new generation without a call of the listener.
+        generation, member, _ = consumer.membership
+        if generation > 0:
+            self._history.assigned(generation, member, tuple(consumer.assignment()))
         if self._random.random() < 0.4:
             await self._commit(consumer)
 
@@ -210,6 +211,11 @@ class Member:
         """Commit the processed records, like an application."""
         if self._consumer is not None:
             await self._commit(self._consumer)
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget what was processed: other members may already have the partitions."""
+        for partition in partitions:
+            self._pending.pop(partition, None)
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the assignment of a new generation."""

@@ -33,8 +33,13 @@ from odradek_testkit.simulation.plan import (
     TopicPlan,
 )
 from odradek_testkit.simulation.readers import Member, Reader
+from odradek_testkit.simulation.transactions.preparing_clients import PreparingWriter
 from odradek_testkit.simulation.transactions.transaction_logs import LogEnd
-from odradek_testkit.simulation.transactions.transactional_clients import transactional_clients
+from odradek_testkit.simulation.transactions.transactional_clients import (
+    Copier,
+    TransactionalClient,
+    TransactionalWriter,
+)
 from odradek_testkit.simulation.world import World
 from odradek_testkit.simulation.writers import FOREVER_MS, Writer
 
@@ -77,6 +82,7 @@ class Workload:
         )
         history.group(GROUP, clean=clean)
         self._readers: Final[list[asyncio.Task[None]]] = []
+        self._preparers: Final[list[PreparingWriter]] = []
 
     async def prepare(self) -> None:
         """Create the topics of the plan."""
@@ -105,7 +111,7 @@ class Workload:
             async with asyncio.TaskGroup() as load:
                 for writer in self._writers():
                     load.create_task(writer.run(settings, ends_ms))
-                for client in transactional_clients(self._world, self._history, self._plan):
+                for client in self._transactional_clients():
                     load.create_task(client.run(settings, ends_ms))
                 load.create_task(self._administrate())
             watching.cancel()
@@ -123,12 +129,33 @@ class Workload:
             writers.append(Writer(self._world, history, quick, f"{seed}/quick"))
         return writers
 
+    def _transactional_clients(self) -> list[TransactionalClient]:
+        world, history, plan, drawn = self._world, self._history, self._plan, self._plan.transactions
+        clients: list[TransactionalClient] = [
+            TransactionalWriter(world, history, plan, f"t{number}") for number in range(drawn.writers)
+        ]
+        if drawn.copies:
+            clients.append(Copier(world, history, plan))
+        # Coordinators that forget transactions after an unclean election forget prepared ones, too.
+        self._preparers.extend(
+            PreparingWriter(world, history, plan, f"prepares{number}")
+            for number in range(drawn.preparers if self._clean else 0)
+        )
+        return [*clients, *self._preparers]
+
+    async def abort_unknown(self) -> None:
+        """Abort the prepared transactions whose producers died before they knew of the preparation."""
+        for preparer in self._preparers:
+            await preparer.sweep(self.settings)
+
     # Readers
 
     def _start_readers(self, load_ends_ms: float) -> None:
         group = self._history.group(GROUP)
         topics = [topic.name for topic in self._plan.topics if topic.acks == ALL_ACKS]
-        member_settings = self.settings.replace(group_id=GROUP, default_api_timeout_ms=15_000)
+        member_settings = self.settings.replace(
+            group_id=GROUP, default_api_timeout_ms=15_000, **self._plan.group.settings
+        )
         reader_settings = self.settings.replace(default_api_timeout_ms=FOREVER_MS)
         works: list[Coroutine[Any, Any, None]] = [self.reader.run(reader_settings)]
         if self._committed_reader is not None:

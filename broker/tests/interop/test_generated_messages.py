@@ -1,4 +1,4 @@
-"""The generated message classes correspond to the definitions of Apache Kafka 3.9."""
+"""The generated message classes correspond to the definitions of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from odradek_testkit.interop.apache import jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -27,8 +25,7 @@ def generator(root: Path) -> ModuleType:
 def test_the_messages_are_generated_from_the_definitions(request: pytest.FixtureRequest) -> None:
     root = Path(request.config.rootpath)
     tool = generator(root)
-    folder = jars(tool.KAFKA_VERSION, root / ".interop")
-    generated = tool.generate(folder / f"kafka-clients-{tool.KAFKA_VERSION}.jar")
+    generated = tool.generate(*tool.fetched_jars())
     committed = {path.name: path.read_text(encoding="utf-8") for path in tool.PACKAGE.glob("*.py")}
 
     assert committed == generated, "run `make messages`"

@@ -22,6 +22,10 @@ OWN: Final = {
     "allow.everyone.if.no.acl.found",
     "broker.machine",
     "connection.handshake.timeout.ms",
+    "group.lag.metrics.enable",
+    "group.lag.metrics.max.partitions",
+    "group.lag.refresh.interval.ms",
+    "group.consumer.regex.refresh.interval.ms",
     "initial.metadata.wait.max.ms",
     "inter.broker.request.listeners",
     "log.dir.check.interval.ms",
@@ -37,12 +41,13 @@ OWN: Final = {
     "metrics.host",
     "metrics.port",
     "process.hang.timeout.ms",
+    "prepared.transactions.enable",
     "process.supervision.enable",
     "queued.max.request.slow.ms",
     "super.users",
     "zookeeper.auth.digest",
 }
-"""Settings that Kafka does not have, or that only its authorizer reads."""
+"""Settings that Kafka 3.9 does not have, or that only its authorizer reads."""
 
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate",

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from odradek.testing.running_cluster import RunningCluster
@@ -123,6 +125,107 @@ def test_a_group_continues_at_its_committed_offsets(odradek: Odradek, topic: str
     offsets = {offset["partition"]: offset for offset in described["offsets"]}
     assert (offsets[0]["committed"], offsets[0]["end"], offsets[0]["lag"]) == (3, 3, 0)
     assert f"Group {group}, Empty, 0 members" in odradek("group", "describe", group).stdout
+
+
+def test_offsets_are_reset_exported_and_imported(odradek: Odradek, topic: str, tmp_path: Path) -> None:
+    group = f"group-{topic}"
+    odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    odradek("consume", topic, "-g", group, "--from-beginning", "-n", "2")
+
+    def reset(*arguments: str, scope: tuple[str, ...] = ("--all-topics",)) -> dict[int, tuple[int | None, int]]:
+        """Return the old and new offsets by partition."""
+        value = as_json(odradek("group", "reset", group, *scope, *arguments, "-o", "json"))
+        assert value["executed"] is ("--execute" in arguments)
+        return {row["partition"]: (row["old_offset"], row["new_offset"]) for row in value["offsets"]}
+
+    assert reset("--to-earliest")[0] == (2, 0)
+    assert reset("--to-latest", "--execute")[0] == (2, 3)
+    assert reset("--shift-by", "-1", "--execute", scope=("--topic", f"{topic}:0")) == {0: (3, 2)}
+    assert reset("--by-duration", "P1D", scope=("--topic", topic))[0] == (2, 0)
+    assert reset("--to-datetime", "2999-01-01T00:00:00", scope=("--topic", f"{topic}:0")) == {0: (2, 3)}
+    assert reset("--to-offset", "1", scope=("--topic", f"{topic}:0")) == {0: (2, 1)}
+    limited = odradek("group", "reset", group, "--topic", f"{topic}:0", "--to-offset", "9")
+    assert f"Offset 9 of {topic}-0 is after the end of the log" in limited.stderr
+    assert "Nothing was changed" in limited.stderr
+    exported = odradek("group", "reset", group, "--all-topics", "--to-current", "--export").stdout
+    assert f"{topic},0,2" in exported.splitlines()
+    (tmp_path / "offsets.csv").write_text(exported)
+    assert reset("--to-earliest", "--execute")[0] == (2, 0)
+    assert reset("--from-file", str(tmp_path / "offsets.csv"), "--execute", scope=())[0] == (0, 2)
+    another = odradek("group", "reset", group, f"{group}-2", "--topic", f"{topic}:0", "--to-earliest", "--export")
+    assert another.stdout == f"{group},{topic},0,0\n{group}-2,{topic},0,0\n"
+
+
+def test_lag_is_shown_in_records_and_in_time(odradek: Odradek, topic: str) -> None:
+    group = f"group-{topic}"
+    odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    odradek("consume", topic, "-g", group, "--from-beginning", "-n", "2")
+
+    def first_offsets(*options: str) -> dict[str, Any]:
+        (described,) = as_json(odradek("group", "describe", group, *options, "-o", "json"))
+        return next(row for row in described["offsets"] if row["partition"] == 0)
+
+    row = first_offsets("--offsets")
+    assert row["lag"] == 1
+    assert row["lag_seconds"] > 0
+    assert first_offsets("--offsets", "--no-time")["lag_seconds"] is None
+    odradek("group", "reset", group, "--topic", topic, "--to-latest", "--execute")
+    row = first_offsets()
+    assert (row["lag"], row["lag_seconds"]) == (0, 0)
+    (state,) = as_json(odradek("group", "describe", group, "--state", "-o", "json"))
+    assert (state["state"], state["member_count"]) == ("Empty", 0)
+    assert "offsets" not in state
+    every = as_json(odradek("group", "describe", "--all", "--state", "-o", "json"))
+    assert group in [described["group"] for described in every]
+    missing = odradek("group", "describe", f"{group}-none")
+    assert missing.returncode == 1
+    assert f"group {group}-none does not exist" in missing.stderr
+
+
+def test_groups_are_filtered_and_deleted(odradek: Odradek, topic: str) -> None:
+    group = f"group-{topic}"
+    created = odradek("group", "reset", group, "--topic", topic, "--to-earliest", "--execute")
+    assert created.returncode == 0, created.stderr
+
+    def listed(*options: str) -> list[str]:
+        return [row["group"] for row in as_json(odradek("group", "list", *options, "-o", "json"))]
+
+    assert group in listed("--state", "empty", "--type", "classic")
+    assert group not in listed("--state", "Stable")
+    assert group not in listed("--type", "consumer")
+    deleted = odradek("group", "delete-offsets", group, "--topic", f"{topic}:0", "--topic", f"{topic}:7", "--yes")
+    assert deleted.returncode == 1
+    assert deleted.stdout == f"The offset of group {group} for {topic}-0 was deleted.\n"
+    assert f"there is no partition {topic}-7" in deleted.stderr
+    result = odradek("group", "delete", group, f"{group}-none", "--yes", "-o", "json")
+    assert result.returncode == 1
+    assert [row["deleted"] for row in json.loads(result.stdout)] == [True, False]
+    assert group not in listed()
+    gone = odradek("group", "delete-offsets", group, "--topic", topic, "--yes")
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert f"group {group} does not exist" in gone.stderr
+
+
+def test_offsets_of_a_group_with_members_are_not_reset(
+    odradek: Odradek, odradek_cluster: RunningCluster, topic: str
+) -> None:
+    group = f"group-{topic}"
+    consumer = Consumer({"bootstrap.servers": odradek_cluster.bootstrap, "group.id": group, "client.id": "me"})
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 2, what="the assignment")
+        refused = odradek("group", "reset", group, "--topic", topic, "--to-earliest", "--execute")
+        assert refused.returncode == 1
+        assert f"group {group} has members (its state is Stable)" in refused.stderr
+        assert "Stop its consumers" in refused.stderr
+        (described,) = as_json(odradek("group", "describe", group, "--members", "-o", "json"))
+        assert described["members"][0]["partitions"] == [f"{topic}-0", f"{topic}-1"]
+        assert f"{topic}:0,1" in odradek("group", "describe", group).stdout
+        for command in (("delete", group), ("delete-offsets", group, "--topic", f"{topic}:0")):
+            result = odradek("group", *command, "--yes")
+            assert (result.returncode, result.stdout) == (1, "")
+    finally:
+        consumer.close()
 
 
 def test_settings_of_topics_and_brokers(odradek: Odradek, topic: str) -> None:

@@ -31,8 +31,8 @@ def _silence() -> Iterator[None]:
 
 
 @cache
-def verdict_without_plant(seed: int, transacts: bool) -> str | None:
-    return play(seed, plan=draw(seed, transacts=transacts)).violation
+def verdict_without_plant(seed: int, transacts: bool, newer_groups: bool) -> str | None:
+    return play(seed, plan=draw(seed, transacts=transacts, newer_groups=newer_groups)).violation
 
 
 def worlds_kept() -> set[int]:
@@ -45,11 +45,11 @@ def worlds_kept() -> set[int]:
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
     with planted(plant) as state:
-        outcome = play(plant.seed, plan=draw(plant.seed, transacts=plant.transacts))
+        outcome = play(plant.seed, plan=draw(plant.seed, transacts=plant.transacts, newer_groups=plant.newer_groups))
     assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
     assert worlds_kept() <= kept_before, "a run that ended early would fail in a later test"
-    assert verdict_without_plant(plant.seed, plant.transacts) is None
+    assert verdict_without_plant(plant.seed, plant.transacts, plant.newer_groups) is None
 
 
 def test_there_are_enough_of_them() -> None:

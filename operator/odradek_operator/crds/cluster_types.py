@@ -200,7 +200,8 @@ class Monitoring(Model):
     dashboards: Flag = False
     """Whether the operator creates ConfigMaps with the dashboards, with the label that Grafana's sidecar selects."""
     exporter: Annotated[Flag, Field(alias="exporter.enabled")] = True
-    """Whether the exporter runs. Without it, the statuses of Topics have neither sizes nor lag."""
+    """Whether the exporter runs. Without it, the statuses of Topics have neither sizes nor lag, and the brokers provide
+    the metrics of consumer lag."""
     exporter_resources: Annotated[ComputeResources, Field(alias="exporter.resources")] = ComputeResources()
     """Requests and limits of the exporter, as in any container of Kubernetes."""
 

@@ -54,11 +54,22 @@ _AVAILABILITY: Final = AlertGroup(
         Alert(
             name="HangingTransactions",
             severity=Severity.CRITICAL,
-            query=f"{queries.LATE_TRANSACTIONS} > 0",
+            # A leader does not know which transactions are prepared; these have an alert of their own.
+            query=f"({queries.LATE_TRANSACTIONS} > 0) unless on ({queries.CLUSTER}) "
+            f"({queries.PREPARED_MS} > {queries.LATE_AFTER_MS})",
             duration="2m",
             summary=f"{BROKER} leads partitions with a transaction that does not end",
             description="{{ $value }} partitions are affected. Their consumers with isolation.level=read_committed get "
             "no newer records.",
+        ),
+        Alert(
+            name="PreparedTransactionsWait",
+            severity=Severity.WARNING,
+            query=f"{queries.PREPARED_MS} / 1000 > 900",
+            duration="5m",
+            summary="{{ $labels.namespace }}/{{ $labels.strimzi_io_cluster }}: a prepared transaction is not ended",
+            description="It began {{ $value | humanizeDuration }} ago. Consumers with isolation.level=read_committed "
+            "get no newer records of its partitions until it is committed or aborted.",
         ),
         Alert(
             name="BrokerDown",

@@ -243,7 +243,9 @@ _REPLICATION: Final = Row(
     ),
 )
 
-_OF_TRANSACTIONS: Final = "InitProducerId|AddPartitionsToTxn|AddOffsetsToTxn|TxnOffsetCommit|EndTxn|WriteTxnMarkers"
+_OF_TRANSACTIONS: Final = (
+    "InitProducerId|AddPartitionsToTxn|AddOffsetsToTxn|TxnOffsetCommit|PrepareTxn|EndTxn|WriteTxnMarkers"
+)
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
 _VERIFICATION: Final = "kafka_server_addpartitionstotxnmanager"
 
@@ -253,7 +255,8 @@ _TRANSACTIONS: Final = Row(
         Panel(
             title="Partitions with a hanging transaction",
             description="Partitions, by leader, with a transaction that is open five minutes after "
-            "transaction.max.timeout.ms. Consumers with isolation.level=read_committed get no newer records.",
+            "transaction.max.timeout.ms, also if it is prepared. Consumers with isolation.level=read_committed get no "
+            "newer records.",
             queries=lines(
                 f"sum by ({queries.BY_BROKER}) "
                 "(kafka_server_replicamanager_partitionswithlatetransactionscount{PODS})",
@@ -290,6 +293,22 @@ _TRANSACTIONS: Final = Row(
                 Query(text=f"sum({_MARKERS}_logappendretryqueuesize{{PODS}})", legend="no append"),
             ),
             type=PanelType.AREAS,
+            width=6,
+        ),
+        Panel(
+            title="Prepared transactions",
+            description="Transactions that wait, without a timeout, until their owner commits or aborts them.",
+            queries=lines(f"sum by ({queries.BY_BROKER}) (odradek_transaction_coordinator_prepared{{PODS}})", LEGEND),
+            type=PanelType.AREAS,
+            width=6,
+        ),
+        Panel(
+            title="Age of the oldest prepared transaction",
+            description="Time since the start of the transaction that has been prepared and waits for its end.",
+            queries=lines(
+                f"max by ({queries.BY_BROKER}) (odradek_transaction_coordinator_oldest_prepared_ms{{PODS}})", LEGEND
+            ),
+            unit="ms",
             width=6,
         ),
         Panel(

@@ -1,6 +1,7 @@
 """The dashboard of consumer groups: their lag and progress. Pure.
 
-All series come from the cluster's only exporter, so sums count each partition once.
+The lag comes from the cluster's only exporter, or without it from the coordinator of each group, so sums count each
+partition once. Only the row of old clients needs the exporter.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final
 from odradek_operator.dashboards import queries
 from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Row, Variable, lines
 
-_BROKERS: Final = "kafka_broker_info"
+_BROKERS: Final = "kafka_server_replicamanager_leadercount"
 _IN: Final = 'SCOPE, consumergroup=~"$group", topic=~"$topic"'
 _GROUP: Final = "{{consumergroup}} {{topic}}"
 
@@ -26,7 +27,13 @@ _VARIABLES: Final = (
         value="consumergroup",
         several=True,
     ),
-    Variable(name="topic", label="Topic", series="kafka_topic_partitions{SCOPE}", value="topic", several=True),
+    Variable(
+        name="topic",
+        label="Topic",
+        series="kafka_consumergroup_current_offset{SCOPE}",
+        value="topic",
+        several=True,
+    ),
 )
 
 _LAG: Final = Row(
@@ -72,7 +79,8 @@ _THROUGHPUT: Final = Row(
             title="Records written",
             description="Records that producers write, by topic.",
             queries=lines(
-                'sum by (topic) (rate(kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}[$__rate_interval]))',
+                'sum by (topic) (rate(kafka_server_brokertopicmetrics_messagesin_total{SCOPE, topic=~"$topic"}'
+                "[$__rate_interval]))",
                 "{{topic}}",
             ),
             unit="wps",
@@ -110,8 +118,8 @@ _PARTITIONS: Final = Row(
             title="Retained records",
             description="Records between the log start offset and the log end offset, by topic.",
             queries=lines(
-                'sum by (topic) (kafka_topic_partition_current_offset{SCOPE, topic=~"$topic"}'
-                ' - kafka_topic_partition_oldest_offset{SCOPE, topic=~"$topic"})',
+                'sum by (topic) (max by (topic, partition) (kafka_log_log_logendoffset{SCOPE, topic=~"$topic"}'
+                ' - kafka_log_log_logstartoffset{SCOPE, topic=~"$topic"}))',
                 "{{topic}}",
             ),
             width=12,

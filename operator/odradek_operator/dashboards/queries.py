@@ -92,3 +92,7 @@ GROUP_LAG: Final = f"sum by ({CLUSTER}, consumergroup, topic) (kafka_consumergro
 GROUP_LAG_SECONDS: Final = f"max by ({CLUSTER}, consumergroup, topic) (odradek_consumergroup_lag_seconds{{SCOPE}})"
 ZOOKEEPER_LATENCY: Final = "zookeeper_avgrequestlatency{SCOPE}"
 ZOOKEEPER_OUTSTANDING: Final = "zookeeper_outstandingrequests{SCOPE}"
+PREPARED_MS: Final = f"max by ({CLUSTER}) (odradek_transaction_coordinator_oldest_prepared_ms{{SCOPE}})"
+"""Age of the oldest prepared transaction of each cluster."""
+LATE_AFTER_MS: Final = 300_000
+"""A leader counts no transaction as late that is younger: it adds this time to `transaction.max.timeout.ms`."""

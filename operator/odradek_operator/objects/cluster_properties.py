@@ -106,8 +106,13 @@ def split(cluster: Cluster) -> Properties:
             "metrics.port": str(names.METRICS_PORT),
         },
         sized={key: value for key, value in sized.items() if key not in given and key not in dynamic},
-        dynamic=dynamic,
+        dynamic={**_lag_metrics(cluster), **dynamic},
     )
+
+
+def _lag_metrics(cluster: Cluster) -> dict[str, str]:
+    """Return the property with which brokers provide the lag of groups. The exporter has series of the same names."""
+    return {} if cluster.monitoring.exporter else {"group.lag.metrics.enable": "true"}
 
 
 def properties_of(cluster: Cluster) -> tuple[dict[str, str], dict[str, str]]:

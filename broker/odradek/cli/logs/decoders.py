@@ -14,6 +14,9 @@ from struct import Struct
 from typing import Final
 
 from odradek.base.errors import MalformedFrameError
+from odradek.cli.logs.message_json import message_json
+from odradek.coordinator.groups.consumer.consumer_record_values import ConsumerRecordType, decode_consumer_value
+from odradek.coordinator.groups.consumer.consumer_records import GROUP_RECORD_TYPES, ConsumerRecordKey
 from odradek.coordinator.groups.group_records import (
     EXPIRING_OFFSET_VALUE_VERSION,
     GroupKey,
@@ -78,7 +81,7 @@ def by_field(key: FieldDecoder, value: FieldDecoder) -> LogDecoder:
 
 
 def offsets_topic(record: Record) -> tuple[str | None, str | None]:
-    """Format a committed offset or a group as the JSON that Kafka's tool prints."""
+    """Format a committed offset or a record of a group as the JSON that Kafka's tool prints."""
     if record.key is None:
         return f"Error at offset {record.offset}, skipping. The record has no key.", None
     try:
@@ -88,9 +91,8 @@ def offsets_topic(record: Record) -> tuple[str | None, str | None]:
         shown = _dump({"type": str(_version(record.key)), "data": _key_fields(key)})
         if record.value is None:
             return shown, _DELETED
-        decode = _group_value if isinstance(key, GroupKey) else _offset_value
         version = _version(record.value)
-        return shown, _dump({"version": str(version), "data": decode(record.value, version)})
+        return shown, _dump({"version": str(version), "data": _value_fields(key, record.value, version)})
     except MalformedFrameError as error:
         return f"Error at offset {record.offset}, skipping. {error}", None
 
@@ -103,10 +105,27 @@ def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _key_fields(key: OffsetKey | GroupKey) -> dict[str, object]:
-    if isinstance(key, GroupKey):
-        return {"group": key.group}
-    return {"group": key.group, "topic": key.topic, "partition": key.partition}
+def _key_fields(key: OffsetKey | GroupKey | ConsumerRecordKey) -> dict[str, object]:
+    match key:
+        case GroupKey():
+            return {"group": key.group}
+        case OffsetKey():
+            return {"group": key.group, "topic": key.topic, "partition": key.partition}
+    fields: dict[str, object] = {"groupId": key.group}
+    if key.type is ConsumerRecordType.REGULAR_EXPRESSION:
+        fields["regularExpression"] = key.name
+    elif key.type not in GROUP_RECORD_TYPES:
+        fields["memberId"] = key.name
+    return fields
+
+
+def _value_fields(key: OffsetKey | GroupKey | ConsumerRecordKey, content: bytes, version: int) -> dict[str, object]:
+    match key:
+        case GroupKey():
+            return _group_value(content, version)
+        case OffsetKey():
+            return _offset_value(content, version)
+    return message_json(decode_consumer_value(key.type, content))
 
 
 def _offset_value(content: bytes, version: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from odradek.base.errors import NetworkError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
@@ -21,6 +21,7 @@ from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.raw_fetch import Range, RawFetcher
+from odradek.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch
 from odradek.client.offsets import list_offsets
 from odradek.client.producer.producer import Producer
@@ -57,9 +58,13 @@ class BlockingClient:
     method raises `NetworkError`. All errors are `OdradekError`.
     """
 
-    def __init__(self, settings: ClientSettings | str) -> None:
-        """`settings` can be a bootstrap list, `host:port,host:port`. Raises `ConfigError` for an invalid one."""
-        self.settings: Final = as_settings(settings)
+    def __init__(self, settings: ClientSettings | str | None = None, **keywords: Unpack[ClientKeywords]) -> None:
+        """`settings` can be a bootstrap list, `host:port,host:port`. `keywords` are single settings of
+        `ClientSettings` and override `settings`.
+
+        Raises `ConfigError` for an invalid value, and `TypeError` for an unknown keyword.
+        """
+        self.settings: Final = as_settings(settings, **keywords)
         self._lock = threading.Lock()
         self._state: _Open | None = None
         self._process_id = os.getpid()
@@ -121,24 +126,23 @@ class BlockingClient:
     def admin(self) -> BlockingAdmin:
         """An admin client over the connections of this client."""
         state = self._open()
-        return BlockingAdmin(state.loop, state.admin)
+        return BlockingAdmin.of(state.loop, state.admin)
 
-    def producer(self) -> BlockingProducer:
-        """Return a started producer, which the caller must close. Raises `NetworkError` if no broker answers."""
-        state = self._open()
-        producer = state.loop.call(lambda: Producer(self.settings))
-        state.loop.run(producer.start())
-        return BlockingProducer(state.loop, producer)
+    def producer(self, **keywords: Unpack[ProducerKeywords]) -> BlockingProducer:
+        """Return a started producer, which the caller must close. The arguments are those of `Producer`.
 
-    def consumer(self, *topics: str, group_id: str | None = None) -> BlockingConsumer:
+        Raises `NetworkError` if no broker answers.
+        """
+        loop = self._open().loop
+        return BlockingProducer.of(loop, loop.start(lambda: Producer(self.settings, **keywords)))
+
+    def consumer(self, *topics: str, **keywords: Unpack[ConsumerKeywords]) -> BlockingConsumer:
         """Return a started consumer, which the caller must close. The arguments are those of `Consumer`.
 
         Raises `NetworkError` if no broker answers.
         """
-        state = self._open()
-        consumer = state.loop.call(lambda: Consumer(self.settings, *topics, group_id=group_id))
-        state.loop.run(consumer.start())
-        return BlockingConsumer(state.loop, consumer)
+        loop = self._open().loop
+        return BlockingConsumer.of(loop, loop.start(lambda: Consumer(self.settings, *topics, **keywords)))
 
     # Lookups
 

@@ -13,9 +13,24 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Startable(Protocol):
+    """What all asynchronous clients have."""
+
+    async def start(self) -> None:
+        """Connect."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        ...
+
+
+Client = TypeVar("Client", bound=Startable)
 
 
 class LoopThread:
@@ -52,6 +67,20 @@ class LoopThread:
 
         self._refuse_on_loop(work)
         return self.run(converted())
+
+    def start(self, create: Callable[[], Client]) -> Client:
+        """Create an asynchronous client on the loop, start it and return it. If that fails, it is closed."""
+
+        async def work() -> Client:
+            client = create()
+            try:
+                await client.start()
+            except BaseException:
+                await client.close()
+                raise
+            return client
+
+        return self.run(work())
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the loop and return its result."""

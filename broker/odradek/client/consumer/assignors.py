@@ -1,55 +1,34 @@
-"""The assignors of a group's leader, range and roundrobin, with the results of the Java client.
+"""The assignors that a group can choose. Roundrobin is here, with the results of the Java client.
 
 `group_member` calls one in the member that leads the group, with the topics of each member and the number of partitions
-of each topic. Invariant: each partition of a subscribed topic has exactly one owner, and the result depends only on the
-arguments.
-
-Members with a `group_instance_id` come first, ordered by it, then the others by member id, as in KIP-345: a static
-member keeps its position after a restart.
+of each topic. Invariants: each partition of a subscribed topic has exactly one owner, except for those that a
+cooperative assignor leaves out until they are revoked; the result depends only on the arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from odradek.base.types import TopicPartition
-
-Assignment = dict[str, list[TopicPartition]]
-
-
-class Member(NamedTuple):
-    """A member, as the leader of the group knows it."""
-
-    member_id: str
-    topics: Sequence[str]
-    group_instance_id: str | None = None
-
-
-def _order(member: Member) -> tuple[bool, str]:
-    instance = member.group_instance_id
-    return (instance is None, member.member_id if instance is None else instance)
+from odradek.client.consumer.assignor_values import Assignment, Assignor, Member, Racks, in_order
+from odradek.client.consumer.range_assignor import assign_range
+from odradek.client.consumer.sticky_assignor import (
+    assign_cooperative_sticky,
+    assign_sticky,
+    cooperative_previous,
+    cooperative_user_data,
+    sticky_previous,
+    sticky_user_data,
+)
 
 
-def assign_range(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
-    """Assign each topic separately: consecutive partitions in equal shares; the first members get one more."""
-    assignment: Assignment = {member.member_id: [] for member in members}
-    ordered = sorted(members, key=_order)
-    for topic in sorted({topic for member in members for topic in member.topics}):
-        wanting = [member for member in ordered if topic in member.topics]
-        share, remainder = divmod(partition_counts.get(topic, 0), len(wanting))
-        start = 0
-        for position, member in enumerate(wanting):
-            end = start + share + (position < remainder)
-            assignment[member.member_id] += [TopicPartition(topic, number) for number in range(start, end)]
-            start = end
-    return assignment
-
-
-def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignment:
+def assign_roundrobin(
+    members: Sequence[Member], partition_counts: Mapping[str, int], _racks: Racks | None = None
+) -> Assignment:
     """Assign all partitions, ordered by topic and number, one by one to the next subscribed member."""
     assignment: Assignment = {member.member_id: [] for member in members}
-    ordered = sorted(members, key=_order)
+    ordered = sorted(members, key=in_order)
     position = 0
     for topic in sorted({topic for member in members for topic in member.topics}):
         for number in range(partition_counts.get(topic, 0)):
@@ -60,8 +39,24 @@ def assign_roundrobin(members: Sequence[Member], partition_counts: Mapping[str, 
     return assignment
 
 
-ASSIGNORS: Final[Mapping[str, Callable[[Sequence[Member], Mapping[str, int]], Assignment]]] = {
-    "range": assign_range,
-    "roundrobin": assign_roundrobin,
+ASSIGNORS: Final[Mapping[str, Assignor]] = {
+    "range": Assignor(assign_range),
+    "roundrobin": Assignor(assign_roundrobin),
+    "sticky": Assignor(assign_sticky, user_data=sticky_user_data, previous=sticky_previous),
+    "cooperative-sticky": Assignor(
+        assign_cooperative_sticky,
+        cooperative=True,
+        user_data=cooperative_user_data,
+        previous=cooperative_previous,
+    ),
 }
 """Assignors by protocol name."""
+
+
+def is_cooperative(names: Iterable[str]) -> bool:
+    """Whether members with these assignors use the cooperative protocol: only if each of the assignors supports it.
+
+    To change a group from an eager assignor to `cooperative-sticky`, restart each member with both assignors, which
+    keeps the protocol eager, and then once more with the new one only (KIP-429).
+    """
+    return all(ASSIGNORS[name].cooperative for name in names)

@@ -4,16 +4,17 @@ It returns records or whole batches in the order of each partition. Invariants: 
 were returned; an automatic commit covers records that an earlier call of `getmany` returned, so a group gets each
 record at least once.
 
-As in the Java client, all group operations of a member take place inside `getmany`: it may wait for a rebalance, and
-calls the listener. If its timeout expires first, it returns nothing, and the next call continues the rebalance.
+As in the Java client, the assignment of a member changes only inside `getmany`, which also calls the listener. A
+rebalance continues in the background when its timeout expires, and partitions that stay assigned are read meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from re import Pattern
+from typing import Any, Final, Self, Unpack
 
 from odradek.base.errors import (
     ConfigError,
@@ -21,39 +22,43 @@ from odradek.base.errors import (
     OdradekError,
     OffsetOutOfRangeError,
     ProtocolError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
-from odradek.base.tasks import TaskOwner, finish
+from odradek.base.tasks import TaskOwner, at_most, finish
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
+from odradek.client.consumer.consumer_protocol.consumer_protocol_member import ConsumerProtocolMember
 from odradek.client.consumer.fetch_state import PartitionFetchState
-from odradek.client.consumer.fetcher import RESET_TIMESTAMPS, Fetcher
-from odradek.client.consumer.group_member import GroupMember
-from odradek.client.models import ConsumerRecord, GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
-from odradek.client.offsets import GroupMembership, commit_offsets, fetch_committed, list_offsets
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.group_subscription import Member, new_member, new_pattern
+from odradek.client.consumer.member_offsets import MemberOffsets
+from odradek.client.consumer.offset_lookups import OffsetLookups
+from odradek.client.consumer.rebalance_events import RebalanceEvents, RebalanceListener
+from odradek.client.consumer.record_delivery import RecordDelivery
+from odradek.client.consumer.topic_pattern import TopicPattern
+from odradek.client.extensions.interceptors import ConsumerInterceptor
+from odradek.client.extensions.serializers import Deserializer, deserialize_function
+from odradek.client.keywords import ClientKeywords
+from odradek.client.models import (
+    ConsumerRecord,
+    GroupMetadata,
+    OffsetAndMetadata,
+    RawFetch,
+    SubscriptionPattern,
+)
+from odradek.client.offsets import GroupMembership
 from odradek.client.settings import ClientSettings, as_settings
-from odradek.records.v2.record import Record
 
 _LOG: Final = logging.getLogger(__name__)
 
 _FOREVER_MS: Final = 1e15
 
 
-class RebalanceListener(Protocol):
-    """Callbacks of the application before and after a rebalance, called inside the methods of the consumer."""
-
-    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called before the consumer gives up these partitions. Commit the processed records here."""
-        ...
-
-    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called when the consumer has received these partitions. `seek` can change their positions here."""
-        ...
-
-
-class Consumer:
+class Consumer(OffsetLookups):
     """Reads records, from assigned partitions or as a member of a group.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
@@ -69,32 +74,47 @@ class Consumer:
 
     def __init__(
         self,
-        settings: ClientSettings | str,
+        settings: ClientSettings | str | None = None,
         *topics: str,
-        group_id: str | None = None,
+        key_deserializer: Deserializer | Callable[[bytes], Any] | None = None,
+        value_deserializer: Deserializer | Callable[[bytes], Any] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         clock: Clock | None = None,
         connect: Connect | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`settings` can be a bootstrap list, `host:port,host:port`. `group_id` overrides its setting.
+        """`settings` can be a bootstrap list, `host:port,host:port`. `keywords` are single settings of
+        `ClientSettings`, such as `group_id="g"`, and override `settings`.
 
-        `start` subscribes to the topics if there is a group. Otherwise it assigns all their partitions. `clock` and
-        `connect` are for tests.
+        Deserializers convert keys and values from bytes. Each is a function of the bytes, which is not called for None,
+        or an object such as `JsonDeserializer()`. `interceptors` see and can change the records. Neither applies to
+        `getmany_raw`.
+
+        The consumer subscribes to the topics if there is a group. Otherwise it reads all their partitions. Raises
+        `ConfigError` for an invalid value, and `TypeError` for an unknown keyword.
+
+        `clock` and `connect` are for tests.
         """
-        settings = as_settings(settings)
-        if group_id is not None:
-            settings = settings.replace(group_id=group_id)
-        self._settings: Final = settings
-        self._cluster: Final = Cluster(settings, clock=clock, connect=connect)
+        super().__init__(Cluster(as_settings(settings, **keywords), clock=clock, connect=connect))
+        self._settings: Final = self._cluster.settings
         self._clock: Final = self._cluster.clock
         self._fetcher: Final = Fetcher(self._cluster)
+        self._delivery: Final = RecordDelivery(
+            self._fetcher,
+            self._cluster.metrics,
+            key_deserializer=deserialize_function(key_deserializer, "key_deserializer"),
+            value_deserializer=deserialize_function(value_deserializer, "value_deserializer"),
+            interceptors=interceptors,
+        )
         self._tasks: Final = TaskOwner()
         self._wanted_topics = topics
         self._subscription: tuple[str, ...] = ()
-        self._listener: RebalanceListener | None = None
-        self._member: GroupMember | None = None
+        self._events: Final = RebalanceEvents(self._fetcher, self._commit_revoked)
+        self._member: Member | None = None
+        self._pattern: TopicPattern | SubscriptionPattern | None = None
         self._preparing: asyncio.Task[OdradekError | None] | None = None
         self._committing: asyncio.Task[None] | None = None
-        self._commit_due_ms = self._clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._commit_due_ms = self._clock.monotonic_ms() + self._settings.auto_commit_interval_ms
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -116,6 +136,14 @@ class Consumer:
             views = [await self._cluster.topic(name) for name in self._wanted_topics]
             self.assign([TopicPartition(view.name, number) for view in views for number in view.partitions])
 
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of this consumer by the names of the Java consumer's, such as `records-consumed-rate`.
+
+        Times are in milliseconds and sizes in bytes. Totals count from the start, all others cover the last 30 to 60
+        seconds. A value is NaN if nothing was measured.
+        """
+        return {**self._cluster.read_metrics(), **self._delivery.gauges(read_committed=self._settings.read_committed)}
+
     # Subscription and assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -123,34 +151,70 @@ class Consumer:
 
         Partitions that stay assigned keep their positions. Raises `ConfigError` if there is a subscription.
         """
-        if self._subscription:
+        if self._member is not None:
             raise ConfigError("a consumer with a subscription cannot be assigned partitions: unsubscribe first")
         self._fetcher.assign(partitions)
 
-    def subscribe(self, topics: Iterable[str], *, listener: RebalanceListener | None = None) -> None:
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | Pattern[str] | SubscriptionPattern | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
         """Read these topics as a member of the group. Replaces the earlier subscription and assignment.
 
-        The next `getmany` joins the group. `listener` is called before and after each rebalance; without one, the
-        earlier listener stays. Raises `ConfigError` without `group_id`.
+        The next `getmany` joins the group. `pattern` is a regular expression that must match whole names of topics; the
+        subscription then follows topics that are created or deleted, after at most `metadata_max_age_ms`. It never
+        matches internal topics, unless `exclude_internal_topics` is off. With `group.protocol=consumer`, a
+        `SubscriptionPattern` is resolved by the brokers instead, and an invalid one raises
+        `InvalidRegularExpressionError` in `getmany`.
+
+        `listener` is called before and after each rebalance; without one, the earlier listener stays. Raises
+        `ConfigError` without `group_id`, for an invalid pattern, and if topics and a pattern are mixed: `unsubscribe`
+        first.
         """
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: a subscription needs a group")
+        names = tuple(sorted(set(topics)))
+        if (names and pattern is not None) or (self._pattern is not None and pattern is None):
+            raise ConfigError("a consumer cannot subscribe to topics and to a pattern: unsubscribe first")
+        if pattern is not None and self._subscription and self._pattern is None:
+            raise ConfigError("a consumer with subscribed topics cannot subscribe to a pattern: unsubscribe first")
+        wanted = new_pattern(self._cluster, pattern, self._pattern, self._set_topics)
         if self._member is None:
+            self._member = new_member(self._cluster, group_id, self._events, on_news=self._fetcher.interrupt)
             self._fetcher.assign(())
-            self._member = GroupMember(self._cluster, group_id, self, on_news=self._fetcher.interrupt)
-        self._subscription = tuple(sorted(set(topics)))
-        self._listener = listener if listener is not None else self._listener
-        self._member.subscribe(self._subscription)
+        self._events.listener = listener if listener is not None else self._events.listener
+        if wanted is None:
+            self._set_topics(names)
+        else:
+            self._drop_pattern()
+            self._pattern = wanted
+            if isinstance(wanted, SubscriptionPattern) and isinstance(self._member, ConsumerProtocolMember):
+                self._member.subscribe_regex(wanted.pattern)
+
+    def _set_topics(self, topics: Iterable[str]) -> None:
+        self._subscription = tuple(sorted(topics))
+        if self._member is not None:
+            self._member.subscribe(self._subscription)
+
+    def _drop_pattern(self) -> None:
+        pattern, self._pattern = self._pattern, None
+        if isinstance(pattern, TopicPattern):
+            pattern.close()
 
     async def unsubscribe(self) -> None:
         """Leave the group and end the subscription and the assignment. Commits first if commits are automatic."""
         member, self._member = self._member, None
         self._subscription = ()
+        self._drop_pattern()
         await self._stop_preparing()
         if member is not None:
             try:
-                await member.leave()
+                with self._events.in_call():
+                    await member.leave()
             finally:
                 await member.close()
         self._fetcher.assign(())
@@ -165,21 +229,28 @@ class Consumer:
 
         Call it after the `getmany` that returned the records, because a rebalance changes it. Raises `ConfigError`
         without `group_id`, `UnknownMemberIdError` if the group has removed this member, and `RebalanceInProgressError`
-        before it has joined.
+        before it has joined, and in a rebalance without any partitions.
         """
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
         if self._member is None:
             return GroupMetadata(group_id)
-        return GroupMetadata(group_id, *self._member.committing_identity())
+        try:
+            return GroupMetadata(group_id, *self._member.committing_identity())
+        except RebalanceInProgressError:
+            # The cooperative protocol keeps partitions in a rebalance, and the coordinator checks the generation.
+            identity = self._member.identity
+            if not self._fetcher.states or identity.generation_id < 0:
+                raise
+            return GroupMetadata(group_id, *identity)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the assigned partitions."""
         return set(self._fetcher.states)
 
     def subscription(self) -> set[str]:
-        """Return the subscribed topics."""
+        """Return the subscribed topics, with a pattern those that match now; none with a `SubscriptionPattern`."""
         return set(self._subscription)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -207,20 +278,22 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: float = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return available records of these partitions, or of all assigned ones, and move the positions past them.
 
         Waits up to `timeout_ms` for the first record; the result is empty if none arrives. Returns at most
-        `max_records`, by default `max_poll_records`. Joins the group first if needed; a rebalance that takes longer
-        continues in the next call.
+        `max_records`, by default `max_poll_records`. Joins the group if needed. With `cooperative-sticky`, partitions
+        that stay assigned are read during a rebalance.
 
         Raises each error of a partition once, such as `CorruptMessageError` or, if `auto_offset_reset` is none,
-        `OffsetOutOfRangeError`. Raises errors of the group, such as `FencedInstanceIdError`.
+        `OffsetOutOfRangeError`. Raises errors of the group, such as `FencedInstanceIdError`. Raises
+        `LogTruncationError`, and `RecordDeserializationError` if a deserializer fails for the next record, until the
+        application seeks.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         if not await self._wait_for_data(partitions, timeout_ms):
             return {}
-        return self._fetcher.take_records(self._chosen(partitions), limit)
+        return self._delivery.take(self._chosen(partitions), limit)
 
     async def getmany_raw(self, *partitions: TopicPartition, timeout_ms: float = 0) -> list[RawFetch]:
         """Like `getmany`, but return whole batches as brokers store them: at most one `RawFetch` per partition."""
@@ -233,18 +306,8 @@ class Consumer:
         while True:
             if not await self._wait_for_data((), _FOREVER_MS):
                 continue
-            for (topic, partition), records in self._fetcher.take_records(self._chosen(()), 1).items():
-                record = records[0]
-                return ConsumerRecord(
-                    topic,
-                    partition,
-                    record.offset,
-                    record.timestamp,
-                    int(record.timestamp_type),
-                    record.key,
-                    record.value,
-                    record.headers,
-                )
+            for records in self._delivery.take(self._chosen(()), 1).values():
+                return records[0]
 
     def __aiter__(self) -> Self:
         """Iterate over the records of all assigned partitions, until the consumer is closed."""
@@ -261,44 +324,48 @@ class Consumer:
 
     async def _wait_for_data(self, partitions: Sequence[TopicPartition], timeout_ms: float) -> bool:
         end_ms = self._clock.monotonic_ms() + timeout_ms
-        while True:
-            if self._closed:
-                raise NetworkError("the consumer is closed")
-            left_ms = max(0.0, end_ms - self._clock.monotonic_ms())
-            # A long wait for records must not exceed max.poll.interval.ms.
-            wait_ms = min(left_ms, self._settings.max_poll_interval_ms / 3)
-            if await self._prepared(wait_ms):
-                self._commit_if_due()
-                if self._fetcher.has_news(self._chosen(partitions)):
+        has_waited = False
+        with self._events.in_call():
+            while True:
+                if self._closed:
+                    raise NetworkError("the consumer is closed")
+                if self._is_prepared():
+                    self._commit_if_due()
+                if not self._events.is_active and self._fetcher.has_news(self._chosen(partitions)):
                     return True
-                if left_ms > 0 and not self._needs_preparation():
-                    await self._fetcher.wait(wait_ms)
-            if left_ms <= 0:
-                return False
+                left_ms = max(0.0, end_ms - self._clock.monotonic_ms())
+                if has_waited and left_ms <= 0:
+                    return False
+                # A long wait for records must not exceed max.poll.interval.ms.
+                await self._fetcher.wait(min(left_ms, self._settings.max_poll_interval_ms / 3))
+                has_waited = True
 
     # Preparation
 
     def _needs_preparation(self) -> bool:
         if self._member is not None and (self._member.needs_join or self._member.error is not None):
             return True
-        return any(_is_lost(state) for state in self._fetcher.states.values())
+        if isinstance(self._pattern, TopicPattern) and self._pattern.topics is None:
+            return True
+        return any(state.is_lost for state in self._fetcher.states.values())
 
-    async def _prepared(self, timeout_ms: float) -> bool:
-        """Join the group and find positions if needed. Return False if that takes longer than `timeout_ms`."""
+    def _is_prepared(self) -> bool:
+        """Whether this is a member and all positions are known. Otherwise a task takes care of it. Raises its error.
+
+        Partitions that stay assigned are read meanwhile.
+        """
         if self._member is not None:
             self._member.polled()
-        if self._preparing is None:
-            if not self._needs_preparation():
-                return True
+        task = self._preparing
+        if task is not None and task.done():
+            self._preparing = None
+            error = None if task.cancelled() else task.result()
+            if error is not None:
+                raise error
+        if self._preparing is None and self._needs_preparation():
             self._preparing = self._tasks.spawn(self._prepare(), name="group")
-        await asyncio.wait({self._preparing}, timeout=timeout_ms / 1000)
-        if not self._preparing.done():
-            return False
-        task, self._preparing = self._preparing, None
-        error = None if task.cancelled() else task.result()
-        if error is not None:
-            raise error
-        return True
+            self._preparing.add_done_callback(lambda _task: self._fetcher.interrupt())
+        return self._preparing is None
 
     async def _prepare(self) -> OdradekError | None:
         try:
@@ -306,37 +373,23 @@ class Consumer:
                 if self._member.error is not None:
                     error, self._member.error = self._member.error, None
                     return error
+                while isinstance(self._pattern, TopicPattern) and self._pattern.topics is None:
+                    await self._pattern.find()
                 await self._member.join()
-            await self._find_positions()
+            await self._fetcher.find_positions(self._read_committed)
+        except UnknownMemberIdError as error:
+            # A member that was removed while it read offsets joins again and gets other partitions.
+            return None if self._member is not None and self._member.needs_join else error
         except OdradekError as error:
             return error
         return None
 
-    async def _find_positions(self) -> None:
-        lost = [state for state in self._fetcher.states.values() if _is_lost(state)]
-        if not lost:
-            return
-        committed: Mapping[TopicPartition, OffsetAndMetadata] = {}
-        if self._settings.group_id is not None:
-            committed = await fetch_committed(
-                self._cluster,
-                self._settings.group_id,
-                [state.topic_partition for state in lost],
-                require_stable=True,
-                deadline=self._cluster.deadline("reading committed offsets"),
-            )
-        without = []
-        for state in lost:
-            found = committed.get(state.topic_partition)
-            if found is not None:
-                state.seek(found.offset)
-            elif self._settings.auto_offset_reset in RESET_TIMESTAMPS:
-                state.await_reset(RESET_TIMESTAMPS[self._settings.auto_offset_reset])
-            else:
-                without.append(str(state.topic_partition))
-        self._fetcher.wake()
-        if without:
-            raise OffsetOutOfRangeError(f"no position for {', '.join(without)}, and auto.offset.reset is none")
+    async def _read_committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if self._settings.group_id is None:
+            return {}
+        return await self._offsets_of(self._settings.group_id).committed(partitions, self._member)
 
     async def _stop_preparing(self) -> None:
         task, self._preparing = self._preparing, None
@@ -344,34 +397,18 @@ class Consumer:
             task.cancel()
             await asyncio.wait({task})
 
-    # Group events
-
-    async def on_revoked(self, *, lost: bool) -> None:
-        """Commit, call the listener and drop the assignment. The membership calls it before a rebalance."""
-        revoked = sorted(self._fetcher.states)
-        if not lost and self._commits_by_itself:
-            await self._commit_quietly()
-        if self._listener is not None and revoked:
-            await self._listener.on_partitions_revoked(revoked)
-        self._fetcher.assign(())
-
-    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Set the assignment and call the listener. The membership calls it after a rebalance."""
-        self._fetcher.assign(partitions)
-        if self._listener is not None:
-            await self._listener.on_partitions_assigned(sorted(partitions))
-
     # Positions
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Set the position: the next record is that at `offset`, or the first after it.
 
-        The broker is not asked. If the log does not contain the offset, `auto_offset_reset` applies. Raises
-        `OffsetOutOfRangeError` if `offset` is negative.
+        If `offset` has a leader epoch, the broker is first asked if its log was truncated since (KIP-320). If the log
+        does not contain the offset, `auto_offset_reset` applies. Raises `OffsetOutOfRangeError` if it is negative.
         """
-        if offset < 0:
-            raise OffsetOutOfRangeError(f"offset {offset} is below 0")
-        self._state(partition).seek(offset)
+        position = _as_position(offset)
+        if position.offset < 0:
+            raise OffsetOutOfRangeError(f"offset {position.offset} is below 0")
+        self._state(partition).seek(position.offset, position.leader_epoch)
         self._fetcher.wake()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -397,16 +434,17 @@ class Consumer:
         """
         self._state(partition)
         deadline = self._cluster.deadline(f"the position of {partition}")
-        while True:
-            state = self._state(partition)
-            if state.position is not None:
-                return state.position
-            if state.error is not None:
-                error, state.error = state.error, None
-                raise error
-            if deadline.left_ms() <= 0:
-                raise deadline.passed()
-            if await self._prepared(deadline.left_ms()) and self._state(partition).position is None:
+        with self._events.in_call():
+            while True:
+                state = self._state(partition)
+                if state.position is not None:
+                    return state.position
+                if state.error is not None:
+                    error, state.error = state.error, None
+                    raise error
+                if deadline.left_ms() <= 0:
+                    raise deadline.passed()
+                self._is_prepared()
                 await self._fetcher.wait(deadline.left_ms())
 
     def highwater(self, partition: TopicPartition) -> int | None:
@@ -421,44 +459,6 @@ class Consumer:
         """
         return self._state(partition).lag(read_committed=self._settings.read_committed)
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition. The partitions need not be assigned."""
-        return await self._offsets_at(partitions, EARLIEST_TIMESTAMP)
-
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition. The partitions need not be assigned.
-
-        This is the high watermark, or with `read_committed` the last stable offset.
-        """
-        return await self._offsets_at(partitions, LATEST_TIMESTAMP)
-
-    async def _offsets_at(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        found = await list_offsets(
-            self._cluster,
-            dict.fromkeys(partitions, timestamp),
-            read_committed=self._settings.read_committed,
-            deadline=self._cluster.deadline("listing offsets"),
-        )
-        return {partition: listed.offset for partition, listed in found.items()}
-
-    async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return offset and timestamp of the first record of each partition at or after a time; None without one.
-
-        Times are milliseconds since 1970 UTC. The partitions need not be assigned.
-        """
-        found = await list_offsets(
-            self._cluster,
-            timestamps,
-            read_committed=self._settings.read_committed,
-            deadline=self._cluster.deadline("listing offsets"),
-        )
-        return {
-            partition: None if listed.offset == NO_OFFSET else OffsetAndTimestamp(*listed)
-            for partition, listed in found.items()
-        }
-
     # Commits
 
     @property
@@ -470,7 +470,8 @@ class Consumer:
 
         An offset is that of the next record to read. Raises `ConfigError` without `group_id`, and
         `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may belong to
-        other members now.
+        other members now. With `group.protocol=consumer`, a commit with an earlier member epoch is repeated with the
+        epoch of the next heartbeat.
         """
         group_id = self._settings.group_id
         if group_id is None:
@@ -478,19 +479,11 @@ class Consumer:
         stored = self._positions() if offsets is None else {p: _as_position(o) for p, o in offsets.items()}
         if not stored:
             return
-        member = GroupMembership() if self._member is None else self._member.committing_identity()
-        try:
-            await commit_offsets(
-                self._cluster,
-                group_id,
-                stored,
-                member=member,
-                deadline=self._cluster.deadline("a commit of offsets"),
-            )
-        except ProtocolError as error:
-            if self._member is not None:
-                self._member.commit_failed(error)
-            raise
+        await self._offsets_of(group_id).commit(stored, self._member)
+        self._delivery.interceptors.committed(stored)
+
+    def _offsets_of(self, group_id: str) -> MemberOffsets:
+        return MemberOffsets(self._cluster, group_id, lambda: self._fetcher.states)
 
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return the committed offset of a partition; None if there is none. Waits for the end of an open transaction
@@ -499,13 +492,12 @@ class Consumer:
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
-        deadline = self._cluster.deadline("reading committed offsets")
-        found = await fetch_committed(self._cluster, group_id, [partition], require_stable=True, deadline=deadline)
+        found = await self._offsets_of(group_id).committed([partition], self._member)
         return found.get(partition)
 
     def _positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
-            partition: OffsetAndMetadata(state.position)
+            partition: OffsetAndMetadata(state.position, leader_epoch=state.position_epoch)
             for partition, state in self._fetcher.states.items()
             if state.position is not None
         }
@@ -516,37 +508,49 @@ class Consumer:
             return
         self._commit_due_ms = now_ms + self._settings.auto_commit_interval_ms
         if self._committing is None or self._committing.done():
-            self._committing = self._tasks.spawn(self._commit_quietly(), name="auto commit")
+            # Read the positions now: the task begins after this call has returned records, which are not processed yet.
+            self._committing = self._tasks.spawn(self._commit_quietly(self._positions()), name="auto commit")
 
-    async def _commit_quietly(self) -> None:
-        # Read positions before the first await: the application has not processed records that it gets later.
+    async def _commit_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        if self._commits_by_itself:
+            positions = self._positions()
+            if self._committing is not None:
+                # An earlier commit, which may be sent again, must not replace this one.
+                await asyncio.wait({self._committing})
+            await self._commit_quietly({each: positions[each] for each in partitions if each in positions})
+
+    async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
-            await self.commit()
+            await self.commit(offsets)
         except ProtocolError as error:
             _LOG.warning("an automatic commit of group %s failed: %s", self._settings.group_id, error)
 
     # Close
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_ms: float = 30_000) -> None:
         """Commit if commits are automatic, leave the group, and close all connections. Idempotent.
 
-        If cancelled, it closes without leaving the group.
+        After `timeout_ms` milliseconds, or if cancelled, it closes without committing and leaving the group.
         """
         if self._closed:
             return
         self._closed = True
         self._fetcher.interrupt()
         try:
-            await self._stop_preparing()
-            await self._take_leave()
+            async with at_most(timeout_ms) as limit:
+                await self._stop_preparing()
+                await self._take_leave()
+            if limit.expired():
+                _LOG.warning("the consumer is closed after %s ms without leaving its group", timeout_ms)
         finally:
             await finish(self._shut_down())
 
     async def _take_leave(self) -> None:
         if self._member is not None:
-            await self._member.leave()
+            with self._events.in_call():
+                await self._member.leave()
         elif self._commits_by_itself and self._fetcher.states:
-            await self._commit_quietly()
+            await self._commit_revoked(list(self._fetcher.states))
 
     async def _shut_down(self) -> None:
         try:
@@ -555,14 +559,10 @@ class Consumer:
                 await self._member.close()
         finally:
             try:
+                self._delivery.interceptors.close()
                 await self._fetcher.close()
             finally:
                 await self._cluster.close()
-
-
-def _is_lost(state: PartitionFetchState) -> bool:
-    """Whether a partition has no position and no way to find one."""
-    return state.position is None and state.reset_timestamp is None and state.error is None
 
 
 def _as_position(offset: int | OffsetAndMetadata) -> OffsetAndMetadata:

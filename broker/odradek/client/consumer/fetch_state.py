@@ -8,6 +8,9 @@ A partition without a position waits for one (`reset_timestamp` is the timestamp
 fetched while fewer than `BUFFERED_FETCHES` responses are buffered: one is read while the next is fetched. `epoch`
 counts seeks; a response requested under another epoch is dropped. `fetches` counts fetches: a slow leader may answer
 when the same range has been requested from another broker, so only the response to the last fetch is used.
+
+With each position, the leader epoch of the record before it is kept (KIP-320). When the partition has another leader,
+`positions` asks it where that epoch ends in its log. Until then nothing is fetched or returned.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from collections import deque
 from collections.abc import Container, Iterator
 from typing import Final
 
-from odradek.base.errors import CorruptMessageError, InvalidRecordError, ProtocolError
-from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
-from odradek.client.consumer.fetched import iterate_records
+from odradek.base.errors import CorruptMessageError, InvalidRecordError, OdradekError
+from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
+from odradek.client.consumer.fetched import iterate_batches
 from odradek.client.models import RawFetch
 from odradek.records.v2.record import Record
 
@@ -31,19 +34,24 @@ class PartitionFetchState:
 
     __slots__ = (
         "_buffered",
+        "_leader_epoch",
         "_pending",
         "_pending_end",
+        "_pending_epoch",
         "_stream",
         "epoch",
         "error",
+        "fetch_epoch",
         "fetch_offset",
         "fetches",
         "high_watermark",
+        "is_unvalidated",
         "last_stable_offset",
         "log_start_offset",
         "not_before_ms",
         "paused",
         "position",
+        "position_epoch",
         "read_replica",
         "read_replica_until_ms",
         "reset_timestamp",
@@ -57,12 +65,18 @@ class PartitionFetchState:
         """The next offset for the application."""
         self.fetch_offset: int | None = None
         """The next offset to fetch."""
+        self.position_epoch = NO_EPOCH
+        """Leader epoch of the last record before the position; -1 if unknown."""
+        self.fetch_epoch = NO_EPOCH
+        """Leader epoch of the last record before `fetch_offset`; -1 if unknown."""
+        self.is_unvalidated = False
+        """Whether the leader must be asked first if its log contains the records before the position."""
         self.reset_timestamp: int | None = None
         """A timestamp whose offset becomes the position."""
         self.epoch = 0
         self.fetches = 0
         self.paused = False
-        self.error: ProtocolError | None = None
+        self.error: OdradekError | None = None
         """Raised when the application next requests records."""
         self.not_before_ms = 0.0
         self.high_watermark = NO_OFFSET
@@ -73,20 +87,44 @@ class PartitionFetchState:
         self.read_replica_until_ms = 0.0
         """When to fetch from the leader again."""
         self._buffered: deque[RawFetch] = deque()
-        self._stream: Iterator[tuple[list[Record], int]] | None = None
+        self._stream: Iterator[tuple[list[Record], int, int]] | None = None
         self._pending: list[Record] = []
         self._pending_end = 0
+        self._pending_epoch = NO_EPOCH
+        self._leader_epoch = NO_EPOCH
 
-    def seek(self, offset: int) -> None:
-        """Continue at `offset`."""
+    def seek(self, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+        """Continue at `offset`. `leader_epoch` is that of the record before it, -1 if unknown."""
         self._forget()
         self.position = self.fetch_offset = offset
+        self.position_epoch = self.fetch_epoch = leader_epoch
+
+    def rewind(self, offset: int, leader_epoch: int) -> None:
+        """Continue at an offset that the leader has confirmed."""
+        met = self._leader_epoch
+        self.seek(offset, leader_epoch)
+        self._leader_epoch = met
 
     def await_reset(self, timestamp: int) -> None:
         """Drop the position until the offset for `timestamp` has been looked up."""
         self._forget()
         self.position = self.fetch_offset = None
         self.reset_timestamp = timestamp
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is no position and no way to find one."""
+        return self.position is None and self.reset_timestamp is None and self.error is None
+
+    def meet_leader(self, leader_epoch: int) -> None:
+        """Note the leader epoch of the metadata. If it has changed, the position becomes unvalidated."""
+        if leader_epoch in (NO_EPOCH, self._leader_epoch) or self.fetch_offset is None:
+            return
+        self._leader_epoch = leader_epoch
+        if self.fetch_epoch != NO_EPOCH:
+            self.is_unvalidated = True
+            # A response of the former leader can contain records that the new one lacks.
+            self.fetches += 1
 
     def prefer(self, broker_id: int, until_ms: float) -> None:
         """Read from this broker until `until_ms` of the monotonic clock."""
@@ -104,6 +142,8 @@ class PartitionFetchState:
         self.error = None
         self.reset_timestamp = None
         self.not_before_ms = 0.0
+        self.is_unvalidated = False
+        self._leader_epoch = NO_EPOCH
         self._buffered.clear()
         self._stream = None
         self._pending = []
@@ -116,6 +156,7 @@ class PartitionFetchState:
             not self.paused
             and self.fetch_offset is not None
             and self.error is None
+            and not self.is_unvalidated
             and self.not_before_ms <= now_ms
             and len(self._buffered) < BUFFERED_FETCHES
         )
@@ -128,6 +169,7 @@ class PartitionFetchState:
         if len(fetch.records):
             self._buffered.append(fetch)
             self.fetch_offset = fetch.next_offset
+            self.fetch_epoch = fetch.leader_epoch
 
     @property
     def buffered_bytes(self) -> int:
@@ -139,7 +181,7 @@ class PartitionFetchState:
     @property
     def has_data(self) -> bool:
         """Whether records or an error can be taken."""
-        return not self.paused and bool(self._buffered or self._pending)
+        return not self.paused and not self.is_unvalidated and bool(self._buffered or self._pending)
 
     def take_records(self, limit: int, *, check_crcs: bool) -> list[Record]:
         """Return at most `limit` records and move the position past them.
@@ -159,21 +201,22 @@ class PartitionFetchState:
                 del self._pending[:limit]
                 limit = 0
                 self.position = taken[-1].offset + 1
+            self.position_epoch = self._pending_epoch
         return taken
 
     def _next_batch(self, check_crcs: bool) -> bool:
         """Decode batches until one has visible records. Return False if no batch is left."""
         while self._buffered:
             if self._stream is None:
-                self._stream = iterate_records(self._buffered[0], check_crcs=check_crcs)
+                self._stream = iterate_batches(self._buffered[0], check_crcs=check_crcs)
             try:
-                for records, end in self._stream:
+                for records, end, leader_epoch in self._stream:
                     if records:
-                        self._pending, self._pending_end = records, end
+                        self._pending, self._pending_end, self._pending_epoch = records, end, leader_epoch
                         return True
-                    self.position = end
+                    self.position, self.position_epoch = end, leader_epoch
             except (CorruptMessageError, InvalidRecordError) as error:
-                self.seek(self.position or 0)
+                self.seek(self.position or 0, self.position_epoch)
                 self.error = error
                 return False
             self._stream = None
@@ -188,6 +231,7 @@ class PartitionFetchState:
         self._pending = []
         fetch = self._buffered.popleft()
         position, self.position = self.position, fetch.next_offset
+        self.position_epoch = fetch.leader_epoch
         if position == fetch.fetch_offset:
             return fetch
         return dataclasses.replace(fetch, fetch_offset=position)

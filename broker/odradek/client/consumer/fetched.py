@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from odradek.base.errors import MessageTooLargeError
-from odradek.base.types import TopicPartition
+from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records import formats
@@ -28,9 +28,11 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
     view = data if isinstance(data, memoryview) else memoryview(data)
     end = 0
     next_offset = fetch_offset
+    leader_epoch = NO_EPOCH
     for position, header in formats.iterate_entries(view):
         end = position + header.size
         next_offset = max(next_offset, header.next_offset)
+        leader_epoch = header.leader_epoch
     if len(view) and not end:
         raise MessageTooLargeError(
             f"the batch at offset {fetch_offset} of {topic_partition} is larger than the fetch size: "
@@ -45,12 +47,19 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
         high_watermark=answer.high_watermark,
         last_stable_offset=answer.last_stable_offset,
         log_start_offset=answer.log_start_offset,
+        leader_epoch=leader_epoch,
         aborted=tuple(AbortedTransaction(producer_id, first) for producer_id, first in aborted),
     )
 
 
 def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int]]:
-    """Yield the visible records of each batch, and the offset after the batch.
+    """Yield the visible records of each batch, and the offset after it. Raises the errors of `iterate_batches`."""
+    for records, end, _ in iterate_batches(fetch, check_crcs=check_crcs):
+        yield records, end
+
+
+def iterate_batches(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tuple[list[Record], int, int]]:
+    """Yield the visible records of each batch, the offset after the batch, and its leader epoch, -1 if unknown.
 
     Raises `CorruptMessageError` for corrupt bytes and `InvalidRecordError` for an invalid compressed message of the
     formats 0 and 1.
@@ -67,4 +76,4 @@ def iterate_records(fetch: RawFetch, *, check_crcs: bool = True) -> Iterator[tup
             # The header of a compressed message in the formats 0 and 1 has the last offset, not the first.
             if records and records[0].offset < fetch.fetch_offset:
                 records = [record for record in records if record.offset >= fetch.fetch_offset]
-        yield records, max(header.next_offset, fetch.fetch_offset)
+        yield records, max(header.next_offset, fetch.fetch_offset), header.leader_epoch

@@ -3,7 +3,8 @@
 `consumer` uses it. Invariants: one fetch at a time per broker; fetching stops when about twice `fetch_max_bytes` are
 buffered; a response is used only if the partition was not moved, nor fetched from another broker, meanwhile.
 
-One task checks all partitions whenever it is woken; each fetch and each lookup of positions has its own task.
+One task checks all partitions whenever it is woken; each fetch has its own task. `positions`
+finds and checks the positions.
 """
 
 from __future__ import annotations
@@ -25,26 +26,25 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.tasks import TaskOwner
-from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
+from odradek.base.types import NO_BROKER, NO_EPOCH, NO_OFFSET, TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.fetch_state import PartitionFetchState
 from odradek.client.consumer.fetched import raw_fetch
+from odradek.client.consumer.positions import Positions, ReadCommitted
 from odradek.client.exchanges import exchange_fetch
 from odradek.client.models import RawFetch
-from odradek.client.offsets import list_offsets
 from odradek.protocol.fetch_sessions import FetchSessionHandler, SessionRequest
 from odradek.protocol.hotpath import FetchedPartition, FetchEntry, FetchRequest, ForgottenPartition
 from odradek.records.v2.record import Record
 
 _PURPOSE: Final = "fetch"
-RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
-"""The timestamps in ListOffsets for `auto.offset.reset`."""
 
 
 class _PartitionRequest(NamedTuple):
-    """The requested range of one partition."""
+    """The requested range of one partition, and the leader epoch of the record before it."""
 
     fetch_offset: int
+    last_fetched_epoch: int
     leader_epoch: int
     max_bytes: int
 
@@ -63,8 +63,8 @@ class Fetcher:
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._sessions: dict[int, _Session] = {}
         self._fetching: set[int] = set()
-        self._resetting = False
         self._tasks = TaskOwner(self._broke)
+        self._positions: Final = Positions(cluster, self._tasks, on_news=self._notify)
         self._failure: BaseException | None = None
         self._wakeup = asyncio.Event()
         self._arrival = asyncio.Event()
@@ -88,6 +88,10 @@ class Fetcher:
         self._failure = error
         self._arrival.set()
 
+    def _notify(self) -> None:
+        self._arrival.set()
+        self.wake()
+
     def wake(self) -> None:
         """Make the loop check all partitions now."""
         self._wakeup.set()
@@ -106,6 +110,10 @@ class Fetcher:
     def states(self) -> dict[TopicPartition, PartitionFetchState]:
         """Every assigned partition. Call `wake` after changing one."""
         return self._states
+
+    async def find_positions(self, committed: ReadCommitted) -> None:
+        """Find positions for partitions without one. Raises `OffsetOutOfRangeError`; see `Positions.find`."""
+        await self._positions.find(self._states, committed)
 
     # Records
 
@@ -179,7 +187,7 @@ class Fetcher:
         while self._failure is None:
             self._wakeup.clear()
             now_ms = self._clock.monotonic_ms()
-            self._reset_positions()
+            self._positions.look_after(self._states)
             for node, states in self._wanted(now_ms).items():
                 self._fetching.add(node)
                 self._tasks.spawn(self._fetch(node, states), name=f"fetch from {node}")
@@ -245,8 +253,7 @@ class Fetcher:
             raise
         finally:
             self._fetching.discard(node)
-            self._arrival.set()
-            self.wake()
+            self._notify()
 
     @staticmethod
     def _fail_all(states: list[PartitionFetchState], error: OdradekError) -> None:
@@ -255,8 +262,11 @@ class Fetcher:
                 state.error = error
 
     def _partition_request(self, state: PartitionFetchState) -> _PartitionRequest:
+        # A follower that lags behind would take a later position for one that diverges from its log.
+        last_fetched_epoch = state.fetch_epoch if state.read_replica == NO_BROKER else NO_EPOCH
         return _PartitionRequest(
             state.fetch_offset or 0,
+            last_fetched_epoch,
             self._cluster.view.leader_epoch(state.topic_partition),
             self._settings.max_partition_fetch_bytes,
         )
@@ -270,7 +280,7 @@ class Fetcher:
                 partition=partition.partition,
                 current_leader_epoch=wanted.leader_epoch,
                 fetch_offset=wanted.fetch_offset,
-                last_fetched_epoch=NO_EPOCH,
+                last_fetched_epoch=wanted.last_fetched_epoch,
                 log_start_offset=NO_OFFSET,
                 max_bytes=wanted.max_bytes,
             )
@@ -305,6 +315,9 @@ class Fetcher:
             until_ms = self._clock.monotonic_ms() + self._settings.metadata_max_age_ms
             state.prefer(answer.preferred_read_replica, until_ms)
             return
+        if answer.diverging_epoch is not None:
+            self._positions.truncated(state, *answer.diverging_epoch)
+            return
         try:
             state.take_in(raw_fetch(state.topic_partition, offset, answer))
         except (CorruptMessageError, MessageTooLargeError) as error:
@@ -316,11 +329,7 @@ class Fetcher:
                 # The follower may be behind the leader and lack data that the leader returned before.
                 state.read_replica = NO_BROKER
                 return
-            timestamp = RESET_TIMESTAMPS.get(self._settings.auto_offset_reset)
-            if timestamp is None:
-                state.error = error
-            else:
-                state.await_reset(timestamp)
+            self._positions.reset(state, error)
             return
         state.read_replica = NO_BROKER
         if not error.retriable:
@@ -332,39 +341,3 @@ class Fetcher:
         if isinstance(error, StateError):
             self._cluster.request_refresh()
         self._pause(state, self._clock.monotonic_ms())
-
-    # Positions
-
-    def _reset_positions(self) -> None:
-        waiting: dict[TopicPartition, tuple[int | None, int]] = {
-            partition: (state.reset_timestamp, state.epoch)
-            for partition, state in self._states.items()
-            if state.reset_timestamp is not None and state.error is None
-        }
-        if waiting and not self._resetting:
-            self._resetting = True
-            self._tasks.spawn(self._look_up(waiting), name="offset reset")
-
-    async def _look_up(self, waiting: dict[TopicPartition, tuple[int | None, int]]) -> None:
-        wanted = {partition: timestamp for partition, (timestamp, _) in waiting.items() if timestamp is not None}
-        try:
-            found = await list_offsets(
-                self._cluster,
-                wanted,
-                read_committed=self._settings.read_committed,
-                deadline=self._cluster.deadline("an offset reset"),
-            )
-        except ProtocolError as error:
-            for partition in wanted:
-                state = self._states.get(partition)
-                if state is not None and state.epoch == waiting[partition][1]:
-                    state.error = error
-        else:
-            for partition, listed in found.items():
-                state = self._states.get(partition)
-                if state is not None and state.epoch == waiting[partition][1]:
-                    state.seek(max(0, listed.offset))
-        finally:
-            self._resetting = False
-            self._arrival.set()
-            self.wake()

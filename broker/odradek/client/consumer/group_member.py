@@ -1,8 +1,11 @@
 """A member of a group under the classic protocol: joins, assigns if it leads, sends heartbeats, leaves.
 
-`consumer` uses it and receives assignments through `MemberEvents`. Invariants: `on_revoked` is called before each join
-of a member with an assignment, `on_assigned` after it; the member is never in two generations; a member that is not
-polled in time leaves the group.
+`consumer` uses it as a `MembershipPort`. Invariants: the member is never in two generations; it reports the end of an
+assignment before another member can have the partition; a member that is not polled in time leaves the group.
+
+With the eager protocol, the member gives up its whole assignment before it joins. With the cooperative protocol
+(KIP-429), it keeps the assignment, and after the rebalance gives up only the partitions that move. It then joins again,
+so that their new owners get them. The protocol is cooperative if all configured assignors support that.
 
     state     event                                                        next
     OUT       `join`                                                       JOINING
@@ -10,12 +13,14 @@ polled in time leaves the group.
     JOINING   MEMBER_ID_REQUIRED: uses the new id                          JOINING
     JOINING   UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: drops the id          JOINING
     JOINING   REBALANCE_IN_PROGRESS, coordinator moved, no response        JOINING
-    JOINING   any other error                                              OUT, raised
+    JOINING   any other error, cancellation                                OUT, raised
+    IN        error in an event after the rebalance                        STALE, raised
     IN        heartbeat: REBALANCE_IN_PROGRESS; topics changed             STALE
     IN        heartbeat: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION             LOST
     IN        not polled for `max_poll_interval_ms`: it leaves             LOST
-    STALE     `join`                                                       JOINING, after `on_revoked`
-    LOST      `join`                                                       JOINING, after `on_revoked`, without commit
+    STALE     `join`                                                       JOINING, eager: after `on_revoked`
+    LOST      `join`                                                       JOINING, after `on_lost`
+    IN        partitions were revoked after a cooperative rebalance        STALE
     any       `leave`                                                      OUT
 """
 
@@ -24,7 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.base.errors import (
     CoordinatorNotAvailableError,
@@ -42,7 +47,8 @@ from odradek.base.errors import (
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import Cluster
-from odradek.client.consumer.assignors import ASSIGNORS, Assignment, Member
+from odradek.client.consumer.assignor_values import Assignment, Member, Previous
+from odradek.client.consumer.assignors import ASSIGNORS, is_cooperative
 from odradek.client.consumer.group_protocol import (
     PROTOCOL_TYPE,
     Subscription,
@@ -51,6 +57,7 @@ from odradek.client.consumer.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from odradek.client.consumer.member_contract import MemberEvents
 from odradek.client.metadata import ClusterView
 from odradek.client.offsets import GroupMembership
 from odradek.protocol.codec import Response
@@ -82,18 +89,6 @@ class MemberState(Enum):
     LOST = "lost"
 
 
-class MemberEvents(Protocol):
-    """The consumer's callbacks around a rebalance."""
-
-    async def on_revoked(self, *, lost: bool) -> None:
-        """End the assignment. Positions can still be committed unless the assignment is `lost`."""
-        ...
-
-    async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begin a new assignment."""
-        ...
-
-
 class GroupMember:
     """One member of a group. Call `join` whenever `needs_join` is true; `close` is idempotent."""
 
@@ -108,6 +103,12 @@ class GroupMember:
         self._tasks = TaskOwner()
         self._beating = False
         self._topics: tuple[str, ...] = ()
+        self._joined_topics: tuple[str, ...] = ()
+        """The topics in the last JoinGroup request."""
+        self._is_cooperative: Final = is_cooperative(self._settings.partition_assignment_strategy)
+        self._previous = Previous()
+        self._owned: tuple[TopicPartition, ...] = ()
+        """The assignment that the consumer knows, sorted."""
         self._state = MemberState.OUT
         self._member_id = ""
         self._generation_id = _NO_GENERATION
@@ -185,12 +186,11 @@ class GroupMember:
         """Join the current generation, with retries. Raises errors that are not retriable."""
         if self._state is MemberState.IN:
             return
-        if self._state is not MemberState.OUT:
-            await self._events.on_revoked(lost=self._state is MemberState.LOST)
-        self._state = MemberState.JOINING
         failures = 0
         try:
             while True:
+                await self._before_join()
+                self._state = MemberState.JOINING
                 try:
                     partitions = await self._join_and_sync()
                     break
@@ -198,15 +198,51 @@ class GroupMember:
                     failures = self._after_failure(error, failures)
                 if failures:
                     await self._clock.sleep_ms(self._cluster.backoff.delay_ms(failures, self._clock.random()))
-            await self._events.on_assigned(partitions)
-        except BaseException:
-            self._state = MemberState.OUT
-            raise
-        if self._state is MemberState.JOINING:
             self._state = MemberState.IN
-        if not self._beating:
-            self._beating = True
-            self._tasks.spawn(self._beat(), name=f"heartbeat of {self._group_id}")
+            if not self._beating:
+                self._beating = True
+                self._tasks.spawn(self._beat(), name=f"heartbeat of {self._group_id}")
+            await self._after_join(tuple(sorted(partitions)))
+        except BaseException:
+            if self._state is MemberState.JOINING:
+                self._state = MemberState.OUT
+            else:
+                # The consumer did not complete the change of the assignment. The next rebalance begins with it.
+                self._stale()
+            raise
+
+    async def _before_join(self) -> None:
+        """Give up the partitions that the member must not have during the rebalance."""
+        if self._is_cooperative and self._generation_id != _NO_GENERATION:
+            await self._give_up([each for each in self._owned if each.topic not in self._topics])
+        else:
+            await self._give_up(self._owned)
+
+    async def _after_join(self, assigned: tuple[TopicPartition, ...]) -> None:
+        """Report how the assignment has changed."""
+        if self._joined_topics != self._topics:
+            self._stale()
+        if not {partition.topic for partition in assigned} <= set(self._topics):
+            # The subscription has changed meanwhile. The next rebalance takes it into account, as in the Java client.
+            return
+        self._previous = Previous(assigned, self._generation_id)
+        revoked = [partition for partition in self._owned if partition not in assigned]
+        if revoked:
+            await self._give_up(revoked)
+            self._stale()
+        # While the application commits, the group may remove this member.
+        if self._state is not MemberState.LOST:
+            added = [partition for partition in assigned if partition not in self._owned]
+            self._owned = assigned
+            await self._events.on_assigned(added)
+
+    async def _give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """Report that partitions are no longer assigned, if there are any."""
+        if partitions and self._generation_id == _NO_GENERATION:
+            await self._events.on_lost(partitions)
+        elif partitions:
+            await self._events.on_revoked(partitions)
+        self._owned = tuple(partition for partition in self._owned if partition not in partitions)
 
     def _after_failure(self, error: ProtocolError, failures: int) -> int:
         """Return the new number of consecutive failures, 0 to retry at once. Raises errors that are not retriable."""
@@ -217,6 +253,8 @@ class GroupMember:
             return failures + 1
         if isinstance(error, _MOVED_ERRORS):
             self._cluster.forget_coordinator(self._group_id)
+        if isinstance(error, FencedInstanceIdError):
+            self._lose(keep_id=True)
         if not error.retriable:
             raise error
         return failures + 1
@@ -254,7 +292,7 @@ class GroupMember:
         return decode_assignment(synced.assignment)
 
     def _join_message(self) -> dict[str, object]:
-        metadata = encode_subscription(Subscription(topics=self._topics, rack_id=self._settings.client_rack or None))
+        self._joined_topics = self._topics
         return {
             "group_id": self._group_id,
             "session_timeout_ms": self._settings.session_timeout_ms,
@@ -263,10 +301,20 @@ class GroupMember:
             "group_instance_id": self._settings.group_instance_id,
             "protocol_type": PROTOCOL_TYPE,
             "protocols": [
-                {"name": name, "metadata": metadata} for name in self._settings.partition_assignment_strategy
+                {"name": name, "metadata": encode_subscription(self._subscription(name))}
+                for name in self._settings.partition_assignment_strategy
             ],
             "reason": None,
         }
+
+    def _subscription(self, assignor: str) -> Subscription:
+        return Subscription(
+            topics=self._topics,
+            user_data=ASSIGNORS[assignor].user_data(self._previous),
+            owned=self._owned,
+            generation_id=self._generation_id,
+            rack_id=self._settings.client_rack or None,
+        )
 
     def _own_fields(self) -> dict[str, object]:
         return {
@@ -290,15 +338,26 @@ class GroupMember:
             raise InconsistentGroupProtocolError(
                 f"group {self._group_id} chose the assignor {protocol!r}, which this client does not have"
             )
-        wanting = [
-            Member(member.member_id, decode_subscription(member.metadata).topics, member.group_instance_id)
-            for member in members
-        ]
+        assignor = ASSIGNORS[protocol]
+        wanting = []
+        for member in members:
+            subscription = decode_subscription(member.metadata)
+            owned, generation_id = assignor.previous(subscription)
+            wanting.append(
+                Member(
+                    member.member_id,
+                    subscription.topics,
+                    member.group_instance_id,
+                    owned or (),
+                    generation_id,
+                    subscription.rack_id,
+                )
+            )
         topics = {topic for member in wanting for topic in member.topics}
         self._cluster.follow(topics)
         view = await self._cluster.fresh_view(topics)
         self._led_counts = _counts(view, topics)
-        return ASSIGNORS[protocol](wanting, self._led_counts)
+        return assignor.assign(wanting, self._led_counts, _racks(view, topics))
 
     def _look_at_topics(self, view: ClusterView) -> None:
         """As the leader, join again if topics of the group were created or deleted, or have more partitions."""
@@ -344,8 +403,10 @@ class GroupMember:
 
     async def leave(self) -> None:
         """End the assignment, and leave the group if the coordinator can be reached."""
-        if self._state in (MemberState.IN, MemberState.STALE):
-            await self._events.on_revoked(lost=False)
+        if self._owned and self._generation_id != _NO_GENERATION:
+            # The coordinator accepts commits until a rebalance ends, and checks the generation.
+            self._state = MemberState.STALE
+        await self._give_up(self._owned)
         await self._leave_group()
         self._member_id = ""
         self._generation_id = _NO_GENERATION
@@ -370,6 +431,18 @@ class GroupMember:
         if self._look_at_topics in self._cluster.on_change:
             self._cluster.on_change.remove(self._look_at_topics)
         await self._tasks.close()
+
+
+def _racks(view: ClusterView, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+    """Return the racks of the replicas of each partition."""
+    found = {}
+    for name in topics:
+        topic = view.topics.get(name)
+        for partition in () if topic is None else topic.partitions.values():
+            nodes = [view.nodes[replica] for replica in partition.replicas if replica in view.nodes]
+            racks = frozenset(node.rack for node in nodes if node.rack)
+            found[TopicPartition(name, partition.partition)] = racks
+    return found
 
 
 def _counts(view: ClusterView, topics: Iterable[str]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Maps keys to partitions as the Java client does, so that all clients agree on the partition of a key.
+"""Chooses the partitions of records: by default as the Java client does, so that all clients agree on those of a key.
 
 `producer` calls it once per record.
 """
@@ -6,8 +6,15 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
+
+from odradek.base.errors import ConfigError
+
+Partitioner = Callable[[str, bytes | None, bytes | None, Sequence[int], Sequence[int]], int]
+"""Returns the partition of a record, from its topic, serialized key and value, all partitions of the topic, and those
+that have a leader."""
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
@@ -66,3 +73,77 @@ class DefaultPartitioner:
     def _next(self, current: tuple[int, int] | None, available: Sequence[int]) -> int:
         others = [p for p in available if current is None or p != current[0]] or list(available)
         return others[int(self._random() * len(others))]
+
+
+def partitioner_function(given: Partitioner | str | None, random: Callable[[], float]) -> Partitioner | None:
+    """Return the function of a partitioner, or of one that is named. None stands for the default partitioner.
+
+    The names are those of librdkafka's setting `partitioner`, besides `default` and `round_robin`. Raises `ConfigError`
+    for an unknown name.
+    """
+    if callable(given):
+        return given
+    name = (given or "default").replace("-", "_")
+    named: dict[str, Callable[[], Partitioner | None]] = {
+        "default": lambda: None,
+        "consistent": lambda: _consistent,
+        "consistent_random": lambda: _or_random(_consistent, random, empty_too=True),
+        "murmur2": lambda: _murmur2,
+        "murmur2_random": lambda: _or_random(_murmur2, random, empty_too=False),
+        "random": lambda: _random(random),
+        "round_robin": _RoundRobin,
+    }
+    if name not in named:
+        raise ConfigError(f"partitioner={given!r} is not allowed: it must be a function or one of {', '.join(named)}")
+    return named[name]()
+
+
+def _murmur2(
+    topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int], available: Sequence[int]
+) -> int:
+    """Hash the key as the Java client does. All records without key have the same partition."""
+    return partition_of_key(key or b"", len(partitions))
+
+
+def _consistent(
+    topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int], available: Sequence[int]
+) -> int:
+    """Hash the key with CRC-32, as librdkafka does. All records without key have the same partition."""
+    return zlib.crc32(key or b"") % len(partitions)
+
+
+def _random(random: Callable[[], float]) -> Partitioner:
+    def choose(
+        topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int], available: Sequence[int]
+    ) -> int:
+        choices = available or partitions
+        return choices[int(random() * len(choices))]
+
+    return choose
+
+
+def _or_random(hashing: Partitioner, random: Callable[[], float], *, empty_too: bool) -> Partitioner:
+    """Choose random partitions for records without key, and with `empty_too` for those with an empty one."""
+    at_random = _random(random)
+
+    def choose(
+        topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int], available: Sequence[int]
+    ) -> int:
+        use_hash = key is not None and (len(key) > 0 or not empty_too)
+        return (hashing if use_hash else at_random)(topic, key, value, partitions, available)
+
+    return choose
+
+
+class _RoundRobin:
+    """Uses the partitions of a topic one after the other, whatever the key, as Java's RoundRobinPartitioner."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, int] = {}
+
+    def __call__(
+        self, topic: str, key: bytes | None, value: bytes | None, partitions: Sequence[int], available: Sequence[int]
+    ) -> int:
+        turn = self._turns[topic] = self._turns.get(topic, -1) + 1
+        choices = available or partitions
+        return choices[turn % len(choices)]

@@ -7,113 +7,46 @@ Invariant: `send` does no I/O once the topic is known and there is space in the 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
-from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, OdradekError, RequestTimedOutError
+from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, RequestTimedOutError
 from odradek.base.ports import Clock
-from odradek.base.tasks import finish
-from odradek.base.types import TopicPartition
+from odradek.base.tasks import at_most, finish
+from odradek.base.types import NO_TIMESTAMP, TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
+from odradek.client.extensions.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
+from odradek.client.extensions.serializers import Serializer, serialize_function
+from odradek.client.keywords import ClientKeywords
 from odradek.client.metadata import TopicView
 from odradek.client.models import (
-    BatchMetadata,
     GroupMetadata,
     Headers,
+    HeadersToSend,
     KeyValueTime,
     OffsetAndMetadata,
+    PreparedTransaction,
     RecordMetadata,
     SendResult,
 )
 from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits
 from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
-from odradek.client.producer.partitioning import DefaultPartitioner
+from odradek.client.producer.partitioning import DefaultPartitioner, Partitioner, partitioner_function
+from odradek.client.producer.receipts import BulkReceipt, Countdown, SingleReceipt
 from odradek.client.producer.sender import Sender
 from odradek.client.producer.transaction_requests import Transactions
 from odradek.client.settings import ClientSettings, as_settings
+from odradek.client.telemetry.client_metrics import PRODUCER_COUNTS, PRODUCER_VALUES
 from odradek.records.v2.batch import HEADER_SIZE
+
+_LOG: Final = logging.getLogger(__name__)
 
 _BULK_CHUNK: Final = 2_000
 """Number of records that `send_many` buffers before other tasks of the loop run: a few milliseconds of work."""
-
-
-class _Single:
-    """The result of one `send`."""
-
-    __slots__ = ("_future", "_place", "_timestamp_ms")
-
-    def __init__(self, future: asyncio.Future[RecordMetadata], place: int, timestamp_ms: int) -> None:
-        self._future = future
-        self._place = place
-        self._timestamp_ms = timestamp_ms
-
-    def acknowledged(self, batch: BatchMetadata) -> None:
-        if self._future.done():
-            return
-        offset = batch.base_offset + self._place if batch.base_offset >= 0 else -1
-        timestamp = batch.timestamp if batch.timestamp >= 0 else self._timestamp_ms
-        self._future.set_result(RecordMetadata(batch.topic, batch.partition, offset, timestamp))
-
-    def failed(self, error: OdradekError) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-
-
-class _Bulk:
-    """The result of one `send_many`, shared by the batches that contain its records."""
-
-    __slots__ = ("_batches", "_expected", "_records", "future")
-
-    def __init__(self, future: asyncio.Future[SendResult]) -> None:
-        self.future: Final = future
-        self._expected = 0
-        self._records: int | None = None
-        self._batches: list[BatchMetadata] = []
-
-    def expect(self) -> None:
-        """Count one more batch that contains records of this call."""
-        self._expected += 1
-
-    def complete(self, records: int) -> None:
-        """Note that all records are in batches. `records` is their number."""
-        self._records = records
-        self._check()
-
-    def acknowledged(self, batch: BatchMetadata) -> None:
-        self._batches.append(batch)
-        self._check()
-
-    def failed(self, error: OdradekError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-    def _check(self) -> None:
-        if self._records is not None and len(self._batches) == self._expected and not self.future.done():
-            self.future.set_result(SendResult(self._records, tuple(self._batches)))
-
-
-class _Countdown:
-    """The result of a `flush`: complete when every batch was acknowledged or failed."""
-
-    __slots__ = ("_future", "_left")
-
-    def __init__(self, future: asyncio.Future[None], batches: int) -> None:
-        self._future = future
-        self._left = batches
-
-    def acknowledged(self, batch: BatchMetadata) -> None:
-        self._ended()
-
-    def failed(self, error: OdradekError) -> None:
-        self._ended()
-
-    def _ended(self) -> None:
-        self._left -= 1
-        if self._left == 0 and not self._future.done():
-            self._future.set_result(None)
 
 
 class Producer:
@@ -125,7 +58,7 @@ class Producer:
     partition keep their order. Retries do not duplicate records unless `enable_idempotence` is off.
 
     A record with a key is sent to the partition that the hash of the key selects, as in the Java client. Records
-    without key go to one random partition until a batch is full, then to another.
+    without key go to one random partition until a batch is full, then to another. `partitioner` changes that.
 
     With `transactional_id`, records are sent in transactions: call `init_transactions` once, then use `transaction`.
     Consumers with `read_committed` get the records of a transaction when it is committed, and never those of an aborted
@@ -133,11 +66,36 @@ class Producer:
     """
 
     def __init__(
-        self, settings: ClientSettings | str, *, clock: Clock | None = None, connect: Connect | None = None
+        self,
+        settings: ClientSettings | str | None = None,
+        *,
+        key_serializer: Serializer | Callable[[Any], bytes] | None = None,
+        value_serializer: Serializer | Callable[[Any], bytes] | None = None,
+        partitioner: Partitioner | str = "default",
+        interceptors: Sequence[ProducerInterceptor] = (),
+        clock: Clock | None = None,
+        connect: Connect | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`settings` can be a bootstrap list, `host:port,host:port`. `clock` and `connect` are for tests."""
-        self._settings: Final = as_settings(settings)
+        """`settings` can be a bootstrap list, `host:port,host:port`. `keywords` are single settings of
+        `ClientSettings`, such as `linger_ms=5`, and override `settings`.
+
+        Serializers convert the keys and values of records to bytes. Each is a function of the value, which is not
+        called for None, or an object such as `JsonSerializer()`. Without one, they must be bytes.
+
+        `partitioner` chooses the partitions of records: a function of the topic, the serialized key and value, the
+        partitions of the topic, and those of them that have a leader. Or it is a name: `default`, `round_robin`,
+        `random`, `murmur2` and `murmur2_random`, which hash keys as the Java client does, `consistent` and
+        `consistent_random`, which hash them as librdkafka does. For records without key, those that end with `random`
+        choose random partitions, and the other two always the same one. `interceptors` see and can change each record.
+
+        Raises `ConfigError` for an invalid value, and `TypeError` for an unknown keyword.
+
+        `clock` and `connect` are for tests.
+        """
+        self._settings: Final = as_settings(settings, **keywords)
         self._cluster: Final = Cluster(self._settings, clock=clock, connect=connect)
+        self._cluster.metrics.declare(PRODUCER_COUNTS, PRODUCER_VALUES)
         self._clock: Final = self._cluster.clock
         codec = CODECS[self._settings.compression_type]
         # The builder counts the batch header, which batch.size does not include.
@@ -148,7 +106,11 @@ class Producer:
             lambda: ClientBatchBuilder(codec, limit_bytes, is_transactional=in_transactions),
         )
         self._sender: Final = Sender(self._cluster, self._accumulator, on_room=self._admit)
+        self._custom_partitioner: Final = partitioner_function(partitioner, self._clock.random)
         self._partitioner: Final = DefaultPartitioner(self._clock.random, self._settings.batch_size)
+        self._serialize_key: Final = serialize_function(key_serializer, "key_serializer")
+        self._serialize_value: Final = serialize_function(value_serializer, "value_serializer")
+        self._interceptors: Final = ProducerInterceptors(interceptors) if interceptors else None
         self._waiting: deque[object] = deque()
         self._room = asyncio.Event()
         self._flushing = 0
@@ -168,6 +130,20 @@ class Producer:
         await self._cluster.start()
         self._sender.start()
 
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of this producer by the names of the Java producer's, such as `record-send-rate`.
+
+        Times are in milliseconds and sizes in bytes. Totals count from the start, all others cover the last 30 to 60
+        seconds. A value is NaN if nothing was measured.
+        """
+        limit = self._settings.buffer_memory
+        return {
+            **self._cluster.read_metrics(),
+            "requests-in-flight": self._sender.requests_in_flight,
+            "buffer-total-bytes": limit,
+            "buffer-available-bytes": max(0, limit - self._accumulator.used_bytes),
+        }
+
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, in order. Waits up to `max_block_ms` for the topic to exist.
 
@@ -180,12 +156,12 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersToSend = (),
     ) -> asyncio.Future[RecordMetadata]:
         """Buffer a record. The future returns its offset, or raises the error when it could not be written.
 
@@ -194,9 +170,32 @@ class Producer:
 
         Waits up to `max_block_ms` while the topic is unknown or `buffer_memory` is exhausted, then raises
         `RequestTimedOutError` or `UnknownTopicOrPartitionError`. Raises `MessageTooLargeError` if the record is larger
-        than `max_request_size`, and `ConfigError` if the topic has no such partition. With `transactional_id`, raises
+        than `max_request_size`, `SerializationError` if a serializer fails, and `ConfigError` if the topic has no such
+        partition. Raises `TypeError` for a key or value that is not bytes. With `transactional_id`, raises
         `InvalidTransactionStateError` without a transaction, and `TransactionAbortableError` after an error in it.
         """
+        if self._interceptors is None:
+            return await self._send((topic, value, key, partition, timestamp_ms, headers))
+        record = self._interceptors.sent(ProducerRecord(topic, value, key, partition, timestamp_ms, headers))
+        try:
+            return await self._send(record)
+        except Exception as error:
+            self._interceptors.refused(record, error)
+            raise
+
+    async def _send(
+        self, record: ProducerRecord | tuple[str, Any, Any, int | None, int | None, HeadersToSend]
+    ) -> asyncio.Future[RecordMetadata]:
+        topic, value, key, partition, timestamp_ms, given = record
+        headers = tuple(given)
+        if self._serialize_key is not None:
+            key = self._serialize_key(topic, key, headers)
+        if self._serialize_value is not None:
+            value = self._serialize_value(topic, value, headers)
+        if type(value) is not bytes and value is not None:
+            value = _as_bytes(value, "value")
+        if type(key) is not bytes and key is not None:
+            key = _as_bytes(key, "key")
         view = self._cluster.view.topics.get(topic)
         if view is None or not view.partitions:
             view = await self._topic(topic)
@@ -205,12 +204,14 @@ class Producer:
         if self._waiting or not self._accumulator.has_room(size):
             await self._wait_for_room(size)
         self._check_sendable()
-        topic_partition = TopicPartition(topic, self._choose(view, key, partition, size))
+        topic_partition = TopicPartition(topic, self._choose(view, key, value, partition, size))
         time = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         now_ms = self._clock.monotonic_ms()
         batch, place = self._accumulator.append(topic_partition, (key, value, time), headers, now_ms=now_ms)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        batch.receipts.append(_Single(future, place, time))
+        if self._interceptors is not None:
+            batch.receipts.append(self._interceptors.receipt(topic_partition, place, time))
+        batch.receipts.append(SingleReceipt(future, place, time))
         self._include(topic_partition, future)
         self._sender.wake()
         return future
@@ -218,19 +219,19 @@ class Producer:
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Headers = (),
+        headers: HeadersToSend = (),
     ) -> RecordMetadata:
         """Call `send`, wait until the record is acknowledged, and return its offset. Raises the error otherwise."""
         sent = await self.send(topic, value, key=key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
         return await sent
 
     async def send_many(
-        self, topic: str, records: Sequence[KeyValueTime], *, partition: int | None = None
+        self, topic: str, records: Sequence[tuple[Any, Any, int]], *, partition: int | None = None
     ) -> asyncio.Future[SendResult]:
         """Buffer many records at a fraction of the cost of `send`, with one future for all of them.
 
@@ -239,9 +240,9 @@ class Producer:
         """
         view = await self._topic(topic)
         delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        bulk = _Bulk(delivered)
+        bulk = BulkReceipt(delivered)
         for start in range(0, len(records), _BULK_CHUNK):
-            chunk = records[start : start + _BULK_CHUNK]
+            chunk = self._serialized(topic, records[start : start + _BULK_CHUNK])
             size = self._chunk_size(chunk)
             if self._waiting or not self._accumulator.has_room(size):
                 await self._wait_for_room(size)
@@ -252,12 +253,30 @@ class Producer:
         bulk.complete(len(records))
         return delivered
 
-    def _append_chunk(self, bulk: _Bulk, parts: dict[TopicPartition, list[KeyValueTime]]) -> None:
+    def _serialized(self, topic: str, chunk: Sequence[tuple[Any, Any, int]]) -> Sequence[KeyValueTime]:
+        if self._interceptors is not None:
+            sent = [self._interceptors.sent(ProducerRecord(topic, r[1], r[0], None, r[2])) for r in chunk]
+            chunk = [(r.key, r.value, NO_TIMESTAMP if r.timestamp_ms is None else r.timestamp_ms) for r in sent]
+        key_of, value_of = self._serialize_key, self._serialize_value
+        if key_of is None and value_of is None:
+            return chunk
+        return [
+            (
+                key if key_of is None else key_of(topic, key, ()),
+                value if value_of is None else value_of(topic, value, ()),
+                timestamp_ms,
+            )
+            for key, value, timestamp_ms in chunk
+        ]
+
+    def _append_chunk(self, bulk: BulkReceipt, parts: dict[TopicPartition, list[KeyValueTime]]) -> None:
         now_ms = self._clock.monotonic_ms()
         for topic_partition, part in parts.items():
             for batch in self._accumulator.append_many(topic_partition, part, now_ms=now_ms):
                 if bulk not in batch.receipts:
                     bulk.expect()
+                    if self._interceptors is not None:
+                        batch.receipts.append(self._interceptors.receipt(topic_partition))
                     batch.receipts.append(bulk)
             self._include(topic_partition, bulk.future)
 
@@ -280,9 +299,12 @@ class Producer:
         parts: dict[int, list[KeyValueTime]] = {}
         of_key, count = self._partitioner.of_key, len(view.partitions)
         available = view.available or list(view.partitions)
+        is_custom = self._custom_partitioner is not None
         for record in chunk:
             key = record[0]
-            if key is None:
+            if is_custom:
+                number = self._choose(view, key, record[1], None, 0)
+            elif key is None:
                 size = RECORD_OVERHEAD_BYTES + len(record[1] or b"")
                 number = self._partitioner.without_key(view.name, available, size)
             else:
@@ -294,7 +316,10 @@ class Producer:
                 part.append(record)
         return {TopicPartition(view.name, number): part for number, part in parts.items()}
 
-    def _choose(self, view: TopicView, key: bytes | None, partition: int | None, size: int) -> int:
+    def _choose(self, view: TopicView, key: bytes | None, value: bytes | None, partition: int | None, size: int) -> int:
+        if partition is None and self._custom_partitioner is not None:
+            partitions = list(view.partitions)
+            partition = self._custom_partitioner(view.name, key, value, partitions, view.available or partitions)
         if partition is not None:
             return self._checked_partition(view, partition)
         if key is not None:
@@ -390,7 +415,8 @@ class Producer:
     async def init_transactions(self) -> None:
         """Get a producer id and an epoch for `transactional_id`. Call it once, before the first transaction.
 
-        It fences an earlier producer with the same id, and waits until that one's open transaction is aborted. Waits up
+        It fences an earlier producer with the same id, and waits until that one's open transaction is aborted. It does
+        not end a prepared transaction, but waits until somebody else ends it. Waits up
         to `max_block_ms`, then raises `RequestTimedOutError`; the next call waits for the same result. After another
         error, it can be called again. Raises `TransactionalIdAuthorizationFailedError`,
         `InvalidTransactionTimeoutError` if `transaction_timeout_ms` exceeds the brokers' `transaction.max.timeout.ms`,
@@ -425,6 +451,25 @@ class Producer:
         }
         await self._transactions.send_offsets(stored, group)
 
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """Send all buffered records, and prepare the transaction when each is acknowledged (after KIP-939).
+
+        A prepared transaction has no timeout: it outlives this producer and all brokers until somebody commits or
+        aborts it, which any client can do with the returned value (`Admin.commit_prepared`, `Admin.abort_prepared`).
+        Until then, consumers with `read_committed` get no later records of its partitions, and `init_transactions` of
+        another producer with the same `transactional_id` waits. This producer can begin no transaction before it has
+        called `commit_transaction` or `abort_transaction`, also if another client has ended the prepared one; the call
+        then confirms that, and the producer gets another epoch. `close` leaves a prepared transaction as it is. The
+        block of `transaction` commits it at its end, and leaves it as it is after an error.
+
+        Raises `UnsupportedVersionError` if the coordinator is not a broker of Odradek, and `PolicyViolationError` if
+        its `prepared.transactions.enable` is false. Nothing has changed then: commit or abort the transaction instead.
+        Raises `InvalidTransactionStateError` without a transaction or if it is empty, and the errors of
+        `commit_transaction`. Waits up to `max_block_ms`, then raises `RequestTimedOutError`; the next call waits for
+        the same result.
+        """
+        return await self._transactions.prepare(self.flush)
+
     async def commit_transaction(self) -> None:
         """Send all buffered records, and commit the transaction when each is acknowledged.
 
@@ -433,6 +478,9 @@ class Producer:
         `InvalidTransactionStateError` without a transaction. Waits up to `max_block_ms`, then raises
         `RequestTimedOutError`; it is unknown then whether the transaction will be committed, and the next call waits
         for the result.
+
+        It also commits a prepared transaction, unless another client has aborted it: then it raises
+        `InvalidTransactionStateError`, and the producer must be closed.
         """
         await self._transactions.commit(self.flush)
 
@@ -465,39 +513,50 @@ class Producer:
 
     # Flush and close
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout_ms: float | None = None) -> None:
         """Send all buffered records without waiting for `linger_ms`. Return when each is acknowledged or has failed.
 
-        Errors are raised by the futures of the records.
+        Errors are raised by the futures of the records. With `timeout_ms`, raises `RequestTimedOutError` after that
+        time in milliseconds; the records stay in the buffer and are sent all the same.
         """
         batches = self._accumulator.batches()
         if not batches:
             return
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        countdown = _Countdown(ended, len(batches))
+        countdown = Countdown(ended, len(batches))
         for batch in batches:
             batch.receipts.append(countdown)
         self._flushing += 1
         self._update_send_now()
         try:
-            await ended
+            async with at_most(timeout_ms) as limit:
+                await ended
         finally:
             self._flushing -= 1
             self._update_send_now()
+        if limit.expired():
+            raise RequestTimedOutError(f"some records were neither acknowledged nor failed after {timeout_ms} ms")
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_ms: float | None = None) -> None:
         """Send buffered records, then close all connections. An open transaction is aborted. Idempotent.
 
-        Records that are not acknowledged within `delivery_timeout_ms` fail. If cancelled, it closes immediately.
+        Records that are not acknowledged within `delivery_timeout_ms` fail. With `timeout_ms`, those that are not
+        acknowledged after that time in milliseconds fail with a `NetworkError`, and an open transaction stays open
+        until the coordinator aborts it; 0 means not to wait. If cancelled, it closes immediately.
         """
         if self._closed:
             return
         self._closed = True
         self._admit()
         try:
-            if self._sender.transactions is not None:
-                await self._sender.transactions.end_before_close(self.flush)
-            await self.flush()
+            async with at_most(timeout_ms) as limit:
+                if self._sender.transactions is not None:
+                    await self._sender.transactions.end_before_close(self.flush)
+                await self.flush()
+            if limit.expired():
+                _LOG.warning(
+                    "the producer is closed after %s ms without the acknowledgements of all records", timeout_ms
+                )
         finally:
             await finish(self._shut_down())
 
@@ -505,7 +564,15 @@ class Producer:
         try:
             await self._sender.close()
         finally:
+            if self._interceptors is not None:
+                self._interceptors.close()
             await self._cluster.close()
+
+
+def _as_bytes(given: object, what: str) -> bytes:
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"a {what} must be bytes, not {type(given).__name__}: give the producer a {what}_serializer")
 
 
 def _read_error(delivered: asyncio.Future[Any]) -> None:

@@ -75,6 +75,11 @@ class Sender:
         sequences = self._sequences.get(topic_partition)
         return min(self._settings.max_in_flight_requests_per_connection, sequences.window if sequences else 1)
 
+    @property
+    def requests_in_flight(self) -> int:
+        """Number of produce requests without a response."""
+        return self._requests.total()
+
     def start(self) -> None:
         """Start the loop."""
         if not self._started:
@@ -262,6 +267,7 @@ class Sender:
             self._cluster.request_refresh()
         batch.in_doubt = isinstance(error, StateError) and not isinstance(error, _LEADER_STAYS)
         moved = self._cluster.view.leader_epoch(batch.topic_partition) > batch.leader_epoch
+        self._cluster.metrics.count("record-retry", batch.record_count)
         pause_ms = 0.0 if moved else self._cluster.backoff.delay_ms(batch.attempts, self._clock.random())
         self._accumulator.retry(batch, now_ms + pause_ms)
 
@@ -269,6 +275,7 @@ class Sender:
         sequences = self._sequences.get(batch.topic_partition)
         if sequences is not None:
             sequences.settled(batch)
+        self._cluster.metrics.count("record-error", batch.record_count)
         batch.failed(error)
         if self.transactions is not None:
             machine = self.transactions.machine

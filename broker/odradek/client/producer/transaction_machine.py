@@ -15,10 +15,31 @@ only committed if all of its batches and offsets were accepted.
     IN_TRANSACTION   error that ends the transaction                        ABORTABLE_ERROR
     COMMITTING       error that ends the transaction                        ABORTABLE_ERROR
     COMMITTING       `ended`                                                READY
+    IN_TRANSACTION   `start_preparing`                                      PREPARING
+    PREPARING        error that ends the transaction                        ABORTABLE_ERROR
+    PREPARING        `cannot_prepare`                                       IN_TRANSACTION
+    PREPARING        `prepared`                                             PREPARED
+    PREPARED         `start_committing`                                     COMMITTING
+    PREPARED         `start_aborting`                                       ABORTING
+    PREPARED         error that ends the transaction                        ABORTABLE_ERROR
+    COMMITTING       `ended`, of a prepared transaction                     INITIALIZING
     ABORTABLE_ERROR  `start_aborting`                                       ABORTING
     ABORTING         `ended`                                                READY
     ABORTING         `ended`, and the producer needs another epoch          INITIALIZING
+    ABORTABLE_ERROR  error that ends the transaction                        ABORTABLE_ERROR
+    ABORTING         error that ends the transaction                        ABORTING
+    UNINITIALIZED    error that ends the transaction                        FATAL_ERROR
+    INITIALIZING     error that ends the transaction                        FATAL_ERROR
+    READY            error that ends the transaction                        FATAL_ERROR
     any              error that ends the producer                           FATAL_ERROR
+
+An error that ends the transaction comes from a batch or from a request other than InitProducerId. It cannot arrive
+after the end of the transaction, because EndTxn waits for all batches and requests. If it does nevertheless, a
+transaction may have been committed without one of its records, so the producer cannot be used any more, as in Kafka
+(KAFKA-14831).
+
+A producer that has ended a prepared transaction gets another epoch, so that id and epoch of a prepared transaction
+never stand for a later one.
 
 If a batch fails after it was sent, the brokers may have it or not, so the next sequence number is unknown. The producer
 then gets another epoch after the abort, in which the sequence numbers start at 0.
@@ -40,6 +61,7 @@ from odradek.base.errors import (
     InvalidTransactionStateError,
     OdradekError,
     OffsetMetadataTooLargeError,
+    PolicyViolationError,
     ProducerFencedError,
     ProtocolError,
     RebalanceInProgressError,
@@ -62,6 +84,8 @@ class TransactionPhase(Enum):
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in a transaction"
+    PREPARING = "preparing its transaction"
+    PREPARED = "waiting for the end of its prepared transaction"
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
@@ -75,6 +99,7 @@ class TransactionStep(Enum):
     ADD_PARTITIONS = "AddPartitionsToTxn"
     ADD_OFFSETS = "AddOffsetsToTxn"
     COMMIT_OFFSETS = "TxnOffsetCommit"
+    PREPARE = "PrepareTxn"
     END = "EndTxn"
     PRODUCE = "Produce"
 
@@ -84,11 +109,13 @@ class Consequence(Enum):
 
     RETRY = 0
     """Send the request again."""
-    ABORT = 1
+    GIVE_UP = 1
+    """The request had no effect, and the transaction goes on without it."""
+    ABORT = 2
     """The transaction can only be aborted."""
-    ABORT_WITH_NEW_EPOCH = 2
+    ABORT_WITH_NEW_EPOCH = 3
     """As `ABORT`, and the producer needs another epoch before the next transaction."""
-    FATAL = 3
+    FATAL = 4
     """The producer cannot be used any more."""
 
 
@@ -111,6 +138,7 @@ _ENDS_TRANSACTION: Final = (
     TransactionAbortableError,
     UnknownMemberIdError,
 )
+_NOT_PREPARABLE: Final = (PolicyViolationError, UnsupportedVersionError)
 _MILD_BY_DEFAULT: Final = (TransactionStep.ADD_PARTITIONS, TransactionStep.PRODUCE)
 """Requests about single partitions. An unknown error of one does not mean that the producer is unusable."""
 
@@ -121,7 +149,11 @@ def consequence(step: TransactionStep, error: OdradekError) -> Consequence:
     An error of Produce is final: the sender has retried the batch. INVALID_PRODUCER_EPOCH from the leader of a
     partition may be the result of a timeout, so the transaction can be aborted (KIP-588). If the producer was fenced,
     the coordinator refuses the abort.
+
+    PrepareTxn, which Kafka does not have, has no effect on a broker that does not support or not allow it.
     """
+    if step is TransactionStep.PREPARE and isinstance(error, _NOT_PREPARABLE):
+        return Consequence.GIVE_UP
     if step is TransactionStep.PRODUCE:
         return Consequence.FATAL if isinstance(error, (ProducerFencedError, *_ENDS_PRODUCER)) else Consequence.ABORT
     if isinstance(error, ProtocolError) and error.retriable:
@@ -135,11 +167,18 @@ def consequence(step: TransactionStep, error: OdradekError) -> Consequence:
     return Consequence.FATAL
 
 
+_GOING_ON: Final = (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.COMMITTING)
+_WITHOUT_TRANSACTION: Final = (
+    TransactionPhase.UNINITIALIZED,
+    TransactionPhase.INITIALIZING,
+    TransactionPhase.READY,
+)
 _ALLOWED_BEFORE: Final = {
     TransactionPhase.INITIALIZING: (TransactionPhase.UNINITIALIZED,),
     TransactionPhase.IN_TRANSACTION: (TransactionPhase.READY,),
-    TransactionPhase.COMMITTING: (TransactionPhase.IN_TRANSACTION,),
-    TransactionPhase.ABORTING: (TransactionPhase.IN_TRANSACTION,),
+    TransactionPhase.PREPARING: (TransactionPhase.IN_TRANSACTION,),
+    TransactionPhase.COMMITTING: (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARED),
+    TransactionPhase.ABORTING: (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARED),
 }
 """The phases after which the application may start another one. After an abortable error it may only abort."""
 
@@ -158,6 +197,7 @@ class TransactionMachine:
         self._is_open = False
         self._may_be_open = False
         self._is_forgotten = False
+        self._was_prepared = False
 
     @property
     def phase(self) -> TransactionPhase:
@@ -186,8 +226,9 @@ class TransactionMachine:
 
     @property
     def is_going_on(self) -> bool:
-        """Whether the transaction may still be committed: it is neither being aborted nor has it failed."""
-        return self._phase in (TransactionPhase.IN_TRANSACTION, TransactionPhase.COMMITTING)
+        """Whether records of the transaction may be sent: it is neither prepared nor being aborted, nor has it
+        failed."""
+        return self._phase in _GOING_ON
 
     # Initialization
 
@@ -250,6 +291,23 @@ class TransactionMachine:
         """Note that a request has no response, so the coordinator may have opened the transaction."""
         self._may_be_open = True
 
+    # The preparation
+
+    def start_preparing(self) -> None:
+        """Begin to prepare. Raises the errors of `check_open`."""
+        self._enter(TransactionPhase.PREPARING, "prepared")
+
+    def cannot_prepare(self) -> None:
+        """Go on with the transaction, which was not prepared and has not changed."""
+        assert self._phase is TransactionPhase.PREPARING, self._phase
+        self._phase = TransactionPhase.IN_TRANSACTION
+
+    def prepared(self) -> None:
+        """Note that the coordinator has the prepared transaction."""
+        assert self._phase is TransactionPhase.PREPARING, self._phase
+        self._phase = TransactionPhase.PREPARED
+        self._is_open = self._was_prepared = True
+
     # The end
 
     def start_committing(self) -> None:
@@ -274,12 +332,13 @@ class TransactionMachine:
         """Note that the transaction has ended: committed, aborted, or empty."""
         needs_epoch = self._needs_epoch or (self._may_be_open and not self._is_open)
         assert self._phase is TransactionPhase.ABORTING or not needs_epoch, self._phase
+        needs_epoch = needs_epoch or self._was_prepared
         self._phase = TransactionPhase.INITIALIZING if needs_epoch else TransactionPhase.READY
         self._needs_epoch = needs_epoch
         self._error = None
         self._new.clear()
         self._added.clear()
-        self._is_open = self._may_be_open = self._is_forgotten = False
+        self._is_open = self._may_be_open = self._is_forgotten = self._was_prepared = False
 
     # Errors
 
@@ -288,6 +347,8 @@ class TransactionMachine:
         found = consequence(step, error)
         if found is Consequence.RETRY:
             return True
+        if found is Consequence.GIVE_UP:
+            return False
         if step is TransactionStep.INITIALIZE and self._identity is None:
             self._phase = TransactionPhase.UNINITIALIZED
         elif step is TransactionStep.INITIALIZE:
@@ -315,10 +376,13 @@ class TransactionMachine:
         if found is Consequence.FATAL:
             self._end_producer(error)
             return
+        if self._phase in _WITHOUT_TRANSACTION:
+            self._end_producer(_late(self._phase, error))
+            return
         if found is Consequence.ABORT_WITH_NEW_EPOCH:
             # The coordinator would refuse EndTxn with this producer id, too.
             self._needs_epoch = self._is_forgotten = True
-        if self.is_going_on:
+        if self.is_going_on or self._phase is TransactionPhase.PREPARED:
             self._phase = TransactionPhase.ABORTABLE_ERROR
             self._error = error
 
@@ -346,6 +410,14 @@ class TransactionMachine:
             TransactionPhase.UNINITIALIZED: "init_transactions",
             TransactionPhase.INITIALIZING: "init_transactions",
             TransactionPhase.READY: "begin_transaction",
+            TransactionPhase.PREPARING: "prepare_transaction",
             TransactionPhase.COMMITTING: "commit_transaction",
             TransactionPhase.ABORTING: "abort_transaction",
         }.get(self._phase, "commit_transaction or abort_transaction")
+
+
+def _late(phase: TransactionPhase, error: OdradekError) -> InvalidTransactionStateError:
+    """Return the error of a producer whose transaction had ended before one of its batches or requests failed."""
+    late = InvalidTransactionStateError(f"a batch or a request failed while the producer was {phase.value}: {error}")
+    late.__cause__ = error
+    return late

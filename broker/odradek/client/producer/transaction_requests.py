@@ -21,17 +21,19 @@ from odradek.base.errors import (
     NotCoordinatorError,
     OdradekError,
     OperationNotAttemptedError,
+    PolicyViolationError,
     ProducerFencedError,
     ProtocolError,
     RequestTimedOutError,
     TransactionAbortableError,
+    UnsupportedVersionError,
     error_for,
 )
 from odradek.base.tasks import TaskOwner
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import ANY_VERSION, Cluster, Coordinated
-from odradek.client.models import GroupMetadata, OffsetAndMetadata
+from odradek.client.models import GroupMetadata, OffsetAndMetadata, PreparedTransaction
 from odradek.client.offsets import committed_topics
 from odradek.client.producer.sequences import ProducerIdentity
 from odradek.client.producer.transaction_machine import (
@@ -46,6 +48,7 @@ from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
     EndTxnResponse,
+    PrepareTxnResponse,
     TxnOffsetCommitResponse,
 )
 
@@ -80,6 +83,8 @@ class Transactions:
         self._adding: asyncio.Task[None] | None = None
         self._offset_tasks: set[asyncio.Task[OdradekError | None]] = set()
         self._call_name = ""
+        self._last_error: ProtocolError | None = None
+        """Why the call that goes on had to send its last request again, if it had to."""
         self._call: asyncio.Task[OdradekError | None] | None = None
         self.machine: Final = TransactionMachine()
         """What is allowed now."""
@@ -120,6 +125,12 @@ class Transactions:
         task.add_done_callback(self._offset_tasks.discard)
         await self._result_of(task, "send_offsets_to_transaction")
 
+    async def prepare(self, flush: Flush) -> PreparedTransaction:
+        """Prepare. Raises as `Producer.prepare_transaction`."""
+        await self._run_call("prepare_transaction", self.machine.start_preparing, lambda: self._prepare(flush))
+        producer_id, epoch = self._identity
+        return PreparedTransaction(transactional_id=self._transactional_id, producer_id=producer_id, epoch=epoch)
+
     async def commit(self, flush: Flush) -> None:
         """Commit. Raises as `Producer.commit_transaction`."""
         await self._run_call("commit_transaction", self.machine.start_committing, lambda: self._commit(flush))
@@ -142,6 +153,11 @@ class Transactions:
             await self.abort_if_open(flush)
         except ProtocolError as error:
             reason = error
+        if self.machine.phase is TransactionPhase.PREPARING:
+            _LOG.warning(
+                "the last transaction of %s may be prepared or not: if it is, somebody must commit or abort it",
+                self._transactional_id,
+            )
         if self.machine.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING):
             _LOG.warning(
                 "the last transaction of %s may stay open for transaction.timeout.ms: %s",
@@ -163,6 +179,7 @@ class Transactions:
             call = None
         if call is None:
             start()
+            self._last_error = None
             call = self._call = self._tasks.spawn(work(), name=name)
             self._call_name = name
         await self._result_of(call, name)
@@ -171,9 +188,9 @@ class Transactions:
         limit_ms = self._cluster.settings.max_block_ms
         await asyncio.wait({call}, timeout=limit_ms / 1000)
         if not call.done():
-            raise RequestTimedOutError(
-                f"{name} has not ended within max.block.ms={limit_ms}, but goes on: call it again to wait for it"
-            )
+            text = f"{name} has not ended within max.block.ms={limit_ms}, but goes on: call it again to wait for it"
+            reason = "" if self._last_error is None else f" (the last error: {self._last_error})"
+            raise RequestTimedOutError(text + reason) from self._last_error
         if self._call is call:
             self._call = None
         if call.cancelled():
@@ -197,7 +214,10 @@ class Transactions:
                 },
                 ANY_VERSION if known is None else _WITH_OLD_EPOCH,
             )
-            _check(response.error_code, f"the coordinator gave the producer {self._transactional_id} no epoch")
+            what = f"the coordinator gave the producer {self._transactional_id} no epoch"
+            if response.error_code == ConcurrentTransactionsError.code:
+                what += ", because the last transaction is still being ended, or is prepared"
+            _check(response.error_code, what)
             self.machine.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
 
         return await self._settle(TransactionStep.INITIALIZE, attempt)
@@ -205,7 +225,45 @@ class Transactions:
     async def _commit(self, flush: Flush) -> OdradekError | None:
         await flush()
         await self._finish_additions()
-        return self.machine.failure or await self._end(committed=True)
+        failure = self.machine.failure or await self._end(committed=True)
+        if failure is None and self.machine.phase is TransactionPhase.INITIALIZING:
+            # The transaction is committed, whatever becomes of this: an error ends the producer, and the next call
+            # raises it.
+            await self._initialize()
+        return failure
+
+    async def _prepare(self, flush: Flush) -> OdradekError | None:
+        failure = await self._refusal_to_prepare()
+        if failure is None:
+            await flush()
+            await self._finish_additions()
+            failure = self.machine.failure
+        if failure is None and not self.machine.must_tell_coordinator:
+            failure = InvalidTransactionStateError("an empty transaction cannot be prepared: commit or abort it")
+        if failure is None:
+            failure = await self._settle(TransactionStep.PREPARE, self._ask_to_prepare)
+        if self.machine.phase is TransactionPhase.PREPARING:
+            if failure is None:
+                self.machine.prepared()
+            else:
+                self.machine.cannot_prepare()
+        return _explained(failure)
+
+    async def _refusal_to_prepare(self) -> OdradekError | None:
+        """Return an error if the coordinator does not have PrepareTxn, before anything is done for it."""
+
+        async def attempt() -> None:
+            await self._cluster.check_coordinator(
+                self._transactional_id, PrepareTxnResponse, kind=Coordinated.TRANSACTIONAL_ID
+            )
+
+        return await self._settle(TransactionStep.PREPARE, attempt)
+
+    async def _ask_to_prepare(self) -> None:
+        response = await self._ask(
+            PrepareTxnResponse, {"transactional_id": self._transactional_id, **_producer(self._identity)}
+        )
+        _check(response.error_code, f"the coordinator did not prepare the transaction of {self._transactional_id}")
 
     async def _abort(self, flush: Flush) -> OdradekError | None:
         self._on_change()
@@ -335,6 +393,7 @@ class Transactions:
                 return TransactionAbortableError("the transaction was aborted")
 
     def _note_retry(self, step: TransactionStep, error: ProtocolError, group_id: str | None) -> None:
+        self._last_error = error
         if isinstance(error, NetworkError | RequestTimedOutError) and step in _OPENING:
             self.machine.answer_lost()
         if isinstance(error, _MOVED) and group_id is not None:
@@ -343,6 +402,8 @@ class Transactions:
             self._cluster.forget_coordinator(self._transactional_id, Coordinated.TRANSACTIONAL_ID)
 
     def _is_needed(self, step: TransactionStep) -> bool:
+        if step is TransactionStep.PREPARE:
+            return self.machine.phase is TransactionPhase.PREPARING
         if step in (TransactionStep.INITIALIZE, TransactionStep.END):
             return self.machine.phase is not TransactionPhase.FATAL_ERROR
         return self.machine.is_going_on
@@ -359,6 +420,20 @@ def _producer(identity: ProducerIdentity) -> dict[str, object]:
 def _error_of(code: int, what: str) -> ProtocolError:
     # Coordinators before Kafka 2.7 have no other code for a newer producer (KIP-588).
     return error_for(ProducerFencedError.code if code == InvalidProducerEpochError.code else code, what)
+
+
+def _explained(error: OdradekError | None) -> OdradekError | None:
+    """Return the error of a preparation, with what to do if the broker does not support or not allow it."""
+    reasons: dict[type[ProtocolError], str] = {
+        UnsupportedVersionError: "the coordinator is not a broker of Odradek, which alone has prepared transactions",
+        PolicyViolationError: "prepared.transactions.enable is false on the coordinator",
+    }
+    for kind, reason in reasons.items():
+        if isinstance(error, kind):
+            explained = kind(f"the transaction cannot be prepared, because {reason}: commit or abort it instead")
+            explained.__cause__ = error
+            return explained
+    return error
 
 
 def _check(code: int, what: str) -> None:

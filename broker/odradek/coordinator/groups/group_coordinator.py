@@ -8,7 +8,7 @@ Apache Kafka 3.9 in ZooKeeper mode, which avoids errors that old clients do not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -25,9 +25,19 @@ from odradek.base.ports import Clock, Timer
 from odradek.base.topic_rules import partition_for
 from odradek.base.types import GROUP_METADATA_TOPIC, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime, VerifyTransaction
-from odradek.coordinator.groups.classic.classic_group import GroupState
+from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
 from odradek.coordinator.groups.classic.delayed_rebalances import DelayedHeartbeat, DelayedRebalance
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
+from odradek.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from odradek.coordinator.groups.consumer.consumer_rules import check_heartbeat
+from odradek.coordinator.groups.consumer.consumer_values import (
+    ConsumerGroupPhase,
+    DescribedConsumerGroup,
+    HeartbeatResult,
+    MemberHeartbeat,
+)
 from odradek.coordinator.groups.group_events import GroupEvents
+from odradek.coordinator.groups.group_kinds import CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE, AnyGroup
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     DescribedGroup,
@@ -49,7 +59,35 @@ from odradek.timer.purgatory import Purgatory
 
 Result = TypeVar("Result")
 
-CLASSIC_GROUP_TYPE = "classic"
+
+class CoordinatedGroup:
+    """A group in its shard, see `lag_values.ObservedGroup`."""
+
+    __slots__ = ("_group", "_shard")
+
+    def __init__(self, group: AnyGroup, shard: GroupShard) -> None:
+        """The group was found in the shard."""
+        self._group: Final = group
+        self._shard: Final = shard
+
+    @property
+    def group_id(self) -> str:
+        """The id."""
+        return self._group.group_id
+
+    @property
+    def member_count(self) -> int:
+        """Number of members now."""
+        return self._group.member_count
+
+    @property
+    def is_coordinated(self) -> bool:
+        """Whether the group is still in the shard, which is emptied when the partition moves."""
+        return self._shard.groups.get(self._group.group_id) is self._group
+
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """Return the committed offsets, without those of open transactions."""
+        return {partition: value.offset for partition, value in self._group.offsets.committed().items()}
 
 
 class GroupCoordinator:
@@ -63,14 +101,16 @@ class GroupCoordinator:
         runtime: Runtime[GroupShard],
         partition_count: Callable[[], int],
         verify: VerifyTransaction,
+        topics: ClusterTopics,
     ) -> None:
         """`partition_count` returns the number of partitions of `__consumer_offsets`, or the configured number before
-        the topic exists."""
+        the topic exists. `topics`: those to which consumer groups can subscribe."""
         self._settings = settings
         self._clock = clock
         self._runtime = runtime
         self._partition_count = partition_count
         self._verify = verify
+        self._topics = topics
         self._heartbeats: Purgatory[DelayedHeartbeat] = Purgatory(clock, "Heartbeat")
         self._rebalances: Purgatory[DelayedRebalance] = Purgatory(clock, "Rebalance")
         self._expiry: Timer | None = None
@@ -83,15 +123,37 @@ class GroupCoordinator:
         """The purgatories of members and rebalances, for metrics."""
         return self._heartbeats, self._rebalances
 
-    def group_count(self, state: GroupState | None = None) -> int:
-        """Return the number of groups that this broker coordinates, or of those in a state, for metrics."""
+    def group_count(self, state: GroupState | ConsumerGroupPhase | None = None) -> int:
+        """Return the number of groups that this broker coordinates, or of those of one kind in a state, for metrics."""
         if state is None:
             return sum(len(shard.groups) for shard in self._runtime.shards())
-        return sum(group.state is state for shard in self._runtime.shards() for group in shard.groups.values())
+        return sum(group.state is state for group in self._classic_groups()) + sum(
+            group.phase is state for group in self._consumer_groups()
+        )
+
+    def counts_by_type(self) -> dict[str, int]:
+        """Return the number of groups of each type, for metrics."""
+        counts = dict.fromkeys((CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE), 0)
+        for shard in self._runtime.shards():
+            for group in shard.groups.values():
+                counts[group.group_type] += 1
+        return counts
+
+    def _classic_groups(self) -> Iterator[ClassicGroup]:
+        for shard in self._runtime.shards():
+            yield from (group for group in shard.groups.values() if isinstance(group, ClassicGroup))
+
+    def _consumer_groups(self) -> Iterator[ConsumerGroup]:
+        for shard in self._runtime.shards():
+            yield from (group for group in shard.groups.values() if isinstance(group, ConsumerGroup))
 
     def offset_count(self) -> int:
         """Return the number of committed offsets of all these groups, for metrics."""
         return sum(group.offsets.count for shard in self._runtime.shards() for group in shard.groups.values())
+
+    def coordinated(self) -> list[CoordinatedGroup]:
+        """Return all groups that this broker coordinates, for the measurement of their lag."""
+        return [CoordinatedGroup(group, shard) for shard in self._runtime.shards() for group in shard.groups.values()]
 
     # Lifecycle
 
@@ -139,6 +201,7 @@ class GroupCoordinator:
             log=log,
             heartbeats=self._heartbeats,
             rebalances=self._rebalances,
+            topics=self._topics,
             events=self.events,
         )
 
@@ -220,7 +283,38 @@ class GroupCoordinator:
 
     async def leave(self, group_id: str, members: Sequence[LeavingMember]) -> list[LeaveResult]:
         """Handle LeaveGroup. Returns one result per member."""
-        return self._runtime.shard(self._checked(group_id)).leave(group_id, members)
+        partition = self._checked(group_id)
+        return await self._call(partition, lambda shard, respond: shard.leave(group_id, members, respond))
+
+    # Members of consumer groups
+
+    def _check_enabled(self) -> None:
+        if not self._settings.consumer.is_enabled:
+            raise UnsupportedVersionError(
+                "Consumer groups are disabled: group.coordinator.rebalance.protocols does not include consumer, or "
+                "inter.broker.protocol.version is below 3.5."
+            )
+
+    async def consumer_heartbeat(
+        self, request: MemberHeartbeat, may_describe: Callable[[str], bool] = lambda _: True
+    ) -> HeartbeatResult:
+        """Handle ConsumerGroupHeartbeat (KIP-848). `may_describe`: whether the client may see a topic.
+
+        Raises the errors of `consumer_rules.heartbeat` and `leave`, `GroupIdNotFoundError` for another kind of group,
+        and `UnsupportedVersionError` if consumer groups are disabled.
+        """
+        self._check_enabled()
+        check_heartbeat(request, self._settings.consumer)
+        partition = self._partition(request.group_id)
+        return await self._call(
+            partition, lambda shard, respond: shard.consumer_heartbeat(request, respond, may_describe)
+        )
+
+    async def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """Handle ConsumerGroupDescribe for one group (KIP-848). Raises `GroupIdNotFoundError`, and
+        `UnsupportedVersionError` if consumer groups are disabled."""
+        self._check_enabled()
+        return self._runtime.shard(self._checked(group_id)).describe_consumer_group(group_id)
 
     # Offsets
 
@@ -255,11 +349,21 @@ class GroupCoordinator:
             )
 
     async def fetch(
-        self, group_id: str, wanted: Sequence[TopicPartition] | None, *, require_stable: bool = False
+        self,
+        group_id: str,
+        wanted: Sequence[TopicPartition] | None,
+        *,
+        require_stable: bool = False,
+        member: MemberCheck | None = None,
     ) -> dict[TopicPartition, FetchedOffset]:
         """Handle OffsetFetch. Returns the committed offsets of the requested partitions, or of all for None (KIP-88,
-        KIP-447)."""
-        return self._runtime.shard(self._partition(group_id)).fetch(group_id, wanted, require_stable=require_stable)
+        KIP-447).
+
+        `member`: the member of a consumer group that fetches, if it names itself (KIP-848, from version 9). Raises
+        `UnknownMemberIdError` and `StaleMemberEpochError` for it.
+        """
+        shard = self._runtime.shard(self._partition(group_id))
+        return shard.fetch(group_id, wanted, require_stable=require_stable, member=member)
 
     async def delete_offsets(self, group_id: str, wanted: Sequence[TopicPartition]) -> CommitResult:
         """Handle OffsetDelete. Returns an error code per partition when the offsets are deleted (KIP-496).
@@ -278,11 +382,13 @@ class GroupCoordinator:
             raise CoordinatorNotAvailableError("The broker is stopping.")
         wanted_states = {state.lower() for state in states}
         wanted_types = {name.lower() for name in types}
-        found = []
-        if not wanted_types or CLASSIC_GROUP_TYPE in wanted_types:
-            for shard in self._runtime.shards():
-                listings = (group.listing() for group in shard.groups.values())
-                found += [item for item in listings if not wanted_states or item.state.lower() in wanted_states]
+        found = [
+            item
+            for shard in self._runtime.shards()
+            for item in (group.listing() for group in shard.groups.values())
+            if (not wanted_types or item.group_type in wanted_types)
+            and (not wanted_states or item.state.lower() in wanted_states)
+        ]
         code = CoordinatorLoadInProgressError.code if self._runtime.is_loading else NONE
         return GroupList(error_code=code, groups=found)
 

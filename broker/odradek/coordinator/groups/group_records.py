@@ -1,8 +1,9 @@
 """Encodes and decodes the keys and values of `__consumer_offsets`, byte for byte like Apache Kafka 3.9.
 
 `group_replay` decodes, and the state machines encode. Keys and values each begin with a version as int16. Keys of
-versions 0 and 1 belong to committed offsets, and keys of version 2 to classic groups. Later versions belong to newer
-types of groups (KIP-848, KIP-932) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's
+versions 0 and 1 belong to committed offsets, keys of version 2 to classic groups, and keys of versions 3 to 8 and 16 to
+consumer groups (KIP-848), which `consumer_records` knows. Other versions belong to share and streams groups (KIP-932,
+KIP-1071) and are decoded as `UnknownKey`, which is skipped. Value version 4 is Kafka's
 flexible encoding (KIP-915), which 3.9 reads but does not write. Offsets are written in version 3, or in version 1 if
 the commit has its own expiry time, which later versions do not have. Groups are written in version 3. An old
 `inter.broker.protocol.version` means earlier versions.
@@ -16,6 +17,11 @@ from typing import Final
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import NO_EPOCH, NO_TIMESTAMP
+from odradek.coordinator.groups.consumer.consumer_records import (
+    CONSUMER_KEY_VERSIONS,
+    ConsumerRecordKey,
+    decode_consumer_key,
+)
 from odradek.protocol.release_versions import Release
 from odradek.protocol.wire import Reader, Writer
 
@@ -27,6 +33,10 @@ GROUP_VALUE_VERSION: Final = 3
 
 STATIC_MEMBERS_SINCE: Final[Release] = (2, 3, 0)
 """First protocol version whose brokers all keep the instance ids of members (KIP-345)."""
+
+CONSUMER_GROUPS_SINCE: Final[Release] = (3, 5, 0)
+"""First protocol version whose brokers all skip the records of consumer groups (KIP-915). Earlier brokers of Apache
+Kafka cannot load a partition that has such records."""
 
 _OFFSET_VERSIONS: Final[tuple[tuple[Release, int], ...]] = (((2, 1, 1), OFFSET_VALUE_VERSION), ((2, 1, 0), 2))
 _GROUP_VERSIONS: Final[tuple[tuple[Release, int], ...]] = (
@@ -134,7 +144,7 @@ def encode_group_key(key: GroupKey) -> bytes:
     return bytes(writer.data)
 
 
-def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
+def decode_key(data: bytes) -> OffsetKey | GroupKey | ConsumerRecordKey | UnknownKey:
     """Decode the key of a record. Raises `MalformedFrameError` if a key of a known type is too short or too long."""
     reader = Reader(data)
     version = reader.int16()
@@ -146,6 +156,8 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | UnknownKey:
         group_key = GroupKey(reader.string())
         reader.expect_end()
         return group_key
+    if version in CONSUMER_KEY_VERSIONS:
+        return decode_consumer_key(version, reader)
     return UnknownKey(version)
 
 

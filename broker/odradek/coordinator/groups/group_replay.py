@@ -1,11 +1,11 @@
 """Rebuilds the state of a `__consumer_offsets` partition from its log: the newest record of each key.
 
-`group_shard` uses it while its partition is loading, and then takes `groups`, `offsets` and `transactions`. A later
-record of a key replaces an earlier one, and a tombstone removes it. The offsets of a transaction are applied at its
-commit marker and dropped at an abort marker. A transaction without a marker stays open. As compaction keeps the last
-record of a key, the position of an offset's record counts, not that of the marker: a plain commit or a tombstone
-between them supersedes the offset of the transaction. Records of newer types of groups and invalid values are skipped
-and counted, so that one of them does not make all groups of the partition unavailable.
+`group_shard` uses it while its partition is loading, and then takes `groups`, `consumer_groups`, `offsets` and
+`transactions`. A later record of a key replaces an earlier one, and a tombstone removes it. The offsets of a
+transaction are applied at its commit marker and dropped at an abort marker. A transaction without a marker stays open.
+As compaction keeps the last record of a key, the position of an offset's record counts, not that of the marker: a plain
+commit or a tombstone between them supersedes the offset of the transaction. Records of other types of groups and
+invalid values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import TopicPartition
+from odradek.coordinator.groups.consumer.consumer_records import ConsumerRecordKey, StateBuilder
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import (
     GroupKey,
@@ -26,9 +27,9 @@ from odradek.coordinator.groups.group_records import (
     decode_key,
     decode_offset_value,
 )
-from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.v2.batch import BatchHeader, ControlType, read_control_type
-from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Record
+from odradek.coordinator.record_replay import replay_records
+from odradek.records.v2.batch import BatchHeader, ControlType
+from odradek.records.v2.record import Record
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class Replay:
     def __init__(self) -> None:
         """Without records."""
         self.groups: Final[dict[str, GroupValue]] = {}
+        """Classic groups."""
+        self.consumer_groups: Final[dict[str, StateBuilder]] = {}
         self.offsets: Final[dict[GroupPartition, Committed]] = {}
         self.transactions: Final[dict[int, dict[GroupPartition, Committed]]] = {}
         """Offsets of open transactions by producer id."""
@@ -53,25 +56,9 @@ class Replay:
         Raises `CorruptMessageError` or `InvalidRecordError` if a batch, or a message from before Kafka 0.11, is
         corrupt. The partition must not be served then.
         """
-        for position, header in iterate_entries(records):
-            check_entry(records, position, header)
-            batch = iterate_records(records, position, header, limit=UNPACKED_LIMIT_BYTES)
-            count = 0
-            if header.is_control:
-                self._end_transaction(header, next(batch, None))
-                count = 1
-            else:
-                for record in batch:
-                    self._take(header, record)
-                    count += 1
-            yield count
+        return replay_records(records, self._take, self._end_transaction)
 
-    def _end_transaction(self, header: BatchHeader, marker: Record | None) -> None:
-        if marker is None:
-            return  # Compaction removed the records and kept the batch only for its sequence numbers.
-        end = read_control_type(marker.key)
-        if end is None:
-            return
+    def _end_transaction(self, header: BatchHeader, end: ControlType) -> None:
         ended = self.transactions.pop(header.producer_id, {})
         if end is ControlType.COMMIT:
             for key, entry in ended.items():
@@ -92,6 +79,8 @@ class Replay:
             self.unknown_keys += 1
         elif isinstance(key, GroupKey):
             self._apply_group(key, record.value)
+        elif isinstance(key, ConsumerRecordKey):
+            self._apply_consumer_group(key, record.value)
         else:
             self._apply_offset(header, key, record.value)
 
@@ -100,6 +89,16 @@ class Replay:
             self.groups.pop(key.group, None)
         else:
             self.groups[key.group] = decode_group_value(value)
+
+    def _apply_consumer_group(self, key: ConsumerRecordKey, value: bytes | None) -> None:
+        builder = self.consumer_groups.get(key.group)
+        if builder is None:
+            builder = StateBuilder()
+        builder.apply(key, value)
+        if builder.is_empty:
+            self.consumer_groups.pop(key.group, None)
+        else:
+            self.consumer_groups[key.group] = builder
 
     def _apply_offset(self, header: BatchHeader, key: OffsetKey, value: bytes | None) -> None:
         group_partition = (key.group, TopicPartition(key.topic, key.partition))

@@ -7,14 +7,17 @@ milliseconds. Error codes are those of the protocol, with 0 for success.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import NONE
+from odradek.base.fields.group_fields import CONSUMER_PROTOCOL
 from odradek.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
+from odradek.coordinator.groups.consumer.consumer_values import ConsumerGroupSettings
 from odradek.coordinator.groups.group_records import (
+    CONSUMER_GROUPS_SINCE,
     GROUP_VALUE_VERSION,
     OFFSET_VALUE_VERSION,
     STATIC_MEMBERS_SINCE,
@@ -27,6 +30,7 @@ UNKNOWN_MEMBER_ID: Final = ""
 """Member id in the first JoinGroup of a member."""
 
 NO_GENERATION: Final = -1
+
 MINUTE_MS: Final = 60_000
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -49,6 +53,8 @@ class GroupSettings:
     group_value_version: int = GROUP_VALUE_VERSION
     allows_static_members: bool = True
     """Whether members may have instance ids (KIP-345), because all brokers can read them."""
+    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    """Limits and defaults of consumer groups (KIP-848)."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupSettings:
@@ -68,6 +74,17 @@ class GroupSettings:
             offset_value_version=offset_value_version(release),
             group_value_version=group_value_version(release),
             allows_static_members=release >= STATIC_MEMBERS_SINCE,
+            consumer=ConsumerGroupSettings(
+                is_enabled=CONSUMER_PROTOCOL in config.group_coordinator_rebalance_protocols
+                and release >= CONSUMER_GROUPS_SINCE,
+                session_timeout_ms=config.group_consumer_session_timeout_ms,
+                heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+                max_size=config.group_consumer_max_size,
+                assignors=config.consumer_assignors,
+                regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+                allows_upgrade=config.allows_group_upgrades,
+                allows_downgrade=config.allows_group_downgrades,
+            ),
         )
 
 
@@ -116,7 +133,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberCheck:
-    """The member and the generation that a request names."""
+    """The member and the generation, in a consumer group the member epoch, that a request names."""
 
     group_id: str
     member_id: str
@@ -179,6 +196,8 @@ class CommitRequest:
 
     member: MemberCheck
     offsets: Mapping[TopicPartition, OffsetToCommit]
+    supports_member_epochs: bool = True
+    """Whether the client knows the errors of consumer groups (KIP-848, from version 9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """Offset commits, fetches and expiration for the groups of one `__consumer_offsets` partition.
 
-`group_shard` calls it with a group and a request. This module checks whether a commit is allowed. Records are appended
-through `RecordLog`, and an offset becomes visible when its record is committed. Expiration follows KIP-211. The offsets
-of an empty group expire `offsets.retention.minutes` after the group became empty. In a group that only stores offsets,
-and for topics to which no member of a stable consumer group subscribes, offsets expire that time after their commit.
+`group_shard` calls it with a group and a request. The group decides whether a commit is allowed. Records are appended
+through `RecordLog`, and an offset becomes visible when its record is committed. Expiration follows KIP-211: the group
+decides when `offsets.retention.minutes` begin, and which offsets are kept.
 """
 
 from __future__ import annotations
@@ -27,19 +26,15 @@ from odradek.base.errors import (
     OffsetMetadataTooLargeError,
     PeerError,
     ProtocolError,
-    RebalanceInProgressError,
     RecordListTooLargeError,
-    UnknownMemberIdError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from odradek.base.ports import Clock
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
-from odradek.coordinator.groups.classic.classic_group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
-from odradek.coordinator.groups.classic.membership import check_alive, check_generation
-from odradek.coordinator.groups.classic.rebalancing import Rebalancer
 from odradek.coordinator.groups.group_events import GroupEvents
+from odradek.coordinator.groups.group_kinds import CONSUMER_PROTOCOL_TYPE, AnyGroup
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import (
     EXPIRING_OFFSET_VALUE_VERSION,
@@ -49,11 +44,9 @@ from odradek.coordinator.groups.group_records import (
     encode_offset_value,
 )
 from odradek.coordinator.groups.group_requests import (
-    UNKNOWN_MEMBER_ID,
     CommitRequest,
     FetchedOffset,
     GroupSettings,
-    MemberCheck,
     OffsetToCommit,
 )
 
@@ -90,21 +83,19 @@ def client_error(error: ProtocolError) -> ProtocolError:
 class OffsetCommits:
     """Handles commits, fetches and deletions of offsets."""
 
-    def __init__(
-        self, *, settings: GroupSettings, clock: Clock, log: RecordLog, rebalancer: Rebalancer, events: GroupEvents
-    ) -> None:
-        """`rebalancer` extends the session of a member that commits."""
+    def __init__(self, *, settings: GroupSettings, clock: Clock, log: RecordLog, events: GroupEvents) -> None:
+        """`events` counts the commits."""
         self._settings = settings
         self._clock = clock
         self._log = log
-        self._rebalancer = rebalancer
         self._events = events
 
     # OffsetCommit
 
-    def commit(self, group: ClassicGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
-        """Store offsets. When they are committed, respond with an error code per partition."""
-        self._check_committer(group, request.member)
+    def commit(self, group: AnyGroup, request: CommitRequest, respond: Respond[CommitResult]) -> None:
+        """Store offsets. When they are committed, respond with an error code per partition. Raises an error if the
+        commit is not allowed."""
+        group.check_commit(request)
         result, values = sort_out(request.offsets, self._settings, self._clock.wall_ms())
         if not values:
             respond(result)
@@ -124,25 +115,10 @@ class OffsetCommits:
 
         self._log.append(commit_records(group.group_id, values, self._settings), appended)
 
-    def _check_committer(self, group: ClassicGroup, check: MemberCheck) -> None:
-        """Raise an error if the commit is not allowed. A commit extends the session of the member."""
-        check_alive(group)
-        is_anonymous = check.generation < 0
-        if group.state is GroupState.EMPTY and is_anonymous:
-            return  # The client only stores offsets, or it is a tool that resets them.
-        if is_anonymous and check.member_id == UNKNOWN_MEMBER_ID and check.instance_id is None:
-            raise UnknownMemberIdError(f"Group {group.group_id!r} has members, so only its members can commit offsets.")
-        member = check_generation(group, check)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgressError(
-                f"Group {group.group_id!r} is rebalancing: commit again after the assignment."
-            )
-        self._rebalancer.heartbeat(group, member)
-
     # OffsetFetch
 
     def fetch(
-        self, group: ClassicGroup | None, wanted: Iterable[TopicPartition] | None, *, require_stable: bool
+        self, group: AnyGroup | None, wanted: Iterable[TopicPartition] | None, *, require_stable: bool
     ) -> dict[TopicPartition, FetchedOffset]:
         """Return the committed offsets of the requested partitions, or of all. An unknown group has none."""
         if group is None or group.is_dead:
@@ -163,13 +139,13 @@ class OffsetCommits:
 
     # OffsetDelete
 
-    def deletable(self, group: ClassicGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
+    def deletable(self, group: AnyGroup, wanted: Iterable[TopicPartition]) -> CommitResult:
         """Return an error code for each partition, which is NONE if its offset can be deleted (KIP-496).
 
         Offsets of topics to which members of a consumer group subscribe are kept. If the subscriptions are unknown, all
         offsets are kept. Raises `NonEmptyGroupError` for members of another protocol type.
         """
-        if group.state is GroupState.EMPTY:
+        if group.is_empty:
             return dict.fromkeys(wanted, NONE)
         if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             raise NonEmptyGroupError(
@@ -185,21 +161,18 @@ class OffsetCommits:
 
     # Expiry
 
-    def expired(self, group: ClassicGroup) -> list[TopicPartition]:
+    def expired(self, group: AnyGroup) -> list[TopicPartition]:
         """Return the partitions whose committed offsets have expired."""
-        now_ms, retention_ms = self._clock.wall_ms(), self._settings.offsets_retention_ms
-        if group.protocol_type is None:
-            return group.offsets.expired(now_ms, retention_ms, base_ms=_commit_time)
-        if group.state is GroupState.EMPTY:
-            since_ms = group.state_timestamp_ms
-            base_ms = _commit_time if since_ms is None else lambda _: since_ms
-            return group.offsets.expired(now_ms, retention_ms, base_ms=base_ms)
-        is_consumer = group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        if is_consumer and group.state is GroupState.STABLE and group.subscribed_topics is not None:
-            return group.offsets.expired(
-                now_ms, retention_ms, base_ms=_commit_time, keep_topics=group.subscribed_topics
-            )
-        return []
+        rule = group.expiry()
+        if rule is None:
+            return []
+        since_ms = rule.since_ms
+        return group.offsets.expired(
+            self._clock.wall_ms(),
+            self._settings.offsets_retention_ms,
+            base_ms=_commit_time if since_ms is None else lambda _: since_ms,
+            keep_topics=rule.keep_topics,
+        )
 
 
 def tombstones(group_id: str, topic_partitions: Sequence[TopicPartition]) -> list[KeyValue]:

@@ -19,17 +19,11 @@ from odradek.base.errors import InvalidProducerEpochError, ProducerFencedError, 
 from odradek.base.ports import Clock
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
-from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
-from odradek.coordinator.groups.classic.membership import check_alive, check_generation
 from odradek.coordinator.groups.group_events import GroupEvents
+from odradek.coordinator.groups.group_kinds import AnyGroup
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.group_records import OffsetValue
-from odradek.coordinator.groups.group_requests import (
-    UNKNOWN_MEMBER_ID,
-    GroupSettings,
-    MemberCheck,
-    TransactionalCommitRequest,
-)
+from odradek.coordinator.groups.group_requests import GroupSettings, TransactionalCommitRequest
 from odradek.coordinator.groups.offset_commits import CommitResult, client_error, commit_records, sort_out
 
 
@@ -56,7 +50,7 @@ class TransactionalOffsets:
         settings: GroupSettings,
         clock: Clock,
         log: RecordLog,
-        groups: Mapping[str, ClassicGroup],
+        groups: Mapping[str, AnyGroup],
         events: GroupEvents,
     ) -> None:
         """`groups`: all groups of the partition, by id. `events` counts the commits."""
@@ -69,19 +63,19 @@ class TransactionalOffsets:
         self._open_in: Final[dict[int, set[str]]] = {}
         """Ids of the groups that may have open offsets of a producer, so that its marker does not search all groups."""
 
-    def restore(self, group: ClassicGroup, producer_id: int, topic_partition: TopicPartition, entry: Committed) -> None:
+    def restore(self, group: AnyGroup, producer_id: int, topic_partition: TopicPartition, entry: Committed) -> None:
         """Add an open offset that was read from the log."""
         group.offsets.open(producer_id, topic_partition, entry)
         self._open_in.setdefault(producer_id, set()).add(group.group_id)
 
-    def commit(self, group: ClassicGroup, request: TransactionalCommitRequest, respond: Respond[CommitResult]) -> None:
+    def commit(self, group: AnyGroup, request: TransactionalCommitRequest, respond: Respond[CommitResult]) -> None:
         """Store offsets as part of a transaction. When the records are committed, respond with an error code per
         partition.
 
         Raises `UnknownMemberIdError`, `FencedInstanceIdError`, `IllegalGenerationError` and
         `CoordinatorNotAvailableError`.
         """
-        _check_committer(group, request.member)
+        group.check_transactional_commit(request.member)
         result, values = sort_out(request.offsets, self._settings, self._clock.wall_ms())
         if not values:
             respond(result)
@@ -98,7 +92,9 @@ class TransactionalOffsets:
                 respond({key: known or code for key, known in result.items()})
                 return
             self._events.commits += len(values)
-            if not group.is_dead:
+            present = self._groups.get(group.group_id)
+            # A group of the other kind may have taken its place. Otherwise it was removed, or has moved.
+            if present is not None and present.offsets is group.offsets:
                 self._keep(group, producer_id, values, outcome, marker)
             respond(result)
 
@@ -119,7 +115,7 @@ class TransactionalOffsets:
 
     def _keep(
         self,
-        group: ClassicGroup,
+        group: AnyGroup,
         producer_id: int,
         values: Mapping[TopicPartition, OffsetValue],
         record_offset: Offset,
@@ -145,19 +141,6 @@ class TransactionalOffsets:
             group = self._groups.get(group_id)
             if group is not None and group.offsets.complete(producer_id, marker_offset, is_commit=is_commit):
                 self._open_in.setdefault(producer_id, set()).add(group_id)
-
-
-def _check_committer(group: ClassicGroup, check: MemberCheck) -> None:
-    """Raise an error if a member that names itself is not in the current generation.
-
-    Unlike a plain commit, it is allowed while the group rebalances, and without a member also if the group has members,
-    because versions before 3 do not have these fields. It does not extend the session of the member.
-    """
-    check_alive(group)
-    if check.generation < 0 and group.state is GroupState.EMPTY:
-        return
-    if check.generation >= 0 or check.member_id != UNKNOWN_MEMBER_ID or check.instance_id is not None:
-        check_generation(group, check)
 
 
 def _transaction_error(error: ProtocolError) -> ProtocolError:

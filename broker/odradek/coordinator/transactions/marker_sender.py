@@ -24,7 +24,7 @@ from odradek.base.ports import Clock, Timer
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.cluster import MetadataCache
-from odradek.coordinator.transactions.broker_links import BrokerLinks
+from odradek.coordinator.broker_links import BrokerLinks
 from odradek.coordinator.transactions.sender_requests import (
     MarkerVerdict,
     marker_codes,
@@ -33,6 +33,7 @@ from odradek.coordinator.transactions.sender_requests import (
 )
 from odradek.coordinator.transactions.transaction_values import MarkerOutcome, MarkerWriter, TransactionMarker
 from odradek.protocol.keys import ApiKey
+from odradek.protocol.release_versions import highest_version
 
 logger = logging.getLogger(__name__)
 
@@ -132,14 +133,19 @@ class MarkerSender:
         writer: MarkerWriter,
         assigned_partitions: AssignedPartitions,
         clock: Clock,
+        protocol: str,
     ) -> None:
-        """`broker_id`: id of this broker. `links`: channels that nothing else uses; the caller closes them."""
+        """`broker_id`: id of this broker. `links`: channels that nothing else uses; the caller closes them.
+
+        `protocol`: the `inter.broker.protocol.version`, which limits the version of WriteTxnMarkers.
+        """
         self._broker_id: Final = broker_id
         self._cluster: Final = cluster
         self._links: Final = links
         self._writer: Final = writer
         self._assigned_partitions: Final = assigned_partitions
         self._clock: Final = clock
+        self._highest_version: Final = highest_version(ApiKey.WRITE_TXN_MARKERS, protocol)
         self._sendings: Final[set[_Sending]] = set()
         self._destinations: Final[dict[int, _Queue]] = {}
         """Queues by broker id. A queue exists while its task runs."""
@@ -312,7 +318,10 @@ class MarkerSender:
                 codes = await self._writer.write(markers)
             else:
                 response = await self._links.ask(
-                    broker_id, ApiKey.WRITE_TXN_MARKERS, lambda _version: markers_message(markers)
+                    broker_id,
+                    ApiKey.WRITE_TXN_MARKERS,
+                    lambda _version: markers_message(markers),
+                    at_most=self._highest_version,
                 )
                 by_producer = marker_codes(response)
                 codes = [by_producer.get(marker.producer_id, {}) for marker in markers]

@@ -15,6 +15,7 @@ from odradek.base.errors import (
     CoordinatorNotAvailableError,
     InvalidRequestError,
     InvalidTransactionTimeoutError,
+    PolicyViolationError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.topic_rules import partition_for
@@ -72,6 +73,17 @@ class TransactionCoordinator:
     def waiting_completions(self) -> int:
         """Number of transactions whose last record could not be appended and is tried again, for metrics."""
         return sum(shard.retry_count for shard in self._runtime.shards())
+
+    @property
+    def prepared_count(self) -> int:
+        """Number of prepared transactions that wait for their end, for metrics."""
+        return sum(1 for shard in self._runtime.shards() for _ in shard.prepared())
+
+    @property
+    def oldest_prepared_ms(self) -> int:
+        """Time since the start of the oldest prepared transaction; 0 if there is none. For metrics."""
+        started = [each.started_ms for shard in self._runtime.shards() for each in shard.prepared()]
+        return max(0, self._clock.wall_ms() - min(started)) if started else 0
 
     # Lifecycle
 
@@ -133,7 +145,7 @@ class TransactionCoordinator:
         """Handle InitProducerId with a transactional id.
 
         Raises `InvalidTransactionTimeoutError`, `ConcurrentTransactionsError`, `ProducerFencedError` and the errors of
-        coordinators.
+        coordinators. A prepared transaction is not ended: it is a concurrent one.
         """
         partition = self._checked(request.transactional_id)
         if not 0 < request.timeout_ms <= self._settings.max_timeout_ms:
@@ -166,6 +178,19 @@ class TransactionCoordinator:
         """Handle AddPartitionsToTxn that only verifies. Returns an error code per partition (KIP-890)."""
         shard = self._runtime.shard(self._checked(transactional_id))
         return shard.verify(transactional_id, producer, partitions)
+
+    async def prepare(self, transactional_id: str, producer: ProducerIdAndEpoch) -> None:
+        """Handle PrepareTxn. Returns when the log has the prepared transaction, which has no timeout any more.
+
+        Raises `PolicyViolationError` if `prepared.transactions.enable` is false, and the errors of `end`.
+        """
+        if not self._settings.prepares:
+            raise PolicyViolationError("Transactions cannot be prepared: prepared.transactions.enable is false.")
+
+        def prepare(shard: TransactionShard, respond: Respond[None]) -> None:
+            shard.prepare(transactional_id, producer, respond)
+
+        await self._call(transactional_id, prepare)
 
     async def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool) -> None:
         """Handle EndTxn. Returns when the decision is committed."""

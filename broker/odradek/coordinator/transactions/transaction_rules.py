@@ -2,7 +2,8 @@
 
 `transaction_shard` calls them, writes the next state to the log and makes it current when it is committed. The rules,
 their order and their errors are those of Apache Kafka 3.9. Invariants: an epoch never decreases, except with a new
-producer id; a decision to commit or abort (a Prepare state) is never reversed.
+producer id; a decision to commit or abort (a Prepare state) is never reversed; a prepared transaction, which Kafka 3.9
+does not have, is only ended by EndTxn with its producer id and epoch.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from odradek.base.errors import (
 )
 from odradek.base.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from odradek.coordinator.transactions.transaction_values import (
+    LARGEST_TIMEOUT_MS,
+    PREPARED_TIMEOUT_MS,
     InitRequest,
     ProducerIdAndEpoch,
     Transaction,
@@ -30,7 +33,7 @@ LAST_EPOCH: Final = LARGEST_EPOCH - 1
 """A producer with this epoch gets a new id. The epoch after it remains for the abort of its last transaction."""
 
 _IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """States with a decision whose markers are not all written."""
 
 
@@ -39,7 +42,7 @@ def created(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
     return Transaction(
         producer_id=producer_id,
         producer_epoch=NO_EPOCH,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=min(request.timeout_ms, LARGEST_TIMEOUT_MS),
         state=TransactionState.EMPTY,
         updated_ms=now_ms,
     )
@@ -69,6 +72,15 @@ def check_expected(known: Transaction, expected: ProducerIdAndEpoch | None) -> N
     )
 
 
+def check_not_prepared(known: Transaction) -> None:
+    """Raise `ConcurrentTransactionsError` if InitProducerId, with any epoch, would end a prepared transaction."""
+    if known.is_prepared:
+        raise ConcurrentTransactionsError(
+            f"The transaction of producer id {known.producer_id}, epoch {known.producer_epoch} is prepared: "
+            "commit or abort it first."
+        )
+
+
 def init_producer(known: Transaction, request: InitRequest, new_id: int | None, now_ms: int) -> Transaction:
     """Return the state with the next epoch, or with a `new_id`, which is given if `needs_new_id` says so.
 
@@ -94,7 +106,7 @@ def init_producer(known: Transaction, request: InitRequest, new_id: int | None, 
     return Transaction(
         producer_id=producer_id,
         producer_epoch=next_epoch,
-        timeout_ms=request.timeout_ms,
+        timeout_ms=min(request.timeout_ms, LARGEST_TIMEOUT_MS),
         state=TransactionState.EMPTY,
         updated_ms=now_ms,
         last_producer_id=known.producer_id,
@@ -123,10 +135,13 @@ def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> T
 def add_partitions(known: Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction | None:
     """Return the state with more partitions in its transaction, or None if they are all part of it already.
 
-    Raises `ConcurrentTransactionsError` if the previous transaction is not complete.
+    Raises `ConcurrentTransactionsError` if the previous transaction is not complete, and `InvalidTransactionStateError`
+    if the transaction is prepared.
     """
-    if known.state in PREPARED:
+    if known.state in DECIDED:
         raise ConcurrentTransactionsError("The previous transaction is not complete yet: try again.")
+    if known.is_prepared:
+        raise InvalidTransactionStateError("The transaction is prepared: it can only be committed or aborted.")
     is_open = known.state is TransactionState.ONGOING
     together = known.partitions.union(partitions)
     if is_open and len(together) == len(known.partitions):
@@ -138,6 +153,32 @@ def add_partitions(known: Transaction, partitions: Iterable[TopicPartition], now
         updated_ms=now_ms,
         started_ms=known.started_ms if is_open else now_ms,
     )
+
+
+def prepare(known: Transaction, now_ms: int) -> Transaction | None:
+    """Return the state of the transaction after it was prepared, or None if it is prepared already.
+
+    Raises `ConcurrentTransactionsError` while the transaction is being completed, and `InvalidTransactionStateError` if
+    none is open.
+    """
+    if known.state in DECIDED:
+        raise ConcurrentTransactionsError("The transaction is being completed: try again.")
+    if known.state is not TransactionState.ONGOING:
+        raise InvalidTransactionStateError(f"No transaction can be prepared in the state {known.state.text}.")
+    if known.is_prepared:
+        return None
+    return replace(known, timeout_ms=PREPARED_TIMEOUT_MS, usual_timeout_ms=known.timeout_ms, updated_ms=now_ms)
+
+
+def with_usual_timeout(known: Transaction, largest_ms: int) -> Transaction:
+    """Return the state with the timeout that the next transaction of the producer has, if the current one is special.
+
+    It is that from before the preparation, or `largest_ms` if a coordinator before this one knew it.
+    """
+    if known.timeout_ms != PREPARED_TIMEOUT_MS:
+        return known
+    usual_ms = known.usual_timeout_ms or min(largest_ms, LARGEST_TIMEOUT_MS)
+    return replace(known, timeout_ms=usual_ms, usual_timeout_ms=0)
 
 
 def end(known: Transaction, now_ms: int, *, is_commit: bool) -> Transaction | None:
@@ -174,16 +215,17 @@ def fence(known: Transaction, now_ms: int) -> Transaction:
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
     """Return the state after all markers of a decision were written."""
-    assert known.state in PREPARED, known
+    assert known.state in DECIDED, known
     is_commit = known.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
     return replace(known, state=state, partitions=frozenset(), updated_ms=now_ms)
 
 
 def has_timed_out(known: Transaction, now_ms: int) -> bool:
-    """Whether an open transaction has lasted longer than its timeout."""
+    """Whether an open transaction has lasted longer than its timeout. A prepared one has none."""
     return (
         known.state is TransactionState.ONGOING
+        and not known.is_prepared
         and known.started_ms != NO_TIMESTAMP
         and now_ms - known.started_ms > known.timeout_ms
     )

@@ -32,6 +32,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import Offset, TopicPartition
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
+from odradek.coordinator.record_replay import replay_records
 from odradek.coordinator.transactions import transaction_rules as rules
 from odradek.coordinator.transactions.transaction_records import (
     decode_transaction_key,
@@ -50,8 +51,8 @@ from odradek.coordinator.transactions.transaction_values import (
     TransactionSettings,
     TransactionState,
 )
-from odradek.records.formats import check_entry, iterate_entries, iterate_records
-from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Record
+from odradek.records.v2.batch import BatchHeader
+from odradek.records.v2.record import Record
 
 logger = logging.getLogger(__name__)
 
@@ -122,16 +123,9 @@ class TransactionShard:
         A record that cannot be read is skipped and counted, so that it does not make all ids of the partition
         unavailable. Raises `CorruptMessageError` or `InvalidRecordError` for a corrupt batch.
         """
-        for position, header in iterate_entries(records):
-            check_entry(records, position, header)
-            count = 0
-            if not header.is_control:
-                for record in iterate_records(records, position, header, limit=UNPACKED_LIMIT_BYTES):
-                    self._take(record)
-                    count += 1
-            yield max(count, 1)
+        return replay_records(records, self._take)
 
-    def _take(self, record: Record) -> None:
+    def _take(self, _header: BatchHeader, record: Record) -> None:
         try:
             if record.key is None:
                 raise MalformedFrameError("it has no key")
@@ -157,7 +151,7 @@ class TransactionShard:
                 del self._entries[entry.transactional_id]
             elif state is TransactionState.ONGOING:
                 self._open[entry.transactional_id] = entry
-            elif state in rules.PREPARED:
+            elif state in rules.DECIDED:
                 decided += 1
                 self._send_markers(entry)
         logger.log(
@@ -193,7 +187,8 @@ class TransactionShard:
     def init_producer_id(self, request: InitRequest, new_id: int | None, respond: Respond[ProducerIdAndEpoch]) -> None:
         """Handle InitProducerId. An open transaction is aborted first, and its producer fenced.
 
-        Raises `ConcurrentTransactionsError` until the abort is complete, and `ProducerFencedError`.
+        Raises `ConcurrentTransactionsError` until the abort is complete, or while a transaction is prepared, and
+        `ProducerFencedError`.
         """
         entry = self._entries.get(request.transactional_id)
         now_ms = self._clock.wall_ms()
@@ -203,6 +198,7 @@ class TransactionShard:
             self._entries[request.transactional_id] = entry
             new_id = None
         self._check_no_transition(entry)
+        rules.check_not_prepared(entry.current)
         rules.check_expected(entry.current, request.expected)
         if entry.current.state is TransactionState.ONGOING:
             self._abort(entry)
@@ -222,10 +218,15 @@ class TransactionShard:
     ) -> None:
         """Handle AddPartitionsToTxn and AddOffsetsToTxn: responds when the partitions are in the log.
 
-        Raises `InvalidProducerIdMappingError`, `ProducerFencedError` or `ConcurrentTransactionsError`.
+        Raises `InvalidProducerIdMappingError`, `ProducerFencedError` or `ConcurrentTransactionsError`, and
+        `InvalidTransactionStateError` if the transaction is prepared.
         """
         entry = self._checked(transactional_id, producer)
-        following = rules.add_partitions(entry.current, partitions, self._clock.wall_ms())
+        current = entry.current
+        if current.state is not TransactionState.ONGOING:
+            # A coordinator of Apache Kafka that ended a prepared transaction left its timeout as it was.
+            current = rules.with_usual_timeout(current, self._settings.max_timeout_ms)
+        following = rules.add_partitions(current, partitions, self._clock.wall_ms())
         if following is None:
             respond(None)
         else:
@@ -239,20 +240,36 @@ class TransactionShard:
         Raises the errors of `add_partitions`.
         """
         current = self._checked(transactional_id, producer).current
-        if current.state in rules.PREPARED:
+        if current.state in rules.DECIDED:
             raise ConcurrentTransactionsError("The transaction is being completed: try again.")
         included = current.partitions
         return {each: 0 if each in included else TransactionAbortableError.code for each in partitions}
+
+    def prepare(self, transactional_id: str, producer: ProducerIdAndEpoch, respond: Respond[None]) -> None:
+        """Handle PrepareTxn: responds when the log has the prepared transaction.
+
+        Raises the errors of `end`.
+        """
+        entry = self._checked(transactional_id, producer)
+        following = rules.prepare(entry.current, self._clock.wall_ms())
+        if following is None:
+            respond(None)
+        else:
+            self._write(entry, following, respond)
 
     def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, respond: Respond[None], *, is_commit: bool
     ) -> None:
         """Handle EndTxn: responds when the decision is committed. The markers follow.
 
-        Raises the errors of `add_partitions`, and `InvalidTransactionStateError`.
+        Raises `InvalidProducerIdMappingError`, `ProducerFencedError`, `ConcurrentTransactionsError` or
+        `InvalidTransactionStateError`.
         """
         entry = self._checked(transactional_id, producer)
-        following = rules.end(entry.current, self._clock.wall_ms(), is_commit=is_commit)
+        current = entry.current
+        if current.is_prepared:
+            current = rules.with_usual_timeout(current, self._settings.max_timeout_ms)
+        following = rules.end(current, self._clock.wall_ms(), is_commit=is_commit)
         if following is None:
             respond(None)
         else:
@@ -298,6 +315,10 @@ class TransactionShard:
                 yield TransactionListing(
                     transactional_id=transactional_id, producer_id=current.producer_id, state=current.state
                 )
+
+    def prepared(self) -> Iterator[Transaction]:
+        """Yield the prepared transactions."""
+        return (entry.current for entry in self._open.values() if entry.current.is_prepared)
 
     # Timers
 
@@ -367,7 +388,7 @@ class TransactionShard:
             self._open[entry.transactional_id] = entry
         else:
             self._open.pop(entry.transactional_id, None)
-        if following.state in rules.PREPARED:
+        if following.state in rules.DECIDED:
             self._send_markers(entry)
 
     def _abort(self, entry: _Entry) -> None:

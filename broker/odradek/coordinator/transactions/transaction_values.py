@@ -33,6 +33,14 @@ class TransactionState(IntEnum):
         return self.name.title().replace("_", "")
 
 
+PREPARED_TIMEOUT_MS: Final = 2**31 - 1
+"""Timeout of a prepared transaction on the log: the largest number that the record can have, about 24 days. No
+coordinator aborts it earlier, also one of Apache Kafka."""
+
+LARGEST_TIMEOUT_MS: Final = PREPARED_TIMEOUT_MS - 1
+"""Largest timeout that a producer gets. A higher one is lowered, so that `PREPARED_TIMEOUT_MS` is unambiguous."""
+
+
 class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch; -1 means that there is none."""
 
@@ -59,6 +67,13 @@ class Transaction:
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
     """Id and epoch before the latest InitProducerId, so that its repetition is recognized (KIP-360). Only in memory."""
+    usual_timeout_ms: int = 0
+    """The timeout before the transaction was prepared; 0 if it is not known. Only in memory."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the transaction is open and prepared: only its owner ends it, with EndTxn (after KIP-939)."""
+        return self.state is TransactionState.ONGOING and self.timeout_ms == PREPARED_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +87,8 @@ class TransactionSettings:
     """Time between two searches for transactions that have timed out."""
     expiration_interval_ms: int
     """Time between two searches for ids that have expired."""
+    prepares: bool = True
+    """Whether producers may prepare transactions: `prepared.transactions.enable`."""
 
     @classmethod
     def of(cls, config: BrokerConfig) -> TransactionSettings:
@@ -81,6 +98,7 @@ class TransactionSettings:
             id_expiration_ms=config.transactional_id_expiration_ms,
             abort_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             expiration_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            prepares=config.prepared_transactions_enable,
         )
 
 

@@ -31,8 +31,8 @@ from odradek.base.errors import (
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.cluster import MetadataCache
+from odradek.coordinator.broker_links import BrokerLinks
 from odradek.coordinator.coordinator_ports import TransactionalWriter
-from odradek.coordinator.transactions.broker_links import BrokerLinks
 from odradek.coordinator.transactions.sender_requests import (
     VERIFICATION_SINCE,
     WantedVerification,

@@ -63,12 +63,15 @@ MODULE_OF: Final[Mapping[str, str]] = MappingProxyType(
         "TxnOffsetCommit": "transactions",
         "DescribeTransactions": "transactions",
         "ListTransactions": "transactions",
+        "PrepareTxn": "transactions",
         "LeaderAndIsr": "internal",
         "StopReplica": "internal",
         "UpdateMetadata": "internal",
         "ControlledShutdown": "internal",
         "AlterPartition": "internal",
         "AllocateProducerIds": "internal",
+        "ConsumerGroupHeartbeat": "consumer_groups",
+        "ConsumerGroupDescribe": "consumer_groups",
     }
 )
 """The module of each API's messages."""

@@ -22,6 +22,7 @@ from odradek.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
+from odradek.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.fetch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochRequestOffsetForLeaderTopic
 from odradek.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from odradek.protocol.messages.offsets import (
@@ -240,6 +241,58 @@ async def describe_groups(
         for row in rows_of(answer, "groups")
     ]
     return {**answer, "groups": rows}
+
+
+_DESCRIBED_CONSUMERS: Final[Items[ConsumerGroupDescribeRequest, str]] = Items(
+    of=lambda request: request.group_ids,
+    name=lambda group: group,
+    keep=lambda request, groups: replace(request, group_ids=groups),
+    answers="groups",
+)
+_HIDDEN_TOPICS: Final = "Not authorized: the group has topics for which the operation Describe is required."
+
+
+async def consumer_group_heartbeat(
+    access: Access, request: ConsumerGroupHeartbeatRequest, proceed: Proceed[ConsumerGroupHeartbeatRequest]
+) -> Message:
+    """Require Read on the group and Describe on each topic that the member names."""
+    access.require(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if access.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names):
+        raise _NO_TOPIC
+    return await proceed(request)
+
+
+async def consumer_group_describe(
+    access: Access, request: ConsumerGroupDescribeRequest, proceed: Proceed[ConsumerGroupDescribeRequest]
+) -> Message:
+    """Require Describe on each group, and on the topics that its members have or should have."""
+    denied = access.denied(AclOperation.DESCRIBE, ResourceType.GROUP, dict.fromkeys(request.group_ids))
+    answer = await _DESCRIBED_CONSUMERS.serve(access, request, proceed, denied, _NO_GROUP)
+    rows = rows_of(answer, "groups")
+    topics = {str(row["group_id"]): _assigned_topics(row) for row in rows if row["error_code"] == NONE}
+    names = dict.fromkeys(name for of_group in topics.values() for name in of_group)
+    hidden = access.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names, is_logged=False)
+    error = TopicAuthorizationFailedError(_HIDDEN_TOPICS)
+    shown: list[Message] = []
+    for row in rows:
+        group_id = str(row["group_id"])
+        if row["error_code"] == NONE and not hidden.isdisjoint(topics[group_id]):
+            shown += rows_of(access.failure(replace(request, group_ids=(group_id,)), error), "groups")
+        elif row["error_code"] == NONE and request.include_authorized_operations:
+            shown.append({**row, "authorized_operations": access.operations(ResourceType.GROUP, group_id)})
+        else:
+            shown.append(row)
+    return {**answer, "groups": shown}
+
+
+def _assigned_topics(group: Message) -> frozenset[str]:
+    return frozenset(
+        str(topic["topic_name"])
+        for member in rows_of(group, "members")
+        for field in ("assignment", "target_assignment")
+        for topic in rows_of(cast(Message, member[field]), "topic_partitions")
+    )
 
 
 async def list_groups(access: Access, request: ListGroupsRequest, proceed: Proceed[ListGroupsRequest]) -> Message:

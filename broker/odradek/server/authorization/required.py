@@ -231,6 +231,18 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
         transaction_guards.list_transactions, note="lists the transactional ids with Describe"
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: _ONLY_BROKERS,
+    ApiKey.PREPARE_TXN: ApiRights(
+        on_one(AclOperation.WRITE, _TRANSACTION, lambda request: request.transactional_id),
+        ((AclOperation.WRITE, _TRANSACTION),),
+    ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiRights(
+        item_guards.consumer_group_heartbeat,
+        ((AclOperation.READ, _GROUP), (AclOperation.DESCRIBE, _TOPIC)),
+        "a regular expression matches the topics with Describe",
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiRights(
+        item_guards.consumer_group_describe, ((AclOperation.DESCRIBE, _GROUP), (AclOperation.DESCRIBE, _TOPIC))
+    ),
 }
 
 GUARDS: Final[Mapping[ApiKey, Guard]] = {key: required.guard for key, required in REQUIRED.items()}

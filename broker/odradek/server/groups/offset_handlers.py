@@ -48,6 +48,9 @@ from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
 SEVERAL_GROUPS_SINCE: Final = 8
 """First OffsetFetch version with several groups (KIP-709)."""
 
+MEMBER_EPOCHS_SINCE: Final = 9
+"""First versions of OffsetCommit and OffsetFetch that members of consumer groups use (KIP-848)."""
+
 COORDINATED_OFFSETS_SINCE: Final = 1
 """First versions of OffsetCommit and OffsetFetch that use `__consumer_offsets`. Version 0 uses ZooKeeper."""
 
@@ -108,11 +111,11 @@ class OffsetCoordinationHandlers:
             numbers = {partition: (given.offset, given.metadata) for partition, given in offsets.items()}
             codes |= await self._zookeeper_offsets.commit(request.group_id, numbers)
         elif offsets:
-            codes |= await self._commit(request, offsets)
+            codes |= await self._commit(request, offsets, context.api_version >= MEMBER_EPOCHS_SINCE)
         return {"throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
 
     async def _commit(
-        self, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
+        self, request: OffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit], knows_epochs: bool
     ) -> Mapping[TopicPartition, int]:
         check = MemberCheck(
             group_id=request.group_id,
@@ -121,7 +124,9 @@ class OffsetCoordinationHandlers:
             generation=request.generation_id_or_member_epoch,
         )
         try:
-            return await self._groups.commit(CommitRequest(member=check, offsets=offsets))
+            return await self._groups.commit(
+                CommitRequest(member=check, offsets=offsets, supports_member_epochs=knows_epochs)
+            )
         except ProtocolError as error:
             return dict.fromkeys(offsets, error.code)
 
@@ -190,8 +195,13 @@ class OffsetCoordinationHandlers:
 
     async def _fetch_group(self, group: OffsetFetchRequestGroup, require_stable: bool) -> Message:
         wanted = None if group.topics is None else _wanted(group.topics)
+        member = None
+        if group.member_id is not None or group.member_epoch >= 0:
+            member = MemberCheck(
+                group_id=group.group_id, member_id=group.member_id or "", generation=group.member_epoch
+            )
         try:
-            fetched = await self._groups.fetch(group.group_id, wanted, require_stable=require_stable)
+            fetched = await self._groups.fetch(group.group_id, wanted, require_stable=require_stable, member=member)
         except ProtocolError as error:
             return {"group_id": group.group_id, "topics": [], "error_code": error.code}
         return {"group_id": group.group_id, "topics": _fetched_topics(fetched), "error_code": NONE}

@@ -44,7 +44,7 @@ from odradek.protocol.messages.cluster import ApiVersionsRequest
 from odradek.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from odradek.security.principals import USER, Identity, Principal
 from odradek.security.sasl.mechanism import SaslError, ServerExchange, shown
-from odradek.server.dispatch import unknown_api_versions
+from odradek.server.dispatch import note_software, unknown_api_versions
 from odradek.server.security.sasl_requests import refuse_login, respond
 
 logger = logging.getLogger(__name__)
@@ -177,6 +177,7 @@ class Login:
             respond(request, {"error_code": error.code, "api_keys": ()})
             return
         self.state = LoginState.VERSIONS_KNOWN
+        note_software(request, decoded)
         respond(request, message)
 
     def _shake_hands(self, request: Request) -> None:

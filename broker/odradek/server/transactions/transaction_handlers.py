@@ -1,4 +1,4 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, DescribeTransactions and ListTransactions.
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, PrepareTxn, EndTxn, DescribeTransactions, ListTransactions.
 
 The handlers convert between requests of all versions and `coordinator/transactions/transaction_coordinator`, which
 makes the decisions.
@@ -32,6 +32,7 @@ from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     EndTxnRequest,
     ListTransactionsRequest,
+    PrepareTxnRequest,
 )
 from odradek.server.authorization.topic_rights import NO_TOPICS, addition_errors, addition_results
 from odradek.server.dispatch import Handler, RequestContext, route
@@ -70,6 +71,7 @@ class TransactionHandlers:
                 route(InitProducerIdRequest, self.init_producer_id),
                 route(AddPartitionsToTxnRequest, self.add_partitions),
                 route(AddOffsetsToTxnRequest, self.add_offsets),
+                route(PrepareTxnRequest, self.prepare_transaction),
                 route(EndTxnRequest, self.end_transaction),
                 route(DescribeTransactionsRequest, self.describe_transactions),
                 route(ListTransactionsRequest, self.list_transactions),
@@ -167,6 +169,12 @@ class TransactionHandlers:
             await self._transactions.add_partitions(request.transactional_id, producer, [partition])
         except ProtocolError as error:
             return {"throttle_time_ms": 0, "error_code": _known_code(error, context.api_version)}
+        return {"throttle_time_ms": 0, "error_code": NONE}
+
+    async def prepare_transaction(self, context: RequestContext, request: PrepareTxnRequest) -> Message:
+        """Handle PrepareTxn: the open transaction stays until it is committed or aborted (after KIP-939)."""
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        await self._transactions.prepare(request.transactional_id, producer)
         return {"throttle_time_ms": 0, "error_code": NONE}
 
     async def end_transaction(self, context: RequestContext, request: EndTxnRequest) -> Message:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from odradek.base.types import NO_EPOCH
 from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.transactional_offsets import TransactionalOffsets
-from odradek.coordinator.transactions import transaction_rules
+from odradek.coordinator.transactions import transaction_rules, transaction_shard
 from odradek.coordinator.transactions.marker_sender import MarkerSender
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
 from odradek.coordinator.transactions.transaction_values import TransactionMarker, TransactionState
@@ -17,7 +17,7 @@ from odradek.log.writes import LogWrites
 from odradek.replication.leader import reader
 from odradek.replication.leader.reader import PartitionReader
 from odradek_testkit.simulation.plants.planting import Bite, Plant
-from odradek_testkit.simulation.transactions.transaction_history import FENCED, READ_COMMITTED
+from odradek_testkit.simulation.transactions.transaction_history import FENCED, PREPARED_STAYS, READ_COMMITTED
 from odradek_testkit.simulation.transactions.transaction_verdict import (
     ABORTED_INDEX,
     ABORTED_IS_HIDDEN,
@@ -28,6 +28,9 @@ from odradek_testkit.simulation.transactions.transaction_verdict import (
     MARKERS,
 )
 
+PREPARED_PLANT_TIMEOUT_MS: Final = 4_000
+"""Timeout of prepared transactions where a planted bug gives them one."""
+
 # Coordinator
 
 
@@ -35,7 +38,7 @@ def _mark_early(right: Any, bite: Bite) -> Any:
     """Markers are sent before the decision is committed."""
 
     def write(self: Any, entry: Any, following: Any, done: Any) -> None:
-        if following.state in transaction_rules.PREPARED and following.partitions:
+        if following.state in transaction_rules.DECIDED and following.partitions:
             bite()
             is_commit = following.state is TransactionState.PREPARE_COMMIT
             marker = TransactionMarker(
@@ -121,6 +124,41 @@ def _never_time_out(right: Any, bite: Bite) -> Any:
         return False
 
     return has_timed_out
+
+
+def _time_out_prepared(right: Any, bite: Bite) -> Any:
+    """A prepared transaction times out like any other."""
+
+    def has_timed_out(known: Any, now_ms: int) -> bool:
+        if known.is_prepared and now_ms - known.started_ms > PREPARED_PLANT_TIMEOUT_MS:
+            bite()
+            return True
+        return bool(right(known, now_ms))
+
+    return has_timed_out
+
+
+def _abort_prepared_on_init(right: Any, bite: Bite) -> Any:
+    """InitProducerId aborts a prepared transaction like any other."""
+
+    def check_not_prepared(known: Any) -> None:
+        if known.is_prepared:
+            bite()
+
+    return check_not_prepared
+
+
+def _forget_preparation(right: Any, bite: Bite) -> Any:
+    """The next coordinator does not know that a transaction is prepared."""
+
+    def decode_transaction_value(data: bytes) -> Any:
+        found = right(data)
+        if found.is_prepared:
+            bite()
+            return replace(found, timeout_ms=PREPARED_PLANT_TIMEOUT_MS)
+        return found
+
+    return decode_transaction_value
 
 
 # Logs
@@ -250,9 +288,27 @@ TRANSACTION_PLANTS: Final = (
     ),
     Plant(
         name="transactions do not time out",
-        seed=47,
+        seed=291,
         finds=frozenset({HANGING}),
         patches=((transaction_rules, "has_timed_out", _never_time_out),),
+    ),
+    Plant(
+        name="a prepared transaction times out",
+        seed=35,
+        finds=frozenset({PREPARED_STAYS}),
+        patches=((transaction_rules, "has_timed_out", _time_out_prepared),),
+    ),
+    Plant(
+        name="InitProducerId aborts a prepared transaction",
+        seed=21,
+        finds=frozenset({PREPARED_STAYS}),
+        patches=((transaction_rules, "check_not_prepared", _abort_prepared_on_init),),
+    ),
+    Plant(
+        name="a coordinator forgets that a transaction is prepared",
+        seed=35,
+        finds=frozenset({PREPARED_STAYS}),
+        patches=((transaction_shard, "decode_transaction_value", _forget_preparation),),
     ),
     Plant(
         name="a follower does not index aborted transactions",

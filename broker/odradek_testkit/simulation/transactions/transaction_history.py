@@ -16,6 +16,8 @@ from odradek_testkit.simulation.errors import Violation
 
 FENCED: Final = "fenced-stays-fenced"
 """A producer committed a transaction although another one had taken over its transactional id."""
+PREPARED_STAYS: Final = "prepared-stays"
+"""Somebody else than its driver ended a prepared transaction."""
 READ_COMMITTED: Final = "read-committed"
 """A reader with read_committed saw other records than the visible ones, or saw them before their commit."""
 
@@ -57,6 +59,9 @@ class SentTransaction:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     """Offsets of a group that are committed in the transaction."""
     end: TransactionEnd = TransactionEnd.NO_COMMIT
+    is_prepared: bool = False
+    decision: TransactionEnd | None = None
+    """How the driver of a prepared transaction ends it; None before it has begun with that."""
     is_fenced: bool = False
     """Whether a later producer had the transactional id before the client tried to commit the transaction."""
 
@@ -84,6 +89,21 @@ class SentTransaction:
         """Record that the abort was acknowledged."""
         self.end = TransactionEnd.ABORTED
 
+    def prepared(self) -> None:
+        """Record that the transaction is prepared."""
+        self.is_prepared = True
+
+    def deciding(self, *, commits: bool) -> None:
+        """Record that somebody begins to end the prepared transaction."""
+        self.decision = TransactionEnd.COMMITTED if commits else TransactionEnd.ABORTED
+        if commits and self.end is TransactionEnd.NO_COMMIT:
+            self.committing()
+
+    def decided(self) -> None:
+        """Record that the transaction has ended as its driver wanted: nobody else may end it."""
+        assert self.decision is not None, self
+        self.end = self.decision
+
     def __str__(self) -> str:
         """For messages."""
         return f"transaction {self.number} of {self.name}"
@@ -107,9 +127,14 @@ class TransactionalIdHistory:
         return self.lives
 
     def initialized(self, life: int) -> None:
-        """Record that a producer has its id and epoch, which fences the earlier ones."""
+        """Record that a producer has its id and epoch, which fences the earlier ones.
+
+        Raises `Violation` if that is before the end of a prepared transaction.
+        """
         self.initialized_life = life
         for transaction in self.transactions:
+            if transaction.is_prepared and transaction.decision is None and self.clean:
+                raise Violation(PREPARED_STAYS, f"{transaction} was prepared, but producer {life} has an epoch")
             if transaction.life < life and transaction.end is TransactionEnd.NO_COMMIT:
                 transaction.is_fenced = True
 

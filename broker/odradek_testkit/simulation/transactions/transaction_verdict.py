@@ -1,7 +1,7 @@
 """Checks transactions at the end of a run: the results that clients got, against the batches and markers of the logs.
 
 `verdict` calls it; it raises `Violation` for the first difference. `read_log` says for each record of a log whether
-read_committed shows it. The rules are 13 to 18 of docs/design/0008-simulation.md.
+read_committed shows it. The rules are 13 to 19 of docs/design/0008-simulation.md.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from odradek.base.types import TopicPartition
-from odradek.coordinator.transactions.transaction_rules import PREPARED
+from odradek.coordinator.transactions.transaction_rules import DECIDED
 from odradek.coordinator.transactions.transaction_values import Transaction, TransactionState
 from odradek.records.v2.batch import ControlType
 from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Reading
 from odradek_testkit.simulation.transactions.transaction_history import (
+    PREPARED_STAYS,
     READ_COMMITTED,
     SentInTransaction,
     SentTransaction,
     TransactionalIdHistory,
+    TransactionEnd,
     TransactionsHistory,
 )
 
@@ -187,6 +189,9 @@ def _judge_transaction(transaction: SentTransaction, logs: Mapping[TopicPartitio
         places = logs[sent.partition].places.get(sent.value, [])
         offsets.setdefault(sent.partition, []).extend(place.offset for place in places)
         is_visible = any(place.fate is RecordFate.COMMITTED for place in places)
+        if transaction.is_prepared and is_visible != (transaction.decision is TransactionEnd.COMMITTED):
+            what = f"{transaction} was prepared with {sent.value!r}, and its driver decided {transaction.decision}"
+            raise Violation(PREPARED_STAYS, f"{what}, but {sent.partition} has {places}")
         (visible if is_visible else hidden).append(sent)
         if transaction.must_be_visible and (not is_visible or sent.offset not in (-1, places[0].offset)):
             what = f"{transaction} was committed with {sent.value!r} at {sent.offset} of {sent.partition}"
@@ -207,7 +212,7 @@ def _judge_transaction(transaction: SentTransaction, logs: Mapping[TopicPartitio
 def incomplete(states: Mapping[str, Transaction]) -> Iterator[str]:
     """Yield the transactions that are open or not complete, by the last record of each transactional id."""
     for name, transaction in sorted(states.items()):
-        if transaction.state is TransactionState.ONGOING or transaction.state in PREPARED:
+        if transaction.state is TransactionState.ONGOING or transaction.state in DECIDED:
             yield f"{name} is {transaction.state.text} since {transaction.updated_ms}: {sorted(transaction.partitions)}"
 
 

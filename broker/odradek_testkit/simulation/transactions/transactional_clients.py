@@ -16,10 +16,9 @@ from typing import Any, Final
 from odradek.base.errors import ProtocolError
 from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.models import RecordMetadata
+from odradek.client.models import ConsumerRecord, RecordMetadata
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
-from odradek.records.v2.record import Record
 from odradek_testkit.net import Host, as_host
 from odradek_testkit.simulation.history import History
 from odradek_testkit.simulation.plan import ACKED, Kind, Plan
@@ -67,16 +66,17 @@ class TransactionalClient:
         self.ids: Final = history.transactions.transactional_id(name, clean=plan.kind is not Kind.UNCLEAN)
         self.timeout_ms: Final = plan.transactions.timeout_ms
         self.chance: Final = random.Random(f"{plan.seed}/{name}")
+        self.hosts: Final[dict[int, Host]] = {}
+        """The host of each producer, by its life."""
 
     async def run(self, settings: ClientSettings, until_ms: float) -> None:
         """Run producers until `until_ms`, and wait for their answers."""
-        hosts: list[Host] = []
         lives: list[asyncio.Task[None]] = []
         try:
             while self.world.now_ms < until_ms:
                 number = self.ids.new_life()
                 host = Host(CLIENTS)
-                hosts.append(host)
+                self.hosts[number] = host
                 with as_host(host):
                     life = self.world.loop.create_task(self._live(self._settings(settings), number, until_ms))
                 if await self._await_fate(life, number, until_ms) is _Fate.DIES:
@@ -88,7 +88,7 @@ class TransactionalClient:
                 await asyncio.wait([life])
                 life.result()
         finally:
-            for host in hosts:
+            for host in self.hosts.values():
                 self._end(host)
 
     async def _await_fate(self, life: asyncio.Task[None], number: int, until_ms: float) -> _Fate:
@@ -245,7 +245,7 @@ class Copier(TransactionalClient):
             found = await consumer.committed(partition)
             consumer.seek(partition, 0 if found is None else found.offset)
 
-    async def _poll(self, consumer: Consumer) -> Mapping[TopicPartition, Sequence[Record]]:
+    async def _poll(self, consumer: Consumer) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
         try:
             return await consumer.getmany(timeout_ms=POLL_MS)
         except ProtocolError as error:
@@ -254,7 +254,7 @@ class Copier(TransactionalClient):
             return {}
 
     def _copying(
-        self, producer: Producer, consumer: Consumer, found: Mapping[TopicPartition, Sequence[Record]]
+        self, producer: Producer, consumer: Consumer, found: Mapping[TopicPartition, Sequence[ConsumerRecord]]
     ) -> Callable[[SentTransaction], Coroutine[Any, Any, None]]:
         async def copy(transaction: SentTransaction) -> None:
             for partition, records in found.items():
@@ -265,13 +265,3 @@ class Copier(TransactionalClient):
             await producer.send_offsets_to_transaction(transaction.offsets, consumer.group_metadata())
 
         return copy
-
-
-def transactional_clients(world: World, history: History, plan: Plan) -> list[TransactionalClient]:
-    """Return the clients with transactions of a plan."""
-    clients: list[TransactionalClient] = [
-        TransactionalWriter(world, history, plan, f"t{number}") for number in range(plan.transactions.writers)
-    ]
-    if plan.transactions.copies:
-        clients.append(Copier(world, history, plan))
-    return clients

@@ -6,18 +6,25 @@ other has begun, and offsets in transactions go to coordinators of either kind.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Producer as StockProducer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
+from odradek.base.errors import InvalidTransactionStateError, UnsupportedVersionError
 from odradek.base.topic_rules import partition_for
+from odradek.client.admin import Admin
+from odradek.client.models import PreparedTransaction
+from odradek.client.producer.producer import Producer
+from odradek.client.settings import ClientSettings
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
@@ -41,6 +48,7 @@ PROPERTIES: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 
 
@@ -130,7 +138,7 @@ def name_of(side: int, kind: str) -> str:
     return next(name for count in range(100) if partition_for(name := f"{kind}-{count}", 2) == number)
 
 
-def write(producer: Producer, text: str) -> None:
+def write(producer: StockProducer, text: str) -> None:
     for number in (0, 1):
         producer.produce(TOPIC, text, partition=number)
     producer.flush(60)
@@ -190,3 +198,41 @@ def test_the_other_kind_takes_over_open_transactions(pair: MixedPair, survivor: 
     assert sorted(read(pair.bootstrap, TOPIC, 2)) == sorted(expected)
     ends = stable_offsets(pair.bootstrap, TOPIC, 2)
     assert ends == [4 + 2 + 2 + 2] * 2, "records, commits, records, aborts"
+
+
+async def prepared_by(pair: MixedPair, name: str) -> PreparedTransaction:
+    """Prepare a transaction with a record in each partition. Raises as `Producer.prepare_transaction`."""
+    settings = ClientSettings.of(pair.bootstrap, transactional_id=name, transaction_timeout_ms=1000)
+    async with Producer(settings) as producer:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        for number in (0, 1):
+            await producer.send(TOPIC, b"prepared", partition=number)
+        return await producer.prepare_transaction()
+
+
+async def until_aborted(pair: MixedPair, admin: Admin, name: str) -> None:
+    """Begin a transaction, and return when its coordinator has aborted it because of its timeout."""
+    producer = await asyncio.to_thread(transactional, pair.bootstrap, name, **{"transaction.timeout.ms": 1000})
+    producer.begin_transaction()
+    await asyncio.to_thread(write, producer, "too late")
+    async with asyncio.timeout(120):
+        while (await admin.describe_transactions([name]))[name].state != "CompleteAbort":
+            pass
+
+
+async def test_a_coordinator_of_kafka_keeps_and_ends_a_prepared_transaction(pair: MixedPair) -> None:
+    with pytest.raises(UnsupportedVersionError, match="not a broker of Odradek"):
+        await prepared_by(pair, name_of(JAVA, "tx"))
+    prepared = await prepared_by(pair, name_of(OURS, "tx"))
+    await asyncio.to_thread(pair.leave_to, JAVA)
+    async with Admin(pair.bootstrap) as admin:
+        await until_aborted(pair, admin, name_of(OURS, "other"))
+        assert [each.prepared for each in await admin.list_prepared()] == [prepared]
+        await admin.commit_prepared(prepared)
+        await admin.commit_prepared(prepared)
+        with pytest.raises(InvalidTransactionStateError, match="it was committed"):
+            await admin.abort_prepared(prepared)
+    async with asyncio.timeout(120):
+        while sorted(await asyncio.to_thread(read, pair.bootstrap, TOPIC, 2)) != [(0, "prepared"), (1, "prepared")]:
+            pass

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from odradek.base.errors import OffsetOutOfRangeError
+from odradek.base.errors import LogTruncationError, OffsetOutOfRangeError
 from odradek.base.types import TopicPartition
+from odradek.client.admin import Admin
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.models import OffsetAndMetadata
+from odradek.client.models import NewTopic, OffsetAndMetadata
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek_testkit.batches import iterate
@@ -112,6 +113,29 @@ async def test_out_of_range_without_policy_raises_once(settings: ClientSettings,
         assert await read(consumer, 5) == [5, 6, 7, 8, 9]
 
 
+async def test_a_position_above_the_end_of_its_leader_epoch_is_a_truncation(
+    settings: ClientSettings, topic: str
+) -> None:
+    await fill(settings, topic, 10)
+    partition = TopicPartition(topic, 0)
+    behind_the_end = OffsetAndMetadata(15, leader_epoch=0)
+    async with Consumer(settings.replace(auto_offset_reset="none")) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, behind_the_end)
+        with pytest.raises(LogTruncationError) as raised:
+            await consumer.getmany(timeout_ms=60_000)
+        assert (raised.value.position, raised.value.divergent_offset) == (15, 10)
+        consumer.seek(partition, OffsetAndMetadata(9, leader_epoch=0))
+        assert await read(consumer, 1) == [9]
+    async with Consumer(settings) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, behind_the_end)
+        assert await consumer.getmany(timeout_ms=500) == {}
+        assert await consumer.position(partition) == 10
+        await fill(settings, topic, 1)
+        assert await read(consumer, 1) == [0]
+
+
 async def test_the_next_consumer_starts_at_the_committed_offset(settings: ClientSettings, topic: str) -> None:
     await fill(settings, topic, 20)
     group = settings.replace(group_id=f"group-{topic}", enable_auto_commit=False)
@@ -124,7 +148,7 @@ async def test_the_next_consumer_starts_at_the_committed_offset(settings: Client
         await read(consumer, 5)
     async with Consumer(group) as consumer:
         consumer.assign([partition])
-        assert await consumer.committed(partition) == OffsetAndMetadata(7)
+        assert await consumer.committed(partition) == OffsetAndMetadata(7, leader_epoch=0)
         assert await read(consumer, 13) == list(range(7, 20))
         await consumer.commit({partition: OffsetAndMetadata(3, "note")})
         found = await consumer.committed(partition)
@@ -156,7 +180,7 @@ async def poll_until(consumers: Sequence[Consumer], shares: list[int]) -> list[l
     return found
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
 async def test_a_group_shares_partitions_and_reassigns_them(
     settings: ClientSettings, topic: str, assignor: str
 ) -> None:
@@ -179,9 +203,51 @@ async def test_a_group_shares_partitions_and_reassigns_them(
     assert listener.events[-1] == ("revoked", {0, 1, 2})
 
 
-async def test_a_group_reads_new_partitions_of_a_topic(settings: ClientSettings, topic: str) -> None:
-    from odradek.client.admin import Admin
+async def test_a_cooperative_group_moves_only_the_partitions_of_the_new_member(
+    settings: ClientSettings, topic: str
+) -> None:
+    group = settings.replace(group_id=f"group-{topic}", partition_assignment_strategy=("cooperative-sticky",))
+    for partition in range(3):
+        await fill(settings, topic, 10, partition=partition)
+    listener = Listener()
+    async with Consumer(group) as first:
+        first.subscribe([topic], listener=listener)
+        assert sorted(await read(first, 30)) == sorted(list(range(10)) * 3)
+        async with Consumer(group, topic) as second:
+            assert await poll_until([first, second], [1, 2]) == [[], []]
+            (moved,) = second.assignment()
+            assert first.assignment() == {TopicPartition(topic, n) for n in range(3)} - {moved}
+            for partition in range(3):
+                await fill(settings, topic, 1, partition=partition)
+            assert await read(first, 2) == [0, 0]
+            assert await read(second, 1) == [0]
+        assert await poll_until([first], [3]) == [[]]
+    changes = [event for event in listener.events if event[1]]
+    assert changes == [
+        ("assigned", {0, 1, 2}),
+        ("revoked", {moved.partition}),
+        ("assigned", {moved.partition}),
+        ("revoked", {0, 1, 2}),
+    ]
 
+
+async def test_a_pattern_follows_new_and_deleted_topics(settings: ClientSettings, topic: str) -> None:
+    group = settings.replace(group_id=f"group-{topic}", metadata_max_age_ms=200, exclude_internal_topics=False)
+    async with Consumer(group) as consumer, Admin(settings) as admin, asyncio.timeout(120):
+        consumer.subscribe(pattern=rf"{topic}(-more)?|__consumer_.*s")
+        while consumer.subscription() != {topic, "__consumer_offsets"}:
+            await consumer.getmany(timeout_ms=100)
+        more = TopicPartition(f"{topic}-more", 0)
+        await admin.create_topics([NewTopic(name=more.topic, partitions=1, replication_factor=1)])
+        while more not in consumer.assignment():
+            await consumer.getmany(timeout_ms=100)
+        await admin.delete_topics([more.topic])
+        while more in consumer.assignment():
+            await consumer.getmany(timeout_ms=100)
+        assert consumer.subscription() == {topic, "__consumer_offsets"}
+
+
+async def test_a_group_reads_new_partitions_of_a_topic(settings: ClientSettings, topic: str) -> None:
     group = settings.replace(group_id=f"group-{topic}", metadata_max_age_ms=200)
     async with Consumer(group, topic) as consumer, Admin(settings) as admin:
         await poll_until([consumer], [3])

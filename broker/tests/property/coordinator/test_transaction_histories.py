@@ -1,4 +1,5 @@
-"""Random histories of transactional ids: decisions are final, epochs rise, and a reload restores the state."""
+"""Random histories of transactional ids: decisions are final, epochs rise, a reload restores the state, and nobody but
+its producer ends a prepared transaction."""
 
 from __future__ import annotations
 
@@ -36,6 +37,8 @@ class TransactionHistory(RuleBasedStateMachine):
         self.checked = 0
         self.inits: list[tuple[str, Reply[ProducerIdAndEpoch]]] = []
         self.ends: list[tuple[str, ProducerIdAndEpoch, bool, Reply[None]]] = []
+        self.prepares: list[tuple[str, ProducerIdAndEpoch, Reply[None]]] = []
+        self.prepared: dict[str, ProducerIdAndEpoch] = {}
         self.last: dict[str, Transaction] = {}
 
     def ask(self, call: Any, *args: Any, **options: Any) -> Any:
@@ -67,9 +70,20 @@ class TransactionHistory(RuleBasedStateMachine):
     def end(self, transactional_id: str, age: int, is_commit: bool) -> None:
         producer = self.producer(transactional_id, age)
         if producer is not None:
+            if self.prepared.get(transactional_id) == producer:
+                del self.prepared[transactional_id]
+            self.prepares = [each for each in self.prepares if each[:2] != (transactional_id, producer)]
             reply = self.ask(self.lab.end, producer, transactional_id, is_commit=is_commit)
             if reply is not None:
                 self.ends.append((transactional_id, producer, is_commit, reply))
+
+    @rule(transactional_id=IDS, age=st.integers(0, 1))
+    def prepare(self, transactional_id: str, age: int) -> None:
+        producer = self.producer(transactional_id, age)
+        if producer is not None:
+            reply = self.ask(self.lab.prepare, producer, transactional_id)
+            if reply is not None:
+                self.prepares.append((transactional_id, producer, reply))
 
     # What happens
 
@@ -151,6 +165,22 @@ class TransactionHistory(RuleBasedStateMachine):
             assert state.state.text in (
                 ("PrepareCommit", "CompleteCommit") if is_commit else ("PrepareAbort", "CompleteAbort")
             )
+
+    @invariant()
+    def nobody_else_ends_a_prepared_transaction(self) -> None:
+        for prepare in [prepare for prepare in self.prepares if not prepare[2].is_parked]:
+            self.prepares.remove(prepare)
+            transactional_id, producer, reply = prepare
+            try:
+                _ = reply.value
+            except ProtocolError:
+                continue
+            self.prepared[transactional_id] = producer
+        for transactional_id, producer in self.prepared.items():
+            for shard in (self.lab.shard, self.lab.load()):
+                state = shard.describe(transactional_id)
+                assert state.is_prepared, state
+                assert (state.producer_id, state.producer_epoch) == producer
 
     @invariant()
     def decisions_are_final(self) -> None:

@@ -11,11 +11,14 @@ from odradek.app.observation import Observed, observe
 from odradek.base.config import BrokerConfig
 from odradek.base.ports import Clock
 from odradek.base.types import TopicPartition
+from odradek.cluster import ClusterImage
 from odradek.controller.controller_runtime import ControllerRuntime
 from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_shard import GroupShard
+from odradek.coordinator.lag.lag_monitor import LagMonitor
 from odradek.log.compaction.cleaner import LogCleaner
 from odradek.metrics.collector import BrokerCollector
 from odradek.metrics.load_times import LoadTimes
@@ -37,6 +40,8 @@ TRANSACTIONS = ObservedTransactions(
     load_times=LoadTimes(ManualClock()),
     unknown_destinations=lambda: 13,
     waiting_completions=lambda: 14,
+    prepared=lambda: 16,
+    oldest_prepared_ms=lambda: 17,
     verification_ms=Quantiles(),
     failed_verifications=lambda: 15,
 )
@@ -91,6 +96,7 @@ def observed(server: MemoryServer) -> Observed:
         name="PLAINTEXT", counters=NetworkCounters(connections=8, connections_accepted=20, failed_authentications=3)
     )
     return Observed(
+        clock=server.clock,
         replicas=server.replicas,
         logs=server.logs,
         cleaner=LogCleaner(server.logs, InlineWorkers(), MemoryFiles(), server.clock, BrokerConfig()),
@@ -99,10 +105,13 @@ def observed(server: MemoryServer) -> Observed:
         ),
         groups=coordinator_without_groups(server.clock),
         group_load_times=LoadTimes(server.clock),
+        lag=cast(LagMonitor, SimpleNamespace(measured=list, omitted=0)),
         transactions=ObservedTransactions(
             load_times=LoadTimes(server.clock),
             unknown_destinations=lambda: 13,
             waiting_completions=lambda: 14,
+            prepared=lambda: 16,
+            oldest_prepared_ms=lambda: 17,
             verification_ms=Quantiles(),
             failed_verifications=lambda: 15,
         ),
@@ -129,7 +138,14 @@ def coordinator_without_groups(clock: Clock) -> GroupCoordinator:
     async def verify(topic_partition: TopicPartition, writer: TransactionalWriter) -> TransactionalWriter:
         return writer
 
-    groups = GroupCoordinator(settings=SETTINGS, clock=clock, runtime=runtime, partition_count=lambda: 1, verify=verify)
+    groups = GroupCoordinator(
+        settings=SETTINGS,
+        clock=clock,
+        runtime=runtime,
+        partition_count=lambda: 1,
+        verify=verify,
+        topics=ClusterTopics(ClusterImage),
+    )
     events = groups.events
     events.commits, events.expirations, events.deletions, events.rebalances = 21, 22, 23, 24
     return groups
@@ -159,11 +175,15 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_coordinator_group_groupmetadatamanager_numgroups", ()): 0,
     ("kafka_server_group_coordinator_metrics_offset_commit_count", ()): 21,
     ("kafka_server_group_coordinator_metrics_offset_expiration_count", ()): 22,
+    ("kafka_server_group_coordinator_metrics_group_count", (("protocol", "consumer"),)): 0,
+    ("kafka_server_group_coordinator_metrics_consumer_group_count", (("state", "Reconciling"),)): 0,
     ("kafka_server_group_coordinator_metrics_offset_deletion_count", ()): 23,
     ("kafka_server_group_coordinator_metrics_group_completed_rebalance_count", ()): 24,
     ("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", ()): 0,
     ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 13,
     ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 14,
+    ("odradek_transaction_coordinator_prepared", ()): 16,
+    ("odradek_transaction_coordinator_oldest_prepared_ms", ()): 17,
     ("kafka_server_addpartitionstotxnmanager_verificationtimems_count", ()): 0,
     ("kafka_server_addpartitionstotxnmanager_verificationfailurerate_total", ()): 15,
     ("kafka_server_transaction_coordinator_metrics_partition_load_time_max", ()): 0,

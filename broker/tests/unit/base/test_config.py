@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -257,6 +259,48 @@ def test_a_slow_client_keeps_memory_for_the_timeout_of_clients_by_default() -> N
     assert parse(queued_max_request_slow_ms="1").queued_max_request_slow_ms == 1
     with pytest.raises(ConfigError, match=r"queued\.max\.request\.slow\.ms"):
         parse(queued_max_request_slow_ms="0")
+
+
+def test_consumer_groups_are_enabled_by_default() -> None:
+    config = parse()
+    assert config.group_coordinator_rebalance_protocols == ("classic", "consumer")
+    assert config.consumer_assignors == ("uniform", "range")
+
+
+def test_assignors_may_be_named_by_kafkas_classes() -> None:
+    classes = ",".join(f"org.apache.kafka.coordinator.group.assignor.{name}Assignor" for name in ("Range", "Uniform"))
+    assert parse(group_consumer_assignors=classes).consumer_assignors == ("range", "uniform")
+    with pytest.raises(ConfigError, match=r"group\.consumer\.assignors"):
+        parse(group_consumer_assignors="sticky")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"group_coordinator_rebalance_protocols": "consumer"}, "must include classic"),
+        ({"group_coordinator_rebalance_protocols": "classic,share"}, "must be one of classic, consumer"),
+        ({"group_consumer_assignors": ""}, "must name at least one assignor"),
+        (
+            {"group_consumer_session_timeout_ms": "44999"},
+            "group.consumer.min.session.timeout.ms=45000 is not allowed: it must be less than or equal to "
+            "group.consumer.session.timeout.ms=44999",
+        ),
+        ({"group_consumer_session_timeout_ms": "60001"}, "group.consumer.max.session.timeout.ms=60000"),
+        ({"group_consumer_min_session_timeout_ms": "60001"}, "group.consumer.max.session.timeout.ms=60000"),
+        ({"group_consumer_heartbeat_interval_ms": "4999"}, "group.consumer.min.heartbeat.interval.ms=5000"),
+        ({"group_consumer_heartbeat_interval_ms": "15001"}, "group.consumer.max.heartbeat.interval.ms=15000"),
+        (
+            {"group_consumer_heartbeat_interval_ms": "45000", "group_consumer_max_heartbeat_interval_ms": "50000"},
+            "must be less than group.consumer.session.timeout.ms=45000",
+        ),
+        ({"group_consumer_max_size": "0"}, "group.consumer.max.size"),
+        ({"group_consumer_migration_policy": "sideways"}, "one of disabled, upgrade, downgrade, bidirectional"),
+        ({"group_consumer_regex_refresh_interval_ms": "9999"}, "group.consumer.regex.refresh.interval.ms"),
+    ],
+)
+def test_settings_of_consumer_groups_that_are_refused(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse(**values)
 
 
 def test_the_memory_of_requests_cannot_change_while_the_broker_runs() -> None:

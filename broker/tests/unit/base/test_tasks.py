@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from odradek.base.tasks import TaskOwner, finish
+from odradek.base.errors import ConfigError
+from odradek.base.tasks import TaskOwner, at_most, finish
 
 
 async def test_close_cancels_the_tasks_and_waits_for_them() -> None:
@@ -61,3 +62,21 @@ async def test_a_cleanup_ends_before_its_cancellation_is_raised() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
+
+
+async def test_a_block_ends_after_its_time_limit() -> None:
+    async with at_most(0) as limit:
+        await asyncio.Event().wait()
+    assert limit.expired()
+    async with at_most(None) as unlimited:
+        await asyncio.sleep(0)
+    assert not unlimited.expired()
+
+
+async def test_another_timeout_error_leaves_the_block() -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with at_most(60_000):
+            raise TimeoutError("mine")
+    with pytest.raises(ConfigError, match="timeout_ms=-1"):
+        async with at_most(-1):
+            pass

@@ -46,9 +46,9 @@ def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> N
 
 SUB_COMMANDS = (
     *(f"topic {name}" for name in ("list", "create", "describe", "delete")),
-    *(f"group {name}" for name in ("list", "describe")),
+    *(f"group {name}" for name in ("list", "describe", "reset", "delete", "delete-offsets")),
     *(f"token {name}" for name in ("create", "renew", "expire", "list")),
-    *(f"transaction {name}" for name in ("list", "describe", "find-hanging", "abort")),
+    *(f"transaction {name}" for name in ("list", "describe", "find-hanging", "commit", "abort")),
 )
 
 
@@ -105,7 +105,17 @@ def echo() -> None:
         (["consume", "t", "-g", "g", "-e"], "--until-end cannot be used with --group"),
         (["consume", "t", "--from-time", "noon"], "'noon' is neither an ISO 8601 time"),
         (["consume", "t", "--format", "{colour}"], "{colour} is not a field; the fields are {topic}"),
-        (["group", "describe"], "Missing argument 'GROUP…'"),
+        (["group", "describe"], "Name groups, or use --all."),
+        (["group", "describe", "g", "--all"], "Name groups, or use --all."),
+        (["group", "list", "--state", "Asleep"], "'Asleep' is not one of 'preparingrebalance'"),
+        (["group", "reset", "g"], "Give one target: --to-earliest"),
+        (["group", "reset", "g", "--to-earliest", "--to-offset", "0"], "Give one target: --to-earliest"),
+        (["group", "reset", "g", "--to-earliest"], "Give the partitions: --topic or --all-topics."),
+        (["group", "reset", "g", "--to-earliest", "--topic", "t", "--all-topics"], "Give the partitions"),
+        (["group", "reset", "g", "--to-earliest", "--topic", "t:x"], "'t:x' is not of the form TOPIC"),
+        (["group", "reset", "g", "--by-duration", "1h", "--all-topics"], "'1h' is not a duration such as P7D"),
+        (["group", "reset", "g", "--from-file", "/no/such.csv"], "'/no/such.csv' does not exist"),
+        (["group", "reset", "g", "--to-latest", "--all-topics", "--export", "-o", "json"], "exclude each other"),
         (["token", "renew"], "Missing argument 'HMAC'"),
         (["token", "renew", "?"], "the HMAC must be in base64"),
         (["token", "expire", ""], "the HMAC must be in base64"),
@@ -113,6 +123,9 @@ def echo() -> None:
         (["transaction", "list", "--state", "Sleeping"], "'Sleeping' is not one of 'empty', 'ongoing'"),
         (["transaction", "describe"], "Missing argument 'TRANSACTIONAL_ID…'"),
         (["transaction", "abort", "--topic", "t", "--partition", "0"], "Missing option '--start-offset'"),
+        (["transaction", "abort", "tx", "--producer-id", "1"], "Missing option '--producer-epoch'"),
+        (["transaction", "abort"], "of a prepared transaction, or --topic,"),
+        (["transaction", "commit", "tx", "--producer-id", "1"], "Missing option '--producer-epoch'"),
     ],
 )
 def test_wrong_arguments_have_exit_code_2(arguments: list[str], words: str) -> None:
@@ -150,3 +163,17 @@ def test_an_abort_of_a_transaction_needs_a_confirmation() -> None:
     result = CliRunner().invoke(cli, ["transaction", "abort", *place], input="n\n")
     assert result.exit_code == 1
     assert "Abort the transaction in orders-3 that starts at offset 1042? [y/N]" in result.output
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_the_end_of_a_prepared_transaction_needs_a_confirmation(verb: str) -> None:
+    arguments = ["transaction", verb, "tx", "--producer-id", "7", "--producer-epoch", "3"]
+    result = CliRunner().invoke(cli, arguments, input="n\n")
+    assert result.exit_code == 1
+    assert f"{verb.capitalize()} the transaction of tx (producer id 7, epoch 3)? [y/N]" in result.output
+
+
+def test_a_hanging_and_a_prepared_transaction_are_not_aborted_together() -> None:
+    prepared = ["tx", "--producer-id", "7", "--producer-epoch", "3"]
+    hanging = ["--topic", "orders", "--partition", "3", "--start-offset", "1042"]
+    assert CliRunner().invoke(cli, ["transaction", "abort", *prepared, *hanging]).exit_code == 2

@@ -13,12 +13,8 @@ from odradek.cli.tables import Column, Table, show
 from odradek.client.models import (
     ConfigEntry,
     DelegationTokenDescription,
-    GroupDescription,
-    GroupListing,
     HangingTransaction,
     ListedTransaction,
-    MemberDescription,
-    OffsetAndMetadata,
     PartitionDescription,
     ProducerDescription,
     TopicDescription,
@@ -95,70 +91,6 @@ def test_a_topic_for_programs() -> None:
 
 def at(partition: int) -> TopicPartition:
     return TopicPartition("orders", partition)
-
-
-GROUP = GroupDescription(
-    group_id="billing",
-    state="Stable",
-    protocol_type="consumer",
-    protocol="range",
-    coordinator=2,
-    members=(
-        MemberDescription(
-            member_id="m-1", group_instance_id=None, client_id="app", client_host="/10.0.0.1", assignment=(at(0), at(2))
-        ),
-    ),
-)
-COMMITTED = {at(1): OffsetAndMetadata(7), at(0): OffsetAndMetadata(10)}
-ENDS = {at(0): 15, at(1): 5, at(2): 4}
-
-
-def test_lag_is_counted_for_what_is_committed_or_assigned() -> None:
-    lags = render.lags(GROUP, COMMITTED, ENDS)
-    assert [(line.partition.partition, line.committed, line.end, line.lag, line.member) for line in lags] == [
-        (0, 10, 15, 5, "app"),
-        (1, 7, 5, 0, ""),
-        (2, None, 4, None, "app"),
-    ]
-    assert render.lags(GROUP, COMMITTED, {})[0].lag is None
-
-
-def test_a_group_in_detail() -> None:
-    table = render.group_detail(GROUP, render.lags(GROUP, COMMITTED, ENDS))
-    assert table.title == "Group billing, Stable, 1 members, assignor range, coordinator 2, lag 5"
-    assert table.rows == (
-        ("orders", "0", "10", "15", "5", "app", "/10.0.0.1"),
-        ("orders", "1", "7", "5", "0", "-", "-"),
-        ("orders", "2", "-", "4", "-", "app", "/10.0.0.1"),
-    )
-
-
-def test_a_group_for_programs() -> None:
-    value = render.group_value(GROUP, render.lags(GROUP, COMMITTED, ENDS))
-    assert value["members"] == [
-        {
-            "member_id": "m-1",
-            "group_instance_id": None,
-            "client_id": "app",
-            "host": "/10.0.0.1",
-            "partitions": ["orders-0", "orders-2"],
-        }
-    ]
-    assert value["offsets"][2] == {  # type: ignore[index]
-        "topic": "orders",
-        "partition": 2,
-        "committed": None,
-        "end": 4,
-        "lag": None,
-    }
-
-
-def test_a_list_of_groups() -> None:
-    groups = [
-        GroupListing(group_id="a", protocol_type="consumer", state="Stable"),
-        GroupListing(group_id="b", protocol_type=""),
-    ]
-    assert render.group_list(groups).rows == (("a", "Stable", "consumer"), ("b", "unknown", "-"))
 
 
 def test_in_a_pipe_text_is_not_cut_off_and_names_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,6 +208,24 @@ def test_a_transaction_in_detail() -> None:
             {"topic": "other", "partition": 1},
         ],
     }
+
+
+def test_a_prepared_transaction() -> None:
+    prepared = replace(TRANSACTION, timeout_ms=2**31 - 1)
+    assert (
+        ", Prepared, producer 7 epoch 3, coordinator 2, no timeout, since" in render.transaction_detail(prepared).title
+    )
+    assert render.transaction_value(prepared)["state"] == "Prepared"
+    other, ended = replace(LISTED, transactional_id="other"), replace(LISTED, state="CompleteCommit")
+
+    def shown(*states: str) -> list[tuple[str, str]]:
+        rows = render.with_prepared([LISTED, other, ended], [prepared.prepared, None], states)
+        return [(row.transactional_id, row.state) for row in rows]
+
+    all_rows = [("billing", "Prepared"), ("other", "Ongoing"), ("billing", "CompleteCommit")]
+    assert shown() == all_rows
+    assert shown("Prepared") == all_rows[:1]
+    assert shown("Ongoing", "CompleteCommit") == all_rows[1:]
 
 
 def test_transactions_that_hang() -> None:

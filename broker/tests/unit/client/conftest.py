@@ -17,6 +17,7 @@ from odradek.base.errors import (
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 from odradek.base.ports import Buffer
 from odradek.base.types import TopicPartition
@@ -92,6 +93,20 @@ class Log:
         self.next_offset += header.record_count
         return 0, base_offset
 
+    def end_of(self, epoch: int) -> tuple[int, int]:
+        """Return the largest epoch in the log that is not above `epoch`, and its end; -1 and -1 without one."""
+        headers = [read_header(batch) for batch in self.batches]
+        found = [header.leader_epoch for header in headers if header.leader_epoch <= epoch]
+        if epoch == self.epoch:
+            return epoch, self.next_offset
+        later = [header.base_offset for header in headers if header.leader_epoch > epoch]
+        return (max(found), min(later, default=self.next_offset)) if found else (-1, -1)
+
+    def truncate(self, offset: int) -> None:
+        """Remove the records from `offset` on, like an unclean leader that lacks them."""
+        self.batches = [batch for batch in self.batches if read_header(batch).next_offset <= offset]
+        self.next_offset = offset
+
     def values(self) -> list[bytes]:
         """Return the value of every record, in order."""
         found: list[bytes] = []
@@ -106,6 +121,8 @@ class FakeCluster:
 
     def __init__(self, topics: dict[str, int], *, nodes: int = 2) -> None:
         self.nodes = [Node(number, "fake", 9000 + number) for number in range(1, nodes + 1)]
+        self.racks: dict[int, str] = {}
+        """Racks by node."""
         self.logs = {
             TopicPartition(topic, number): Log(leader=1 + number % nodes)
             for topic, count in topics.items()
@@ -118,11 +135,15 @@ class FakeCluster:
         """API and node of every request."""
         self.answers: dict[ApiKey, Callable[[Any], Message]] = {}
         """Functions that return the responses of APIs that this class does not implement."""
+        self.lacking: set[ApiKey] = set()
+        """APIs that the brokers do not have."""
         self.open_links = 0
         self.held: asyncio.Event | None = None
         """While this event is not set, all responses are held back."""
         self.held_fetches: dict[int, asyncio.Event] = {}
         """Events by node. While the event is not set, the node holds back its fetch responses."""
+        self.held_apis: dict[ApiKey, asyncio.Event] = {}
+        """Events by API. While the event is not set, responses of the API are held back."""
         self.parked_ms = 0
         """How long the last response is held back, because a fetch without data waits for some."""
         self._producer_id = 100
@@ -182,6 +203,11 @@ class FakeCluster:
             topic = entry.topic or names[entry.topic_id or UUID(int=0)]
             log = self.logs[TopicPartition(topic, entry.partition)]
             code, records = fault.code, b""
+            epoch, end = log.end_of(entry.last_fetched_epoch)
+            if log.leader == node and not code and entry.last_fetched_epoch >= 0 and end < entry.fetch_offset:
+                row = FetchedPartition(topic, self.ids()[topic], entry.partition, diverging_epoch=(epoch, end))
+                rows.append(row)
+                continue
             if log.leader != node:
                 code = NotLeaderOrFollowerError.code
             elif entry.fetch_offset > log.next_offset:
@@ -194,16 +220,22 @@ class FakeCluster:
                     topic, self.ids()[topic], entry.partition, code, log.next_offset, log.next_offset, 0, records
                 )
             )
-        if not any(row.error_code or row.records for row in rows):
+        if not any(row.error_code or row.records or row.diverging_epoch for row in rows):
             self.parked_ms = request.max_wait_ms
         return b"".join(bytes(part) for part in encode_fetch_response(header.api_version, header.correlation_id, rows))
 
     def _metadata(self, node: int, request: Any, fault: Fault) -> Message:
         known = sorted({partition.topic for partition in self.logs})
-        names = known if request.topics is None else [str(topic.name) for topic in request.topics]
+        names = known if request.topics is None else [self._name_of(topic) for topic in request.topics]
         return {
             "brokers": [
-                {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": None} for each in self.nodes
+                {
+                    "node_id": each.node_id,
+                    "host": each.host,
+                    "port": each.port,
+                    "rack": self.racks.get(each.node_id),
+                }
+                for each in self.nodes
             ],
             "cluster_id": "fake",
             "controller_id": 1,
@@ -212,6 +244,7 @@ class FakeCluster:
                     "error_code": 0 if name in known else UnknownTopicOrPartitionError.code,
                     "name": name,
                     "topic_id": self.ids().get(name),
+                    "is_internal": name.startswith("__"),
                     "partitions": [
                         {
                             "error_code": 0,
@@ -229,6 +262,12 @@ class FakeCluster:
             ],
         }
 
+    def _name_of(self, topic: Any) -> str:
+        """Return the name of a topic in a Metadata request, which may have its id instead (KIP-516)."""
+        if topic.name is not None:
+            return str(topic.name)
+        return next((name for name, topic_id in self.ids().items() if topic_id == topic.topic_id), "")
+
     def _init_producer_id(self, node: int, request: Any, fault: Fault) -> Message:
         self._producer_id += 1
         return {"error_code": fault.code, "producer_id": self._producer_id, "producer_epoch": 0}
@@ -243,6 +282,18 @@ class FakeCluster:
                 offset = 0 if item.timestamp == -2 else log.next_offset
                 rows.append({"partition_index": item.partition_index, "error_code": code, "offset": offset})
             topics.append({"name": topic.name, "partitions": rows})
+        return {"topics": topics}
+
+    def _offset_for_leader_epoch(self, node: int, request: Any, fault: Fault) -> Message:
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for item in topic.partitions:
+                log = self.logs[TopicPartition(topic.topic, item.partition)]
+                code = fault.code if log.leader == node else NotLeaderOrFollowerError.code
+                epoch, end = log.end_of(item.leader_epoch)
+                rows.append({"error_code": code, "partition": item.partition, "leader_epoch": epoch, "end_offset": end})
+            topics.append({"topic": topic.topic, "partitions": rows})
         return {"topics": topics}
 
     def _find_coordinator(self, node: int, request: Any, fault: Fault) -> Message:
@@ -264,7 +315,9 @@ class FakeLink:
         return self._open and self._node not in self._cluster.down
 
     def pick(self, api_key: ApiKey) -> int:
-        """Return the newest version."""
+        """Return the newest version. Raises `UnsupportedVersionError` if the brokers lack the API."""
+        if api_key in self._cluster.lacking:
+            raise UnsupportedVersionError(f"the brokers have no {api_key.name}")
         return API_TABLE[api_key].max_version
 
     async def ask(
@@ -299,6 +352,8 @@ class FakeLink:
         await asyncio.sleep(0.001 + cluster.parked_ms / 1000)
         if cluster.held is not None:
             await cluster.held.wait()
+        if api_key in cluster.held_apis:
+            await cluster.held_apis[api_key].wait()
         if api_key is ApiKey.FETCH and self._node in cluster.held_fetches:
             await cluster.held_fetches[self._node].wait()
         if fault.lose_answer:
@@ -318,6 +373,7 @@ class FakeKit:
 
     cluster = FakeCluster
     fault = Fault
+    link = FakeLink
 
 
 @pytest.fixture

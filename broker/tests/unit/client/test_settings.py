@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import pickle
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from odradek import Admin, BlockingClient, Consumer, Producer
 from odradek.base.errors import ConfigError
+from odradek.client.keywords import ClientKeywords
 from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings, parse_address
 
 
@@ -41,7 +48,7 @@ def test_properties_are_read_by_kafkas_names() -> None:
         ("isolation.level", "serializable"),
         ("enable.idempotence", "yes"),
         ("security.protocol", "TLS"),
-        ("partition.assignment.strategy", "sticky"),
+        ("partition.assignment.strategy", "striped"),
         ("bootstrap.servers", "nowhere"),
         ("bootstrap.servers", "a:0"),
         ("bootstrap.servers", "a:65536"),
@@ -96,6 +103,26 @@ def test_settings_can_be_pickled_and_compared() -> None:
     assert as_settings(settings) is settings
 
 
+@pytest.mark.parametrize(
+    ("protocol", "name", "value"),
+    [
+        ("consumer", "session.timeout.ms", "10000"),
+        pytest.param("consumer", "session.timeout.ms", "45000", id="the default"),
+        ("consumer", "heartbeat.interval.ms", "1000"),
+        ("consumer", "partition.assignment.strategy", "roundrobin"),
+        ("classic", "group.remote.assignor", "range"),
+    ],
+)
+def test_settings_of_the_other_group_protocol_are_refused(protocol: str, name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={value} is not allowed with group.protocol={protocol}")):
+        ClientSettings.parse({"group.protocol": protocol, name: value})
+    setting = CLIENT_SETTINGS[name]
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={value} is not allowed with group.protocol={protocol}")):
+        ClientSettings.of("a:1", **{"group_protocol": protocol, setting.attribute: setting.parse(value)})
+    other = "classic" if protocol == "consumer" else "consumer"
+    assert ClientSettings.of("a:1", **{"group_protocol": other, setting.attribute: setting.parse(value)})
+
+
 def test_defaults_are_those_of_kafka() -> None:
     for name, default in (
         ("batch.size", 16_384),
@@ -140,3 +167,63 @@ def test_security_settings_are_checked_at_once_and_never_shown() -> None:
     assert pickle.loads(pickle.dumps(settings)) == settings
     with pytest.raises(ConfigError, match=r"sasl\.mechanism=GSSAPI is not supported"):
         ClientSettings.parse({"security.protocol": "SASL_SSL", "sasl.jaas.config": entry})
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer, Admin, BlockingClient])
+def test_a_keyword_sets_one_setting(client: Any) -> None:
+    found = asyncio.run(settings_after(lambda: client("a:1,b:2", client_id="mine", linger_ms=5)))
+    assert found.bootstrap_servers == ("a:1", "b:2")
+    assert (found.client_id, found.linger_ms, found.acks) == ("mine", 5, "all")
+
+
+async def settings_after(create: Callable[[], Any]) -> ClientSettings:
+    client = create()
+    found: ClientSettings = client.settings if isinstance(client, BlockingClient) else client._settings
+    return found
+
+
+def test_keywords_override_the_first_argument() -> None:
+    settings = ClientSettings.of("a:1", acks="1", linger_ms=3)
+    changed = as_settings(settings, linger_ms=4)
+    assert (changed.acks, changed.linger_ms, changed.bootstrap_servers) == ("1", 4, ("a:1",))
+    assert as_settings(settings) is settings
+
+
+def test_values_can_be_text_lists_or_numbers() -> None:
+    settings = as_settings(
+        bootstrap_servers=["a:1", "b:2"],
+        acks=1,
+        linger_ms="7",
+        enable_idempotence="false",
+        partition_assignment_strategy="roundrobin,range",
+        **{"fetch.min.bytes": 9},
+    )
+    assert settings.bootstrap_servers == ("a:1", "b:2")
+    assert (settings.acks, settings.linger_ms, settings.enable_idempotence) == ("1", 7, False)
+    assert settings.partition_assignment_strategy == ("roundrobin", "range")
+    assert settings.fetch_min_bytes == 9
+
+
+def test_an_unknown_keyword_names_the_closest_setting() -> None:
+    for create in (as_settings, ClientSettings.of, Producer, BlockingClient):
+        with pytest.raises(TypeError, match="'lingerms' is not a setting of the clients: did you mean 'linger_ms'"):
+            create("a:1", lingerms=5)
+    with pytest.raises(TypeError, match=r"'zzz' is not a setting of the clients$"):
+        ClientSettings.of("a:1").replace(zzz=1)
+
+
+def test_an_invalid_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"linger\.ms"):
+        as_settings("a:1", linger_ms="soon")
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is set twice"):
+        as_settings("a:1", bootstrap_servers="b:1")
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
+        BlockingClient().settings.bootstrap_addresses()
+
+
+def test_every_setting_is_a_keyword() -> None:
+    fields = {field.name: field.type for field in dataclasses.fields(ClientSettings)}
+    assert list(ClientKeywords.__annotations__) == list(fields)
+    for name, hint in ClientKeywords.__annotations__.items():
+        if name not in ("bootstrap_servers", "partition_assignment_strategy", "acks"):
+            assert hint.__forward_arg__ == fields[name], name

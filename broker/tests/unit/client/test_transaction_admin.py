@@ -13,6 +13,8 @@ from odradek.base.errors import (
     ConfigError,
     CoordinatorLoadInProgressError,
     InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionStateError,
     NotCoordinatorError,
     NotLeaderOrFollowerError,
     ProducerFencedError,
@@ -23,7 +25,12 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.cluster_client import Cluster
-from odradek.client.models import ListedTransaction, ProducerDescription, TransactionDescription
+from odradek.client.models import (
+    ListedTransaction,
+    PreparedTransaction,
+    ProducerDescription,
+    TransactionDescription,
+)
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek_testkit.loop import VirtualClock, run_virtual
@@ -302,5 +309,122 @@ def test_a_listed_transaction_has_its_coordinator(fakes: Any) -> None:
         assert await admin.list_transactions() == [
             ListedTransaction(transactional_id="a", state="Ongoing", producer_id=1, coordinator=1)
         ]
+
+    with_admin(fake, work)
+
+
+# Prepared transactions
+
+PREPARED_MS: Final = 2**31 - 1
+PREPARED: Final = PreparedTransaction(transactional_id="tx", producer_id=7, epoch=2)
+
+
+class Coordinated:
+    """One transactional id. EndTxn is answered as by its state."""
+
+    def __init__(self, fake: Any, state: str = "Ongoing", timeout_ms: int = PREPARED_MS) -> None:
+        self.state, self.timeout_ms, self.epoch = state, timeout_ms, 2
+        self.codes: list[int] = []
+        self.ended: list[bool] = []
+        fake.answers[ApiKey.DESCRIBE_TRANSACTIONS] = self.describe
+        fake.answers[ApiKey.END_TXN] = self.end
+
+    def describe(self, request: Any) -> dict[str, Any]:
+        changes = {
+            "transaction_state": self.state,
+            "transaction_timeout_ms": self.timeout_ms,
+            "producer_epoch": self.epoch,
+        }
+        code = TransactionalIdNotFoundError.code if self.state == "Gone" else 0
+        return {"transaction_states": [states_row(name, code, **changes) for name in request.transactional_ids]}
+
+    def end(self, request: Any) -> dict[str, Any]:
+        assert (request.transactional_id, request.producer_id) == ("tx", 7)
+        code = self.codes.pop(0) if self.codes else 0
+        wanted = "CompleteCommit" if request.committed else "CompleteAbort"
+        if not code and self.state == "Gone":
+            code = InvalidProducerIdMappingError.code
+        if not code and request.producer_epoch != self.epoch:
+            code = ProducerFencedError.code
+        if not code and self.state not in ("Ongoing", wanted):
+            code = InvalidTransactionStateError.code
+        if not code:
+            self.ended.append(request.committed)
+            self.state = wanted
+        return {"error_code": code}
+
+
+def end_of(admin: Admin, *, commits: bool) -> Callable[[PreparedTransaction], Coroutine[Any, Any, None]]:
+    return admin.commit_prepared if commits else admin.abort_prepared
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_prepared_transaction_is_ended_once_or_more_often(fakes: Any, commits: bool) -> None:
+    fake = fakes.cluster({})
+    coordinated = Coordinated(fake)
+    coordinated.codes = [NotCoordinatorError.code, ConcurrentTransactionsError.code]
+
+    async def work(admin: Admin) -> None:
+        await end_of(admin, commits=commits)(PREPARED)
+        await end_of(admin, commits=commits)(PREPARED)
+        assert coordinated.ended == [commits, commits]
+        verb = "committed" if commits else "aborted"
+        with pytest.raises(InvalidTransactionStateError, match=f"it was {verb}"):
+            await end_of(admin, commits=not commits)(PREPARED)
+
+    with_admin(fake, work)
+
+
+def test_only_a_prepared_transaction_is_ended(fakes: Any) -> None:
+    fake = fakes.cluster({})
+    coordinated = Coordinated(fake, timeout_ms=60_000)
+
+    async def work(admin: Admin) -> None:
+        with pytest.raises(InvalidTransactionStateError, match="open and not prepared"):
+            await admin.commit_prepared(PREPARED)
+        coordinated.state = "Empty"
+        with pytest.raises(InvalidTransactionStateError):
+            await admin.abort_prepared(PREPARED)
+        coordinated.epoch = 3
+        with pytest.raises(ProducerFencedError, match="cannot be committed"):
+            await admin.commit_prepared(PREPARED)
+        coordinated.state = "Gone"
+        with pytest.raises(InvalidProducerIdMappingError):
+            await admin.commit_prepared(PREPARED)
+        assert coordinated.ended == []
+
+    with_admin(fake, work)
+
+
+def test_prepared_transactions_are_listed(fakes: Any) -> None:
+    fake = fakes.cluster({"t": 2})
+    timeouts = {"a": PREPARED_MS, "b": 60_000, "c": PREPARED_MS, "moved": PREPARED_MS}
+    moved: list[str] = []
+
+    def describe(request: Any) -> dict[str, Any]:
+        rows = []
+        for name in request.transactional_ids:
+            code = 0
+            if name == "moved" and not moved:
+                moved.append(name)
+                code = NotCoordinatorError.code
+            if name == "gone":
+                code = TransactionalIdNotFoundError.code
+            rows.append(states_row(name, code, transaction_timeout_ms=timeouts.get(name, 0)))
+        return {"transaction_states": rows}
+
+    fake.answers[ApiKey.DESCRIBE_TRANSACTIONS] = describe
+    answers = [listing(("moved", 4), ("c", 1), ("gone", 2)), listing(("b", 3), ("a", 5))]
+
+    def listed(request: Any) -> dict[str, Any]:
+        assert request.state_filters == ("Ongoing",)
+        return answers.pop()
+
+    fake.answers[ApiKey.LIST_TRANSACTIONS] = listed
+
+    async def work(admin: Admin) -> None:
+        found = await admin.list_prepared()
+        assert [each.transactional_id for each in found] == ["a", "c", "moved"]
+        assert found[0].prepared == replace(PREPARED, transactional_id="a")
 
     with_admin(fake, work)

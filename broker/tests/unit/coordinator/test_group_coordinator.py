@@ -23,9 +23,11 @@ from odradek.base.errors import (
     UnsupportedVersionError,
 )
 from odradek.base.types import GROUP_METADATA_TOPIC, TopicPartition
+from odradek.cluster import ClusterImage
 from odradek.coordinator.coordinator_ports import TransactionalWriter
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.groups.classic.classic_group import GroupState
+from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
@@ -60,6 +62,7 @@ class Office:
             runtime=runtime,
             partition_count=lambda: len(PARTITIONS),
             verify=self.verify,
+            topics=ClusterTopics(ClusterImage),
         )
         self.groups.start()
         self.confirmed = asyncio.Event()
@@ -235,6 +238,23 @@ def test_groups_and_offsets_are_counted() -> None:
         assert (office.groups.group_count(), office.groups.offset_count()) == (3, 2)
         by_state = {state: office.groups.group_count(state) for state in GroupState if office.groups.group_count(state)}
         assert by_state == {GroupState.EMPTY: 2, GroupState.COMPLETING_REBALANCE: 1}
+
+    virtual(scenario)
+
+
+def test_groups_are_observed_while_this_broker_coordinates_them() -> None:
+    async def scenario(office: Office) -> None:
+        await office.lead()
+        await office.commit("a")
+        await office.groups.join(office.join_request("b"))
+        found = {group.group_id: group for group in office.groups.coordinated()}
+        assert {name: group.committed_offsets() for name, group in found.items()} == {"a": {EVENTS_0: 5}, "b": {}}
+        assert [found[name].member_count for name in ("a", "b")] == [0, 1]
+        await office.groups.delete("a")
+        assert [found[name].is_coordinated for name in ("a", "b")] == [False, True]
+        office.groups.on_follower(office.groups.partition_for("b"))
+        await office.clock.sleep_ms(1)
+        assert not found["b"].is_coordinated
 
     virtual(scenario)
 

@@ -114,7 +114,7 @@ def test_a_group_key() -> None:
     assert decode_key(data) == GroupKey("grüppe")
 
 
-@pytest.mark.parametrize("version", [3, 8, 32767, -1])
+@pytest.mark.parametrize("version", [9, 15, 17, 32767, -1])
 def test_keys_of_unknown_types_show_their_version(version: int) -> None:
     assert decode_key(version.to_bytes(2, "big", signed=True) + b"whatever") == UnknownKey(version)
 
@@ -183,6 +183,48 @@ def test_older_brokers_can_read_what_is_written(
     (record,) = decode_batch(batch := lab.log.record_sets[0], 0, read_header(batch), limit=1 << 20)
     assert record.value is not None
     assert int.from_bytes(record.value[:2], "big") == group_version
+
+
+@pytest.mark.parametrize(
+    ("protocol", "protocols", "is_enabled"),
+    [
+        ("3.9", "classic,consumer", True),
+        ("3.5-IV0", "classic,consumer", True),
+        ("3.4", "classic,consumer", False),
+        ("3.9", "classic", False),
+    ],
+)
+def test_consumer_groups_need_the_setting_and_brokers_that_skip_their_records(
+    protocol: str, protocols: str, is_enabled: bool
+) -> None:
+    properties = {
+        "broker.id": "1",
+        "zookeeper.connect": "zk:2181",
+        "inter.broker.protocol.version": protocol,
+        "group.coordinator.rebalance.protocols": protocols,
+        "group.consumer.assignors": "range",
+        "group.consumer.max.size": "7",
+    }
+    consumer = GroupSettings.of(BrokerConfig.parse(properties)[0]).consumer
+    assert (consumer.is_enabled, consumer.assignors, consumer.max_size) == (is_enabled, ("range",), 7)
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        (None, (True, True)),
+        ("bidirectional", (True, True)),
+        ("upgrade", (True, False)),
+        ("downgrade", (False, True)),
+        ("disabled", (False, False)),
+    ],
+)
+def test_the_migration_policy(policy: str | None, allowed: tuple[bool, bool]) -> None:
+    properties = {"broker.id": "1", "zookeeper.connect": "zk:2181"}
+    if policy is not None:
+        properties["group.consumer.migration.policy"] = policy
+    consumer = GroupSettings.of(BrokerConfig.parse(properties)[0]).consumer
+    assert (consumer.allows_upgrade, consumer.allows_downgrade) == allowed
 
 
 @pytest.mark.parametrize("decode", [decode_offset_value, decode_group_value])

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from odradek.base.errors import UnsupportedVersionError
-from odradek.protocol.apis import API_TABLE, NEVER_FLEXIBLE, Api, ApiKey, api
+from odradek.protocol.apis import API_TABLE, NEVER_FLEXIBLE, Api, ApiKey, api, knows_private_apis
 from odradek.protocol.codec import encode_request, encode_response
 from odradek.protocol.fields import Versions
 from odradek.protocol.schema import schema_of
@@ -75,13 +75,15 @@ KAFKA_3_9 = {
     "ListTransactions": (1, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""
+KAFKA_4_1 = {"ConsumerGroupHeartbeat": (1, 0), "ConsumerGroupDescribe": (1, 0)}
+"""The same for the requests that a broker of Kafka 3.9 serves only with KRaft."""
 
 rows = pytest.mark.parametrize("row", API_TABLE.values(), ids=lambda row: row.name)
 
 
-@rows
+@pytest.mark.parametrize("row", [row for row in API_TABLE.values() if not row.private], ids=lambda row: row.name)
 def test_versions_are_those_of_kafka(row: Api) -> None:
-    assert (row.min_version, row.max_version, row.flexible_since) == (0, *KAFKA_3_9[row.name])
+    assert (row.min_version, row.max_version, row.flexible_since) == (0, *(KAFKA_3_9 | KAFKA_4_1)[row.name])
 
 
 @rows
@@ -128,9 +130,15 @@ def test_versions_outside_the_range_are_refused(row: Api) -> None:
 
 def test_rows_are_found_by_number() -> None:
     assert api(18) is API_TABLE[ApiKey.API_VERSIONS]
-    for key in (-1, ApiKey.CONSUMER_GROUP_HEARTBEAT, 9_999):
+    for key in (-1, ApiKey.ENVELOPE, 9_999):
         with pytest.raises(UnsupportedVersionError):
             api(key)
+
+
+def test_private_keys_are_out_of_the_way_of_kafkas() -> None:
+    assert all((row.key >= 20_000) == row.private for row in API_TABLE.values())
+    assert not any(knows_private_apis(name) for name in ("", "apache-kafka-java", "librdkafka", "Odradek"))
+    assert knows_private_apis("odradek")
 
 
 def test_flags() -> None:
@@ -143,5 +151,6 @@ def test_flags() -> None:
         "AlterPartition",
         "AllocateProducerIds",
     ]
+    assert [row.name for row in API_TABLE.values() if row.private] == ["PrepareTxn"]
     exempt = {row.name for row in API_TABLE.values() if row.is_exempt_from_quotas and not row.internal}
     assert exempt == {"WriteTxnMarkers"}, "administrators send it, too, so it is served on all listeners"

@@ -18,6 +18,7 @@ from odradek_testkit.server import MemoryServer
 REQUESTS = 25
 """Number of requests for each API and version."""
 
+OWN_SOFTWARE = {"client_software_name": "odradek", "client_software_version": "1"}
 QUIET = {"log.dir.check.interval.ms": "0", "log.dir.stall.timeout.ms": "0"} | dict.fromkeys(
     (
         "log.dir.free.check.interval.ms",
@@ -52,7 +53,10 @@ def test_any_request_is_answered(play: Callable[..., None], api_key: ApiKey) -> 
         for version in range(api.min_version, api.max_version + 1):
             for _ in range(REQUESTS):
                 frame = random_request(api, version, source)
-                answered = server.connect().send(frame)
+                client = server.connect()
+                if api.private:
+                    await client.ask(ApiKey.API_VERSIONS, 4, OWN_SOFTWARE)
+                answered = client.send(frame)
                 if has_no_answer(frame):
                     assert not answered.done() or isinstance(answered.exception(), NetworkError)
                 else:

@@ -13,6 +13,7 @@ from odradek.base.config import BrokerConfig
 from odradek.base.errors import (
     NONE,
     BrokerNotAvailableError,
+    CoordinatorNotAvailableError,
     InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
@@ -248,7 +249,40 @@ def test_api_versions(play: Callable[..., None], version: int) -> None:
         answer = await server.ask(ApiKey.API_VERSIONS, version, software)
         assert answer.error_code == NONE
         ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert ranges == {row.key: (row.min_version, row.max_version) for row in API_TABLE.values()}
+        assert ranges == {row.key: (row.min_version, row.max_version) for row in API_TABLE.values() if not row.private}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "is_shown"), [(4, "odradek", True), (3, "odradek-x", True), (4, "x", False)]
+)
+def test_only_own_clients_see_and_use_private_apis(
+    play: Callable[..., None], version: int, name: str, is_shown: bool
+) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        software: Message = {"client_software_name": name, "client_software_version": "1"}
+        answer = await server.ask(ApiKey.API_VERSIONS, version, software)
+        shown = {each.api_key for each in answer.api_keys}
+        assert (ApiKey.PREPARE_TXN in shown) == is_shown
+        message = {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0}
+        if is_shown:
+            answer = await server.ask(ApiKey.PREPARE_TXN, 0, message)
+            assert answer.error_code == CoordinatorNotAvailableError.code, "this server has no coordinators"
+            return
+        with pytest.raises(NetworkError):
+            await server.ask(ApiKey.PREPARE_TXN, 0, message)
+        assert server.peer.is_aborted
+
+    play(scenario)
+
+
+def test_a_client_that_names_no_software_has_no_private_apis(play: Callable[..., None]) -> None:
+    async def scenario(server: MemoryServer) -> None:
+        answer = await server.ask(ApiKey.API_VERSIONS, 0, {})
+        assert ApiKey.PREPARE_TXN not in {each.api_key for each in answer.api_keys}
+        with pytest.raises(NetworkError):
+            await server.ask(ApiKey.PREPARE_TXN, 0, {"transactional_id": "tx", "producer_id": 1, "producer_epoch": 0})
 
     play(scenario)
 

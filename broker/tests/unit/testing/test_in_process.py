@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import odradek
 from odradek import BlockingClient, ClientSettings, ConfigError, NewTopic
 from odradek.testing.in_process import InProcessBroker
 
@@ -42,10 +41,3 @@ def test_invalid_properties_are_refused(tmp_path: Path) -> None:
     broker = InProcessBroker(tmp_path, {"num.partitions": "many"})
     with pytest.raises(ConfigError, match=r"num\.partitions"):
         broker.start()
-
-
-def test_public_names_can_be_imported() -> None:
-    names = [name for name in odradek.__all__ if name != "__version__"]
-    assert [getattr(odradek, name).__name__ for name in names] == names
-    with pytest.raises(AttributeError, match="nothing"):
-        odradek.nothing  # noqa: B018

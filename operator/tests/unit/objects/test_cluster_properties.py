@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.base.config import BROKER_SETTINGS, BrokerConfig
 from odradek.base.setting_definitions import Update, parse_properties
-from odradek_operator.crds.types import Brokers, Cluster, Volume, ZooKeeper
+from odradek_operator.crds.types import Brokers, Cluster, Monitoring, Volume, ZooKeeper
 from odradek_operator.objects.cluster_properties import (
     ensemble_properties,
     is_dynamic,
@@ -39,6 +41,13 @@ def test_properties_of_a_plain_cluster() -> None:
         "transaction.state.log.min.isr": "2",
     }
     assert found.dynamic == {}
+
+
+def test_without_the_exporter_brokers_provide_the_lag_of_groups() -> None:
+    alone = replace(cluster(), monitoring=Monitoring(exporter=False))
+    assert split(alone).dynamic == {"group.lag.metrics.enable": "true"}
+    refused = replace(alone, brokers=Brokers(config={"group.lag.metrics.enable": "false"}))
+    assert split(refused).dynamic == {"group.lag.metrics.enable": "false"}
 
 
 def test_each_property_of_the_resource_stands_in_one_place() -> None:

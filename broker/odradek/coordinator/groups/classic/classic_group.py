@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
 from odradek.base.errors import (
+    CoordinatorNotAvailableError,
     FencedInstanceIdError,
+    IllegalGenerationError,
     MalformedFrameError,
     OdradekError,
     ProtocolError,
@@ -30,20 +32,21 @@ from odradek.base.errors import (
 )
 from odradek.base.types import NO_TIMESTAMP
 from odradek.coordinator.groups.classic.classic_member import AnswerJoin, AnswerSync, ClassicMember
+from odradek.coordinator.groups.group_kinds import CLASSIC_GROUP_TYPE, CONSUMER_PROTOCOL_TYPE, ExpiryRule
 from odradek.coordinator.groups.group_offsets import GroupOffsets
 from odradek.coordinator.groups.group_records import GroupValue
 from odradek.coordinator.groups.group_requests import (
     UNKNOWN_MEMBER_ID,
+    CommitRequest,
     DescribedGroup,
     JoinedMember,
     JoinResult,
     ListedGroup,
+    MemberCheck,
     Protocols,
     SyncResult,
 )
 from odradek.protocol.wire import Reader
-
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 class GroupState(Enum):
@@ -77,8 +80,10 @@ class IllegalGroupTransitionError(OdradekError):
 class ClassicGroup:
     """One group."""
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
-        """Create an Empty group with generation 0. `now_ms`: wall-clock time."""
+    group_type: ClassVar = CLASSIC_GROUP_TYPE
+
+    def __init__(self, group_id: str, now_ms: int, offsets: GroupOffsets | None = None) -> None:
+        """Create an Empty group with generation 0. `now_ms`: wall-clock time. `offsets`: those that it has already."""
         self.group_id: Final = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp_ms: int | None = now_ms
@@ -100,13 +105,13 @@ class ClassicGroup:
         """Whether a member joined during the initial rebalance delay, so that the delay may be extended."""
         self.subscribed_topics: frozenset[str] | None = None
         """Subscribed topics of all consumers; None if unknown or if the members are not consumers."""
-        self.offsets: Final = GroupOffsets()
+        self.offsets: Final = GroupOffsets() if offsets is None else offsets
         self._supported: Counter[str] = Counter()
 
     @classmethod
-    def loaded(cls, group_id: str, value: GroupValue, now_ms: int) -> ClassicGroup:
+    def loaded(cls, group_id: str, value: GroupValue, now_ms: int, offsets: GroupOffsets | None = None) -> ClassicGroup:
         """Create the group that a record describes. It is Stable if it has members, otherwise Empty."""
-        group = cls(group_id, now_ms)
+        group = cls(group_id, now_ms, offsets)
         group.generation = value.generation
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol
@@ -138,6 +143,21 @@ class ClassicGroup:
     def is_dead(self) -> bool:
         """Whether the group was removed or moved to another broker."""
         return self.state is GroupState.DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members and does not wait for any."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def member_count(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group has no state that must be kept: no records, members or offsets."""
+        return self.is_empty and not (self.generation or self.pending_members) and self.offsets.is_idle
 
     @property
     def can_rebalance(self) -> bool:
@@ -246,6 +266,73 @@ class ClassicGroup:
         """Return the dynamic members that did not join. Static members stay until their session times out."""
         return [member for member in self.members.values() if member.answer_join is None and not member.is_static]
 
+    # Checks of requests
+
+    def check_alive(self) -> None:
+        """Raise `CoordinatorNotAvailableError` if the group is being removed."""
+        if self.is_dead:
+            raise CoordinatorNotAvailableError(
+                f"Group {self.group_id!r} is being removed or moved: look up its coordinator again."
+            )
+
+    def member_of(self, member_id: str, instance_id: str | None) -> ClassicMember:
+        """Return the member that sent a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if the
+        member was replaced."""
+        if instance_id is not None:
+            current_id = self.static_members.get(instance_id)
+            if current_id is not None and current_id != member_id:
+                raise FencedInstanceIdError(
+                    f"Another member of group {self.group_id!r} now has the instance id {instance_id!r}."
+                )
+            if current_id is None:
+                raise UnknownMemberIdError(
+                    f"Group {self.group_id!r} has no member with the instance id {instance_id!r}."
+                )
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberIdError(f"Group {self.group_id!r} has no member with the id {member_id!r}.")
+        return member
+
+    def check_generation(self, check: MemberCheck) -> ClassicMember:
+        """Return the member that sent a request. Raises the errors of `member_of`, and `IllegalGenerationError` if the
+        generation is not the current one."""
+        member = self.member_of(check.member_id, check.instance_id)
+        if check.generation != self.generation:
+            raise IllegalGenerationError(
+                f"The generation of group {self.group_id!r} is {self.generation}, not {check.generation}."
+            )
+        return member
+
+    def check_commit(self, request: CommitRequest) -> None:
+        """Raise an error unless the client may commit offsets."""
+        self.check_alive()
+        check = request.member
+        is_anonymous = check.generation < 0
+        if self.is_empty and is_anonymous:
+            return  # The client only stores offsets, or it is a tool that resets them.
+        if is_anonymous and check.member_id == UNKNOWN_MEMBER_ID and check.instance_id is None:
+            raise UnknownMemberIdError(f"Group {self.group_id!r} has members, so only its members can commit offsets.")
+        self.check_generation(check)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            raise RebalanceInProgressError(
+                f"Group {self.group_id!r} is rebalancing: commit again after the assignment."
+            )
+
+    def check_transactional_commit(self, check: MemberCheck) -> None:
+        """Raise an error if a member that names itself is not in the current generation.
+
+        Unlike a plain commit, it is allowed while the group rebalances, and without a member also if the group has
+        members, because versions before 3 do not have these fields.
+        """
+        self.check_alive()
+        if check.generation < 0 and self.is_empty:
+            return
+        if check.generation >= 0 or check.member_id != UNKNOWN_MEMBER_ID or check.instance_id is not None:
+            self.check_generation(check)
+
+    def check_fetch(self, check: MemberCheck) -> None:
+        """Allow everything: the member and the epoch of an OffsetFetch are those of consumer groups (KIP-848)."""
+
     # Protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
@@ -340,7 +427,12 @@ class ClassicGroup:
 
     def listing(self) -> ListedGroup:
         """Return the group for ListGroups."""
-        return ListedGroup(group_id=self.group_id, protocol_type=self.protocol_type or "", state=self.state.value)
+        return ListedGroup(
+            group_id=self.group_id,
+            protocol_type=self.protocol_type or "",
+            state=self.state.value,
+            group_type=self.group_type,
+        )
 
     def describe(self) -> DescribedGroup:
         """Return the group for DescribeGroups."""
@@ -352,6 +444,21 @@ class ClassicGroup:
             protocol=protocol or "",
             members=tuple(member.describe(protocol) for member in self.members.values()),
         )
+
+    def expiry(self) -> ExpiryRule | None:
+        """Return how offsets expire (KIP-211); None if they do not expire now.
+
+        Those of an empty group expire some time after it became empty. In a group that only stores offsets, and for
+        topics to which no member of a stable consumer group subscribes, they expire that time after their commit.
+        """
+        if self.protocol_type is None:
+            return ExpiryRule()
+        if self.is_empty:
+            return ExpiryRule(since_ms=self.state_timestamp_ms)
+        is_consumer = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        if is_consumer and self.state is GroupState.STABLE and self.subscribed_topics is not None:
+            return ExpiryRule(keep_topics=self.subscribed_topics)
+        return None
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:

@@ -16,10 +16,7 @@ from uuid import UUID
 
 from odradek.base.errors import (
     NONE,
-    CoordinatorNotAvailableError,
-    FencedInstanceIdError,
     GroupMaxSizeReachedError,
-    IllegalGenerationError,
     InconsistentGroupProtocolError,
     MemberIdRequiredError,
     ProtocolError,
@@ -46,42 +43,6 @@ logger = logging.getLogger(__name__)
 _MEMBER_ID_BYTES: Final = 16
 
 
-def check_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> ClassicMember:
-    """Return the member that sent a request. Raises `UnknownMemberIdError`, or `FencedInstanceIdError` if the member
-    was replaced."""
-    if instance_id is not None:
-        current_id = group.static_members.get(instance_id)
-        if current_id is not None and current_id != member_id:
-            raise FencedInstanceIdError(
-                f"Another member of group {group.group_id!r} now has the instance id {instance_id!r}."
-            )
-        if current_id is None:
-            raise UnknownMemberIdError(f"Group {group.group_id!r} has no member with the instance id {instance_id!r}.")
-    member = group.members.get(member_id)
-    if member is None:
-        raise UnknownMemberIdError(f"Group {group.group_id!r} has no member with the id {member_id!r}.")
-    return member
-
-
-def check_generation(group: ClassicGroup, check: MemberCheck) -> ClassicMember:
-    """Return the member that sent a request. Raises the errors of `check_member`, and `IllegalGenerationError` if the
-    generation is not the current one."""
-    member = check_member(group, check.member_id, check.instance_id)
-    if check.generation != group.generation:
-        raise IllegalGenerationError(
-            f"The generation of group {group.group_id!r} is {group.generation}, not {check.generation}."
-        )
-    return member
-
-
-def check_alive(group: ClassicGroup) -> None:
-    """Raise `CoordinatorNotAvailableError` for a group that is being removed."""
-    if group.is_dead:
-        raise CoordinatorNotAvailableError(
-            f"Group {group.group_id!r} is being removed or moved: look up its coordinator again."
-        )
-
-
 class Membership:
     """Handles the requests of members, for the groups of one partition."""
 
@@ -95,7 +56,7 @@ class Membership:
 
     def join(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
         """Add a member to the next generation. The response waits until the generation begins."""
-        check_alive(group)
+        group.check_alive()
         if not self._has_capacity(group, request.member_id):
             group.remove(request.member_id)
             answer(JoinResult(member_id=UNKNOWN_MEMBER_ID, error_code=GroupMaxSizeReachedError.code))
@@ -123,7 +84,7 @@ class Membership:
         return member is not None or len(group.members) < self._settings.max_size
 
     def _join_unknown(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
-        member_id = self._new_member_id(request)
+        member_id = self.new_member_id(request)
         if request.instance_id is not None:
             if request.instance_id in group.static_members:
                 self._replace_static(group, request, member_id, answer)
@@ -135,12 +96,13 @@ class Membership:
         else:
             self._rebalancer.add_member(group, ClassicMember.joining(request, member_id), request, answer)
 
-    def _new_member_id(self, request: JoinRequest) -> str:
+    def new_member_id(self, request: JoinRequest) -> str:
+        """Return an id for a member that joins without one."""
         unique = UUID(bytes=self._clock.token_bytes(_MEMBER_ID_BYTES), version=4)
         return f"{request.client_id if request.instance_id is None else request.instance_id}-{unique}"
 
     def _join_again(self, group: ClassicGroup, request: JoinRequest, answer: AnswerJoin) -> None:
-        member = check_member(group, request.member_id, request.instance_id)
+        member = group.member_of(request.member_id, request.instance_id)
         state = group.state
         is_unchanged = member.protocols == request.protocols
         if state is GroupState.COMPLETING_REBALANCE and is_unchanged:
@@ -203,8 +165,8 @@ class Membership:
 
     def sync(self, group: ClassicGroup, request: SyncRequest, answer: AnswerSync) -> None:
         """Respond with the member's assignment when the assignments of the leader are committed."""
-        check_alive(group)
-        member = check_generation(group, request.member)
+        group.check_alive()
+        member = group.check_generation(request.member)
         for given, own in (
             (request.protocol_type, group.protocol_type),
             (request.protocol_name, group.protocol_name),
@@ -228,16 +190,22 @@ class Membership:
 
     def heartbeat(self, group: ClassicGroup, check: MemberCheck) -> None:
         """Extend the session of a member. Raises `RebalanceInProgressError` if it must join again."""
-        check_alive(group)
-        self._rebalancer.heartbeat(group, check_generation(group, check))
+        group.check_alive()
+        self._rebalancer.heartbeat(group, group.check_generation(check))
         if group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgressError(f"Group {group.group_id!r} rebalances: join again.")
+
+    def committed(self, group: ClassicGroup, check: MemberCheck) -> None:
+        """Extend the session of the member that has sent OffsetCommit, if it is one."""
+        member = group.members.get(check.member_id)
+        if member is not None and check.generation >= 0:
+            self._rebalancer.heartbeat(group, member)
 
     # LeaveGroup
 
     def leave(self, group: ClassicGroup, members: Sequence[LeavingMember]) -> list[LeaveResult]:
         """Remove members. Each has a result."""
-        check_alive(group)
+        group.check_alive()
         results = []
         for leaving in members:
             code = self._leave(group, leaving)
@@ -254,7 +222,7 @@ class Membership:
             self._rebalancer.remove_pending(group, member_id)
             return NONE
         try:
-            member = check_member(group, member_id, leaving.instance_id)
+            member = group.member_of(member_id, leaving.instance_id)
         except ProtocolError as error:
             return error.code
         self._rebalancer.remove_member(group, member, with_reason(f"member {member_id} left", leaving.reason))

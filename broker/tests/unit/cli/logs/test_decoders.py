@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from struct import pack
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from odradek.base.types import TopicPartition
 from odradek.cli.logs.decoders import DECODERS, LOG_DECODERS, by_field, offsets_topic, transaction_log
 from odradek.client.consumer.group_protocol import Subscription, encode_assignment, encode_subscription
+from odradek.coordinator.groups.consumer.consumer_records import changes
+from odradek.coordinator.groups.consumer.consumer_values import NEW_GROUP, ConsumerGroupImage, ConsumerMember
 from odradek.coordinator.groups.group_records import (
     GroupKey,
     GroupValue,
@@ -50,6 +53,25 @@ def test_fields(kind: str, content: bytes, shown: str) -> None:
 
 def test_a_null_is_not_shown() -> None:
     assert by_field(DECODERS["string"], DECODERS["hex"])(record(None, b"")) == (None, "")
+
+
+def test_a_member_of_a_consumer_group() -> None:
+    member = ConsumerMember(member_id="m", rack_id="r", topics=frozenset({"b", "a"}), rebalance_timeout_ms=5)
+    state = ConsumerGroupImage(members={"m": member}, target={"m": {UUID(int=1): frozenset({3})}})
+    metadata, target, current = changes("g", NEW_GROUP, state)
+    assert offsets_topic(record(*metadata)) == (
+        '{"type":"5","data":{"groupId":"g","memberId":"m"}}',
+        '{"version":"0","data":{"instanceId":null,"rackId":"r","clientId":"","clientHost":"",'
+        '"subscribedTopicNames":["a","b"],"subscribedTopicRegex":"","rebalanceTimeoutMs":5,"serverAssignor":null}}',
+    )
+    assert offsets_topic(record(*target)) == (
+        '{"type":"7","data":{"groupId":"g","memberId":"m"}}',
+        '{"version":"0","data":{"topicPartitions":[{"topicId":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":[3]}]}}',
+    )
+    assert offsets_topic(record(current[0], None)) == (
+        '{"type":"8","data":{"groupId":"g","memberId":"m"}}',
+        "<DELETE>",
+    )
 
 
 def test_a_committed_offset() -> None:

@@ -8,8 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from odradek import BlockingClient, ClientSettings, NewTopic, TopicPartition
-from odradek.base.errors import MessageTooLargeError, NetworkError
+from odradek import (
+    BlockingAdmin,
+    BlockingClient,
+    BlockingConsumer,
+    BlockingProducer,
+    ClientSettings,
+    NewTopic,
+    TopicPartition,
+)
+from odradek.base.errors import MessageTooLargeError, NetworkError, UnknownTopicOrPartitionError
 from odradek.testing.in_process import InProcessBroker
 
 
@@ -72,3 +80,24 @@ def test_threads_share_a_producer(client: BlockingClient, topic: str) -> None:
             thread.join()
     partition = TopicPartition(topic, 0)
     assert client.latest_offsets([partition]) == {partition: 4}
+
+
+def test_a_blocking_client_needs_no_other_one(odradek_broker: InProcessBroker, topic: str) -> None:
+    with BlockingProducer(odradek_broker.bootstrap, linger_ms=1) as producer:
+        assert producer.send_and_wait(topic, b"1").offset == 0
+    with BlockingConsumer(odradek_broker.bootstrap, topic, auto_offset_reset="earliest") as consumer:
+        assert consumer.getone().value == b"1"
+    with BlockingAdmin(bootstrap_servers=odradek_broker.bootstrap) as admin:
+        assert topic in admin.list_topics()
+    with pytest.raises(NetworkError, match="closed"):
+        admin.list_topics()
+
+
+def test_a_client_that_cannot_start_is_closed(odradek_broker: InProcessBroker) -> None:
+    with pytest.raises(UnknownTopicOrPartitionError):
+        BlockingConsumer(odradek_broker.bootstrap, "missing", default_api_timeout_ms=100)
+
+
+def test_producers_of_a_client_can_have_other_settings(client: BlockingClient, topic: str) -> None:
+    with client.producer(acks=0) as producer:
+        assert producer.send_and_wait(topic, b"1").offset == -1

@@ -15,8 +15,8 @@ import pytest
 from odradek import Admin, BlockingAdmin, BlockingConsumer, BlockingProducer, Consumer, Producer
 
 PAIRS = [(Admin, BlockingAdmin), (Consumer, BlockingConsumer), (Producer, BlockingProducer)]
-WITHOUT = {"start", "on_revoked", "on_assigned"}
-"""`BlockingClient` calls `start`; the group membership calls the other two."""
+WITHOUT = {"start"}
+"""The constructor of a blocking client calls `start`."""
 
 SPECIAL = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 
@@ -90,6 +90,12 @@ import asyncio
 class Cache:
     """A cache. Await it."""
 
+    def __init__(self, size: int = 1, *, limit: int = 2, clock: int = 3) -> None:
+        """`limit` is a number.
+
+        `clock` is for tests.
+        """
+
     {method}
 '''
 
@@ -146,8 +152,12 @@ def test_differences_change_the_docstrings_and_omit_methods(generator: ModuleTyp
     )
     source = generator.blocking_source(client, SOURCE.format(method=methods))
 
-    assert '"""A cache. Any thread can use it.\n\n    Get it from `BlockingClient.cache`.\n' in source
+    assert '"""A cache. Any thread can use it.\n\n' in source
+    assert "    `BlockingClient.cache` returns one with the settings of its client.\n" in source
     assert '"""Get.\n\n        The result is a copy.\n' in source
+    assert "def __init__(self, size: int=1, *, limit: int=2) -> None:" in source
+    assert "clock" not in source
+    assert "self._cache = self._loop.start(lambda: Cache(size, limit=limit))" in source
     assert "def start" not in source
     assert "def get(self, *keys: str, limit: int=1) -> concurrent.futures.Future[int]:" in source
     assert "return self._loop.run_for_future(self._cache.get(*keys, limit=limit))" in source

@@ -17,11 +17,18 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.consumer.group_protocol import decode_assignment, decode_subscription, encode_assignment
+from odradek.client.consumer.group_protocol import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from odradek.client.models import GroupMetadata
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.records.v2.batch import BatchBuilder
 from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", group_id="g", auto_offset_reset="earliest", heartbeat_interval_ms=1_000)
@@ -42,6 +49,10 @@ class Coordinator:
         self.committed: dict[TopicPartition, int] = {}
         self.committers: list[tuple[str, int]] = []
         self.assignment: bytes | None = None
+        self.others: list[tuple[str, bytes]] = []
+        """Ids and subscriptions of other members."""
+        self.assigned: dict[str, tuple[TopicPartition, ...]] = {}
+        """What the leader assigned to each member."""
         for name in ("join_group", "sync_group", "heartbeat", "leave_group", "offset_commit", "offset_fetch"):
             cluster.answers[ApiKey[name.upper()]] = getattr(self, name)
 
@@ -53,7 +64,10 @@ class Coordinator:
         metadata = bytes(request.protocols[0].metadata)
         assert decode_subscription(metadata).topics == ("t",)
         member_id = request.member_id or "m1"
-        members = [{"member_id": member_id, "group_instance_id": None, "metadata": metadata}]
+        members = [
+            {"member_id": member, "group_instance_id": None, "metadata": subscription}
+            for member, subscription in [(member_id, metadata), *self.others]
+        ]
         return {
             "error_code": code,
             "generation_id": self.generation if code == 0 else -1,
@@ -67,7 +81,9 @@ class Coordinator:
     def sync_group(self, request: Any) -> Message:
         code = self.sync_codes.pop(0) if self.sync_codes else 0
         assert request.generation_id == self.generation
-        given = {each.member_id: bytes(each.assignment) for each in request.assignments}[request.member_id]
+        by_member = {each.member_id: bytes(each.assignment) for each in request.assignments}
+        self.assigned = {member: decode_assignment(assignment) for member, assignment in by_member.items()}
+        given = by_member[request.member_id]
         return {"error_code": code, "assignment": b"" if code else self.assignment or given}
 
     def heartbeat(self, request: Any) -> Message:
@@ -255,6 +271,27 @@ def test_positions_are_committed_periodically_and_on_close(fakes: Any) -> None:
     run_virtual(main())
 
 
+def test_an_automatic_commit_does_not_cover_the_records_that_the_same_call_returns(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 1})
+    coordinator = Coordinator(cluster)
+    partition = TopicPartition("t", 0)
+
+    async def main() -> None:
+        async with consumer_of(cluster, "t", auto_commit_interval_ms=5_000) as consumer:
+            await consumer.getmany(timeout_ms=1_000)
+            builder = BatchBuilder(limit_bytes=1 << 20)
+            builder.append(None, b"value", timestamp_ms=0)
+            cluster.logs[partition].append(memoryview(builder.build()))
+            # The record arrives, and the commit is due, before the application asks again.
+            await VirtualClock().sleep_ms(20_000)
+            assert len((await consumer.getmany(timeout_ms=1_000))[partition]) == 1
+            await VirtualClock().sleep_ms(1_000)
+            assert coordinator.committed == {partition: 0}
+        assert coordinator.committed == {partition: 1}
+
+    run_virtual(main())
+
+
 def test_nothing_is_committed_without_auto_commit(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
@@ -372,6 +409,22 @@ def test_a_leader_rejoins_when_a_topic_gets_partitions(fakes: Any) -> None:
     assert coordinator.generation == 2
 
 
+def test_a_leader_assigns_partitions_within_racks(fakes: Any) -> None:
+    """The leaders of the partitions alternate between two nodes, each in its own rack."""
+    cluster = fakes.cluster({"t": 4})
+    cluster.racks = {1: "r1", 2: "r2"}
+    coordinator = Coordinator(cluster)
+    coordinator.others = [("m0", encode_subscription(Subscription(topics=("t",), rack_id="r1")))]
+
+    async def main() -> None:
+        async with consumer_of(cluster, "t", client_rack="r2") as consumer:
+            await consumer.getmany(timeout_ms=1_000)
+
+    run_virtual(main())
+    numbers = {member: [number for _, number in partitions] for member, partitions in coordinator.assigned.items()}
+    assert numbers == {"m0": [0, 2], "m1": [1, 3]}
+
+
 def test_unsubscribe_leaves_the_group(fakes: Any) -> None:
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
@@ -389,3 +442,26 @@ def test_unsubscribe_leaves_the_group(fakes: Any) -> None:
     run_virtual(main())
     assert coordinator.left == ["m1"]
     assert decode_assignment(coordinator.assignment) == (TopicPartition("t", 0),)
+
+
+class LosingListener(Listener):
+    """A listener that distinguishes lost partitions."""
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self.events.append(f"lost {len(partitions)}")
+
+
+def test_lost_partitions_are_reported_as_lost(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 2})
+    coordinator = Coordinator(cluster)
+    coordinator.heartbeat_codes = [UNKNOWN_MEMBER]
+    listener = LosingListener()
+
+    async def main() -> None:
+        async with consumer_of(cluster) as consumer:
+            consumer.subscribe(["t"], listener=listener)
+            await consumer.getmany(timeout_ms=5_000)
+
+    run_virtual(main())
+    assert listener.events == ["assigned 2", "lost 2", "assigned 2", "revoked 2"]
+    assert {generation for _, generation in coordinator.committers} == {2}

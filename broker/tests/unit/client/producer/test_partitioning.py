@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.producer.partitioning import DefaultPartitioner, murmur2, partition_of_key
+from odradek.client.producer.partitioning import (
+    DefaultPartitioner,
+    murmur2,
+    partition_of_key,
+    partitioner_function,
+)
 
 
 # The test vectors of the Java client, as signed numbers.
@@ -45,3 +50,35 @@ def test_records_without_key_avoid_partitions_without_leader() -> None:
     assert partitioner.without_key("t", [1], 5_000) == 1
     assert partitioner.without_key("t", [1], 1) == 1
     assert partitioner.without_key("u", [4], 1) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        # 0xCBF43926 is the check value of CRC-32.
+        ("consistent", b"", 0),
+        ("consistent", b"123456789", 0xCBF43926 % 12),
+        ("consistent", None, 0),
+        ("consistent_random", b"123456789", 0xCBF43926 % 12),
+        ("consistent_random", b"", 11),
+        ("consistent_random", None, 11),
+        ("murmur2", b"abc", partition_of_key(b"abc", 12)),
+        ("murmur2", None, partition_of_key(b"", 12)),
+        ("murmur2_random", b"", partition_of_key(b"", 12)),
+        ("murmur2_random", None, 11),
+        ("random", b"abc", 11),
+        ("round_robin", b"abc", 2),
+    ],
+)
+def test_named_partitioners(name: str, key: bytes | None, expected: int) -> None:
+    choose = partitioner_function(name, lambda: 0.99)
+    assert choose is not None
+    assert choose("t", key, b"v", range(12), [2, 3, 11]) == expected
+    assert 0 <= choose("t", key, b"v", range(12), []) < 12
+
+
+def test_round_robin_counts_for_each_topic() -> None:
+    choose = partitioner_function("round-robin", lambda: 0.0)
+    assert choose is not None
+    assert [choose(topic, None, None, range(3), [0, 2]) for topic in "aabaa"] == [0, 2, 0, 0, 2]
+    assert partitioner_function("default", lambda: 0.0) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from odradek.base.errors import (
@@ -22,6 +22,7 @@ from odradek.base.errors import (
     NetworkError,
     NotCoordinatorError,
     OdradekError,
+    PolicyViolationError,
     ProducerFencedError,
     TopicAuthorizationFailedError,
     TransactionAbortableError,
@@ -41,7 +42,7 @@ from odradek.client.producer.transaction_machine import (
 
 FIRST: Final = TopicPartition("t", 0)
 SECOND: Final = TopicPartition("t", 1)
-RETRY, ABORT, NEW_EPOCH, FATAL = Consequence
+RETRY, GIVE_UP, ABORT, NEW_EPOCH, FATAL = Consequence
 COORDINATED: Final = [step for step in TransactionStep if step is not TransactionStep.PRODUCE]
 
 
@@ -82,6 +83,8 @@ def in_transaction() -> TransactionMachine:
     ],
 )
 def test_errors_of_coordinators(step: TransactionStep, error: type[OdradekError], expected: Consequence) -> None:
+    if step is TransactionStep.PREPARE and error is UnsupportedVersionError:
+        expected = GIVE_UP
     assert consequence(step, error("")) is expected
 
 
@@ -95,6 +98,9 @@ def test_errors_of_coordinators(step: TransactionStep, error: type[OdradekError]
         (TransactionStep.PRODUCE, TransactionalIdAuthorizationFailedError, FATAL),
         (TransactionStep.ADD_PARTITIONS, InvalidConfigError, ABORT),
         (TransactionStep.END, InvalidConfigError, FATAL),
+        (TransactionStep.PREPARE, InvalidConfigError, FATAL),
+        (TransactionStep.PREPARE, PolicyViolationError, GIVE_UP),
+        (TransactionStep.END, PolicyViolationError, FATAL),
     ],
 )
 def test_errors_with_a_meaning_of_their_own(
@@ -282,16 +288,88 @@ def test_without_the_next_epoch_the_producer_is_lost(error: type[OdradekError]) 
     assert machine.phase is TransactionPhase.FATAL_ERROR
 
 
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_an_error_after_the_end_of_its_transaction_ends_the_producer(is_batch: bool) -> None:
+    """The transaction may have been committed without the record."""
+    machine = in_transaction()
+    machine.start_committing()
+    machine.ended()
+    cause: OdradekError = NetworkError("lost")
+    if is_batch:
+        machine.batch_failed(cause, was_sent=True)
+    else:
+        cause = GroupAuthorizationFailedError("lost")
+        assert not machine.failed(TransactionStep.ADD_OFFSETS, cause)
+    assert machine.phase is TransactionPhase.FATAL_ERROR
+    with pytest.raises(InvalidTransactionStateError, match="failed while the producer was ready: lost") as caught:
+        machine.begin()
+    assert caught.value.__cause__ is not None
+    assert caught.value.__cause__.__cause__ is cause
+
+
+def test_an_error_after_the_end_of_its_transaction_ends_the_producer_before_the_next_epoch() -> None:
+    machine = in_transaction()
+    machine.batch_failed(NetworkError("timed out"), was_sent=True)
+    machine.start_aborting()
+    machine.ended()
+    machine.batch_failed(NetworkError("lost"), was_sent=True)
+    assert machine.phase is TransactionPhase.FATAL_ERROR
+
+
+def test_a_batch_that_fails_before_the_initialization_ends_the_producer() -> None:
+    machine = TransactionMachine()
+    machine.batch_failed(NetworkError("lost"), was_sent=False)
+    with pytest.raises(InvalidTransactionStateError, match="failed while the producer was uninitialized: lost"):
+        machine.start_initializing()
+
+
+def test_a_prepared_transaction_without_one_of_its_batches_can_only_be_aborted() -> None:
+    machine = in_transaction()
+    machine.start_preparing()
+    machine.prepared()
+    machine.batch_failed(NetworkError("lost"), was_sent=True)
+    with pytest.raises(TransactionAbortableError):
+        machine.start_committing()
+    machine.start_aborting()
+    assert machine.must_tell_coordinator
+    machine.ended()
+    assert machine.phase is TransactionPhase.INITIALIZING
+
+
+CALLS: Final = ["begin", "start_preparing", "start_committing", "start_aborting"]
+RESULTS: Final = {
+    "added": (TransactionPhase.IN_TRANSACTION, TransactionPhase.PREPARING, TransactionPhase.COMMITTING),
+    "prepared": (TransactionPhase.PREPARING,),
+    "cannot_prepare": (TransactionPhase.PREPARING,),
+    "ended": (TransactionPhase.COMMITTING, TransactionPhase.ABORTING),
+    "initialized": (TransactionPhase.INITIALIZING,),
+}
+"""Results of requests, and the phases in which they can arrive."""
+
 events = st.lists(
     st.one_of(
-        st.sampled_from(["begin", "start_committing", "start_aborting", "ended", "initialized"]),
+        st.sampled_from([*CALLS, *RESULTS]),
         st.tuples(st.sampled_from(list(TransactionStep)), st.sampled_from(sorted(BY_CODE))),
     ),
     max_size=40,
 )
 
 
+def apply(machine: TransactionMachine, event: str) -> None:
+    """Call the machine for an event without an error."""
+    if event == "initialized":
+        machine.initialized(ProducerIdentity(7, 1))
+    elif event == "added":
+        machine.include(FIRST)
+        machine.partitions_added([FIRST])
+    else:
+        getattr(machine, event)()
+
+
 @given(events=events)
+@example(events=[(TransactionStep.PRODUCE, -1), "begin", "start_committing", "ended"])
+@example(events=[(TransactionStep.ADD_PARTITIONS, UnknownProducerIdError.code), "begin", "start_committing", "ended"])
+@example(events=["begin", "start_preparing", "prepared", (TransactionStep.PRODUCE, -1), "start_committing", "ended"])
 def test_no_sequence_of_events_ends_outside_of_the_table(events: list[str | tuple[TransactionStep, int]]) -> None:
     """After a fatal error there is no other phase, and a failed transaction is never committed."""
     machine = ready()
@@ -304,15 +382,12 @@ def test_no_sequence_of_events_ends_outside_of_the_table(events: list[str | tupl
                 machine.batch_failed(error, was_sent=True)
             elif (step is TransactionStep.INITIALIZE) == (before is TransactionPhase.INITIALIZING):
                 machine.failed(step, error)
-        elif event == "initialized":
-            if before is TransactionPhase.INITIALIZING:
-                machine.initialized(ProducerIdentity(7, 1))
-        elif event == "ended":
-            if before in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING):
-                machine.ended()
+        elif event in RESULTS:
+            if before in RESULTS[event]:
+                apply(machine, event)
         else:
             try:
-                getattr(machine, event)()
+                apply(machine, event)
             except (InvalidTransactionStateError, TransactionAbortableError, type(machine.failure or ValueError())):
                 assert machine.phase is before
         if before is TransactionPhase.FATAL_ERROR:
@@ -322,3 +397,47 @@ def test_no_sequence_of_events_ends_outside_of_the_table(events: list[str | tupl
         assert (machine.failure is not None) == (
             machine.phase in (TransactionPhase.ABORTABLE_ERROR, TransactionPhase.FATAL_ERROR)
         )
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_prepared_transaction_is_followed_by_another_epoch(commits: bool) -> None:
+    machine = in_transaction()
+    machine.start_preparing()
+    assert machine.may_send(FIRST)
+    with pytest.raises(InvalidTransactionStateError, match="call prepare_transaction first"):
+        machine.start_committing()
+    machine.prepared()
+    assert machine.phase is TransactionPhase.PREPARED
+    assert not machine.may_send(FIRST)
+    for refused in (machine.check_open, machine.begin, machine.start_preparing, machine.start_initializing):
+        with pytest.raises(InvalidTransactionStateError, match="commit_transaction or abort_transaction first"):
+            refused()
+    (machine.start_committing if commits else machine.start_aborting)()
+    assert machine.must_tell_coordinator
+    machine.ended()
+    assert machine.phase is TransactionPhase.INITIALIZING
+    machine.initialized(ProducerIdentity(7, 1))
+    machine.begin()
+    machine.start_committing()
+    machine.ended()
+    assert machine.phase is TransactionPhase.READY
+
+
+def test_a_transaction_that_cannot_be_prepared_goes_on() -> None:
+    machine = in_transaction()
+    machine.start_preparing()
+    assert not machine.failed(TransactionStep.PREPARE, UnsupportedVersionError("no"))
+    machine.cannot_prepare()
+    machine.check_open()
+    machine.start_committing()
+    machine.ended()
+    assert machine.phase is TransactionPhase.READY
+
+
+def test_an_error_of_a_batch_ends_the_preparation() -> None:
+    machine = in_transaction()
+    machine.start_preparing()
+    machine.batch_failed(MessageTooLargeError("large"), was_sent=False)
+    assert machine.phase is TransactionPhase.ABORTABLE_ERROR
+    with pytest.raises(TransactionAbortableError):
+        machine.start_preparing()

@@ -35,9 +35,9 @@ FENCED = [MarkerOutcome.FENCED]
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
 
-def virtual(test: Callable[[MarkerBench], Awaitable[None]]) -> None:
+def virtual(test: Callable[[MarkerBench], Awaitable[None]], protocol: str = "3.9") -> None:
     async def main() -> None:
-        bench = MarkerBench()
+        bench = MarkerBench(protocol)
         try:
             await test(bench)
         finally:
@@ -463,6 +463,25 @@ def test_a_broker_without_the_api_gets_the_marker_after_its_upgrade() -> None:
         assert bench.written == {A: {4}}
 
     virtual(scenario)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "supported", "used"), [("3.9", 1, 1), ("2.8-IV0", 1, 1), ("2.7", 1, 0), ("2.7", 0, 0), ("3.9", 0, 0)]
+)
+def test_markers_have_a_version_of_the_protocol_that_the_broker_supports(
+    protocol: str, supported: int, used: int
+) -> None:
+    """Kafka 2.7 has only version 0."""
+
+    async def scenario(bench: MarkerBench) -> None:
+        bench.lead(1, A)
+        bench.brokers.versions[1] = {ApiKey.WRITE_TXN_MARKERS: supported}
+        bench.send(4, A)
+        await bench.settled()
+        assert bench.written == {A: {4}}
+        assert bench.versions == [used]
+
+    virtual(scenario, protocol)
 
 
 def test_an_error_in_done_does_not_stop_other_markers() -> None:

@@ -26,8 +26,8 @@ from odradek.base.errors import (
     UnknownServerError,
 )
 from odradek.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from odradek.coordinator.broker_links import BrokerLinks
 from odradek.coordinator.coordinator_ports import TransactionalWriter
-from odradek.coordinator.transactions.broker_links import BrokerLinks
 from odradek.coordinator.transactions.transaction_values import ProducerIdAndEpoch
 from odradek.coordinator.transactions.verification_sender import TRANSACTIONS_PER_REQUEST, VerificationSender
 from odradek.protocol.codec import Message
@@ -339,10 +339,12 @@ def test_an_incomplete_response_verifies_nothing() -> None:
     virtual(scenario)
 
 
-@pytest.mark.parametrize("version", [-1, 3])
+@pytest.mark.parametrize("version", [-1, 2, 3])
 def test_transactions_of_a_broker_that_cannot_verify_count_as_verified(
     version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Kafka 2.7 has versions up to 2."""
+
     async def scenario(bench: Bench) -> None:
         bench.brokers.versions[1] = {ApiKey.ADD_PARTITIONS_TO_TXN: version}
         for _ in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,7 @@ from odradek.base.errors import (
 from odradek.base.types import ZERO_UUID
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.protocol.messages.groups import DescribeGroupsRequest, FindCoordinatorRequest, ListGroupsRequest
 from odradek.protocol.messages.offsets import OffsetFetchRequest
 from odradek.records.v2.batch import BatchBuilder
@@ -367,6 +369,72 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Me
 async def find_coordinators(context: RequestContext, request: FindCoordinatorRequest) -> Message:
     place: Message = {"node_id": 1, "host": "h", "port": 1, "error_code": NONE, "error_message": ""}
     return {**place, "coordinators": [{"key": key, **place} for key in request.coordinator_keys]}
+
+
+async def describe_consumer_groups(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Message:
+    def assignment(topic: str) -> Message:
+        return {"topic_partitions": [{"topic_id": MY_ID, "topic_name": topic, "partitions": [0]}]}
+
+    groups = []
+    for group in request.group_ids:
+        member: Message = {
+            "member_id": "member",
+            "member_epoch": 1,
+            "client_id": "",
+            "client_host": "",
+            "subscribed_topic_names": (),
+            "assignment": assignment(MINE),
+            "target_assignment": assignment(context.client_id or MINE),
+        }
+        rest: Message = {"group_state": "Stable", "group_epoch": 1, "assignment_epoch": 1, "assignor_name": "range"}
+        groups.append({"error_code": NONE, "group_id": group, "members": [member], **rest})
+    return {"groups": groups}
+
+
+@pytest.mark.parametrize("topic", [MINE, SECRET])
+def test_consumer_groups_whose_topics_may_be_described(play: Play, topic: str) -> None:
+    grants = Grants((AclOperation.DESCRIBE, GROUP), (AclOperation.DESCRIBE, TOPIC))
+
+    async def handler(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Message:
+        return await describe_consumer_groups(dataclasses.replace(context, client_id=topic), request)
+
+    async def scenario(server: MemoryServer) -> None:
+        message: Message = {"group_ids": [SECRET, MINE], "include_authorized_operations": True}
+        found = (await server.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, message)).groups
+        assert {group.group_id: group.error_code for group in found} == {
+            SECRET: GROUP_DENIED,
+            MINE: NONE if topic == MINE else DENIED,
+        }
+        (mine,) = (group for group in found if group.group_id == MINE)
+        assert len(mine.members) == (topic == MINE)
+        assert mine.authorized_operations == (1 << AclOperation.DESCRIBE if topic == MINE else NOT_REQUESTED)
+        assert grants.logged.count(SECRET) == 1, "the client has not named the topic"
+
+    play(scenario, authorizer=grants, replace=dict([route(ConsumerGroupDescribeRequest, handler)]))
+
+
+@pytest.mark.parametrize(
+    ("group", "topics", "code"),
+    [(MINE, [MINE], NONE), (MINE, None, NONE), (MINE, [MINE, SECRET], DENIED), (SECRET, [MINE], GROUP_DENIED)],
+)
+def test_members_of_consumer_groups_name_topics_that_they_may_describe(
+    play: Play, group: str, topics: list[str] | None, code: int
+) -> None:
+    async def handler(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Message:
+        return {"throttle_time_ms": 0, "error_code": NONE, "member_epoch": 1, "heartbeat_interval_ms": 5000}
+
+    async def scenario(server: MemoryServer) -> None:
+        message: Message = {
+            "group_id": group,
+            "member_id": "one",
+            "member_epoch": 0,
+            "subscribed_topic_names": topics,
+        }
+        answer = await server.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, message)
+        assert answer.error_code == code
+
+    grants = Grants((AclOperation.READ, GROUP), (AclOperation.DESCRIBE, TOPIC))
+    play(scenario, authorizer=grants, replace=dict([route(ConsumerGroupHeartbeatRequest, handler)]))
 
 
 def test_groups_that_may_be_described(play: Play) -> None:

@@ -57,6 +57,8 @@ def test_every_api_of_the_coordinators_has_a_handler() -> None:
             "DELETE_GROUPS",
             "OFFSET_DELETE",
             "TXN_OFFSET_COMMIT",
+            "CONSUMER_GROUP_HEARTBEAT",
+            "CONSUMER_GROUP_DESCRIBE",
         }
 
     virtual(scenario)

@@ -222,6 +222,19 @@ async def test_a_login_gives_an_identity_and_the_brokers_handler() -> None:
     assert not client.clock.timers
 
 
+@pytest.mark.parametrize(
+    ("version", "name", "expected"), [(3, "odradek", True), (4, "librdkafka", False), (0, "odradek", False)]
+)
+async def test_clients_of_this_project_may_use_private_apis_after_the_login(
+    version: int, name: str, expected: bool
+) -> None:
+    client = Client()
+    client.versions(version, name)
+    client.log_in()
+    assert client.connection.identity is not None
+    assert client.connection.knows_private_apis == expected
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_all_versions_of_authenticate(version: int) -> None:
     client = Client()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from odradek.base.errors import (
     InvalidTransactionStateError,
     InvalidTransactionTimeoutError,
     NotCoordinatorError,
+    PolicyViolationError,
     ProducerFencedError,
     ProtocolError,
     TransactionAbortableError,
@@ -27,6 +29,7 @@ from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
+from odradek.coordinator.transactions.transaction_values import TransactionSettings
 from odradek.protocol import codec
 from odradek.protocol.apis import ApiKey
 from odradek.security.principals import ANONYMOUS, Identity
@@ -46,7 +49,7 @@ LED = PartitionMetadata(leader=1, leader_epoch=0, isr=(1,), replicas=(1,))
 class TransactionServer:
     """Handlers over a coordinator in memory; requests and responses are encoded and decoded."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: TransactionSettings = TRANSACTION_SETTINGS) -> None:
         self.clock = VirtualClock()
         self.partition = MemoryPartition()
         self.markers = ManualMarkers()
@@ -59,7 +62,7 @@ class TransactionServer:
         )
         producer_ids = ProducerIds(self._claim)
         self.coordinator = TransactionCoordinator(
-            settings=TRANSACTION_SETTINGS,
+            settings=settings,
             clock=self.clock,
             runtime=self.runtime,
             producer_ids=producer_ids,
@@ -118,6 +121,10 @@ class TransactionServer:
             results = response.results_by_transaction[0].topic_results
         return [part.partition_error_code for topic in results for part in topic.results_by_partition]
 
+    async def prepare(self, producer_id: int, epoch: int, transactional_id: str = "tx") -> int:
+        message = {"transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": epoch}
+        return int((await self.ask(ApiKey.PREPARE_TXN, 0, message)).error_code)
+
     async def end(self, version: int, producer_id: int, epoch: int, *, committed: bool = True) -> int:
         message = {
             "transactional_id": "tx",
@@ -134,9 +141,14 @@ class TransactionServer:
             await self.clock.sleep_ms(1)
 
 
-def play(scenario: Callable[[TransactionServer], Awaitable[None]], *, leads: bool = True) -> None:
+def play(
+    scenario: Callable[[TransactionServer], Awaitable[None]],
+    *,
+    leads: bool = True,
+    settings: TransactionSettings = TRANSACTION_SETTINGS,
+) -> None:
     async def main() -> None:
-        server = TransactionServer()
+        server = TransactionServer(settings)
         if leads:
             await server.lead()
         try:
@@ -264,6 +276,50 @@ def test_transactions_end(version: int, committed: bool) -> None:
         assert await server.end(version, found.producer_id, 0) == fenced.code
 
     play(scenario)
+
+
+def test_a_prepared_transaction_stays_until_it_is_ended() -> None:
+    async def scenario(server: TransactionServer) -> None:
+        found = await server.init()
+        owner = found.producer_id
+        assert await server.prepare(owner, 0) == InvalidTransactionStateError.code
+        await server.add(3, owner, 0)
+        assert (server.coordinator.prepared_count, server.coordinator.oldest_prepared_ms) == (0, 0)
+        assert [await server.prepare(owner, 0), await server.prepare(owner, 0)] == [0, 0]
+        assert await server.prepare(owner, 1) == ProducerFencedError.code
+        assert await server.prepare(owner + 1, 0) == InvalidProducerIdMappingError.code
+        assert await server.prepare(owner, 0, "") == InvalidRequestError.code
+        server.coordinator.start()
+        await server.clock.sleep_ms(3_600_000)
+        assert server.coordinator.prepared_count == 1
+        assert server.coordinator.oldest_prepared_ms == pytest.approx(3_600_000, abs=10)
+        described = await server.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["tx"]})
+        row = described.transaction_states[0]
+        assert (row.transaction_state, row.transaction_timeout_ms) == ("Ongoing", 2_147_483_647)
+        for version in range(6):
+            assert (await server.init(version)).error_code == ConcurrentTransactionsError.code
+        assert await server.add(3, owner, 0) == [InvalidTransactionStateError.code] * 2
+        offsets = {"transactional_id": "tx", "producer_id": owner, "producer_epoch": 0, "group_id": "group"}
+        refused = await server.ask(ApiKey.ADD_OFFSETS_TO_TXN, 3, offsets)
+        assert refused.error_code == InvalidTransactionStateError.code
+        assert await server.end(3, owner, 0) == 0
+        assert await server.prepare(owner, 0) == ConcurrentTransactionsError.code
+        await server.complete()
+        assert await server.prepare(owner, 0) == InvalidTransactionStateError.code
+        assert (await server.init()).producer_epoch == 1
+        assert (await server.coordinator.describe("tx")).timeout_ms == 60_000
+
+    play(scenario)
+
+
+def test_a_broker_may_refuse_to_prepare() -> None:
+    async def scenario(server: TransactionServer) -> None:
+        found = await server.init()
+        await server.add(3, found.producer_id, 0)
+        assert await server.prepare(found.producer_id, 0) == PolicyViolationError.code
+        assert not (await server.coordinator.describe("tx")).is_prepared
+
+    play(scenario, settings=replace(TRANSACTION_SETTINGS, prepares=False))
 
 
 def test_describe_and_list() -> None:

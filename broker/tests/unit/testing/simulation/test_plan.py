@@ -226,6 +226,8 @@ def test_transactions_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> No
         assert one.transactions.writers
         assert one.transactions.copies == (topics != one.topics)
         assert 5_000 <= one.transactions.timeout_ms <= 20_000
+    preparing = [one.transactions.preparers > 0 for one, _ in changed]
+    assert 0.2 < sum(preparing) / len(preparing) < 0.4
 
 
 def test_no_read_takes_long_in_a_plan_with_losses() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from odradek_testkit.simulation import play as game
 from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.group_plan import GroupPlan
 from odradek_testkit.simulation.plan import ACKED, QUICK, Kill, Kind, Plan, TopicPlan
 from odradek_testkit.simulation.play import Outcome, Standstill, play
 from odradek_testkit.simulation.transactions.transaction_plan import TransactionPlan
@@ -29,6 +30,7 @@ PLAN = Plan(
         TopicPlan(name=QUICK, partitions=1, replicas=3, acks=1),
     ),
     transactions=TransactionPlan(),
+    group=GroupPlan(),
     producers=1,
     consumers=1,
     directories=1,

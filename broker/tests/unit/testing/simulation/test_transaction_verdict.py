@@ -13,6 +13,7 @@ from odradek_testkit.simulation.errors import Violation
 from odradek_testkit.simulation.history import Reading
 from odradek_testkit.simulation.transactions.transaction_history import (
     FENCED,
+    PREPARED_STAYS,
     READ_COMMITTED,
     SentTransaction,
     TransactionEnd,
@@ -200,6 +201,34 @@ def test_the_end_of_a_transaction_decides_whether_it_may_be_seen() -> None:
     sent.committing()
     client.history.check_seen(A)
     client.history.check_seen(b"not of a transaction")
+
+
+# Prepared transactions
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_prepared_transaction_ends_as_its_driver_wants(commits: bool) -> None:
+    client = Client()
+    client.ids.initialized(client.ids.new_life())
+    sent = client.send()
+    sent.prepared()
+    sent.deciding(commits=commits)
+    assert sent.may_be_visible == commits
+    client.ids.initialized(client.ids.new_life())
+    sent.decided()
+    assert sent.end is (TransactionEnd.COMMITTED if commits else TransactionEnd.ABORTED)
+    logs = {True: Log().write(A, B).mark(COMMIT), False: Log().write(A, B).mark(ABORT)}
+    client.judge(logs[commits])
+    assert found(lambda: client.judge(logs[not commits])) == PREPARED_STAYS
+
+
+def test_no_producer_gets_an_epoch_before_the_end_of_a_prepared_transaction() -> None:
+    client = Client()
+    client.ids.initialized(client.ids.new_life())
+    sent = client.send()
+    sent.prepared()
+    assert found(lambda: client.ids.initialized(client.ids.new_life())) == PREPARED_STAYS
+    assert found(lambda: client.history.check_seen(A)) == READ_COMMITTED, "nobody has decided"
 
 
 # Coordinators, replicas, readers

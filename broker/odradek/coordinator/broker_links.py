@@ -1,9 +1,9 @@
-"""Connections to other brokers for requests of the transaction coordinator: one channel to each broker.
+"""Connections to brokers for requests of the coordinators: one channel to each broker.
 
-`marker_sender` and `verification_sender` each have their own `BrokerLinks`, because a broker answers the requests of
-one connection in order: a verification must not wait until the markers before it are replicated. A channel is opened
-when it is needed. It is closed when its broker disappears from the metadata or changes its address, so that a request
-to a broker that has died does not wait for its deadline.
+`marker_sender`, `verification_sender` and `lag_monitor` each have their own `BrokerLinks`, because a broker answers the
+requests of one connection in order: a verification must not wait until the markers before it are replicated. A channel
+is opened when it is needed. It is closed when its broker disappears from the metadata or changes its address, so that a
+request to a broker that has died does not wait for its deadline.
 
 Invariants: every `ask` ends with a response or an error; after `close` no channel is open and no task runs.
 """
@@ -40,6 +40,9 @@ for 50 ms each time."""
 CHECK_MS: Final = 1_000.0
 """Time between two comparisons of the open channels with the metadata, while a request is in progress."""
 
+HIGHEST_VERSION: Final = (1 << 15) - 1
+"""Any version of an API is at most this."""
+
 _BROKEN: Final = (NetworkError, RequestTimedOutError, AuthenticationError, MalformedFrameError, OSError)
 """Errors after which a channel cannot be used any more. `OSError` includes `TimeoutError`."""
 
@@ -65,7 +68,7 @@ class BrokerLinks:
     def __init__(
         self, *, cluster: MetadataCache, listener: str, connect: Connect, clock: Clock, timeout_ms: float
     ) -> None:
-        """`listener`: the name of the inter-broker listener. `timeout_ms`: `request.timeout.ms`."""
+        """`listener`: the name of the inter-broker listener. `timeout_ms`: the deadline of each request."""
         self._cluster: Final = cluster
         self._listener: Final = listener
         self._connect: Final = connect
@@ -83,8 +86,16 @@ class BrokerLinks:
         """Whether the metadata has an address of the broker."""
         return self._endpoint(broker_id) is not None
 
-    async def ask(self, broker_id: int, api_key: ApiKey, message_for_version: Callable[[int], Message]) -> Any:
-        """Send a request in the highest version that both sides support, and return its response.
+    async def ask(
+        self,
+        broker_id: int,
+        api_key: ApiKey,
+        message_for_version: Callable[[int], Message],
+        *,
+        at_most: int = HIGHEST_VERSION,
+    ) -> Any:
+        """Send a request in the highest version that both sides support, but not above `at_most`, and return its
+        response.
 
         The deadline is `timeout_ms` after the call and includes the opening of a connection. Raises
         `BrokerNotAvailableError` if the metadata has no address of the broker, `RequestTimedOutError` at the deadline,
@@ -96,7 +107,7 @@ class BrokerLinks:
         try:
             link = self._link(broker_id)
             self._watch()
-            return await self._ask(link, api_key, message_for_version)
+            return await self._ask(link, api_key, message_for_version, at_most)
         finally:
             self._asking -= 1
 
@@ -111,12 +122,14 @@ class BrokerLinks:
         while self._ending:
             await asyncio.wait(set(self._ending))
 
-    async def _ask(self, link: _Link, api_key: ApiKey, message_for_version: Callable[[int], Message]) -> Any:
+    async def _ask(
+        self, link: _Link, api_key: ApiKey, message_for_version: Callable[[int], Message], at_most: int
+    ) -> Any:
         channel = None
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 channel = await self._channel(link)
-                version = channel.pick(api_key)
+                version = min(channel.pick(api_key), at_most)
                 response = await channel.ask(api_key, version, message_for_version(version))
         except _BROKEN as error:
             if channel is not None:

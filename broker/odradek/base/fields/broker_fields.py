@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.base.fields.group_fields import MEBIBYTE, GroupFields
 from odradek.base.setting_definitions import (
     INT32_MAX,
     INT64_MAX,
@@ -21,13 +22,11 @@ from odradek.base.setting_definitions import (
     parts,
     real,
     secret,
-    short,
     text,
     words,
 )
 
 HOUR_MS: Final = 3_600_000
-MEBIBYTE: Final = 1 << 20
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """The security protocols of listeners."""
 AUTHORIZERS: Final = ("", "kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
@@ -36,7 +35,7 @@ CODEC_NAMES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerFields:
+class BrokerFields(GroupFields):
     """The settings of one broker. Each attribute is the property of the same name with dots."""
 
     # Identity and directories
@@ -547,38 +546,6 @@ class BrokerFields:
     controlled_shutdown_max_retries: int = integer(3, "Number of attempts of a controlled shutdown.")
     controlled_shutdown_retry_backoff_ms: int = long(5000, "Pause between attempts of a controlled shutdown.")
 
-    # Groups
-    offsets_topic_num_partitions: int = integer(50, "Number of partitions of __consumer_offsets.", low=1)
-    offsets_topic_replication_factor: int = short(3, "Replication factor of __consumer_offsets.", low=1)
-    offsets_topic_segment_bytes: int = integer(100 * MEBIBYTE, "Segment size of __consumer_offsets.", low=1)
-    offsets_retention_minutes: int = integer(10_080, "Time that the offsets of an empty group are kept.", low=1)
-    offsets_retention_check_interval_ms: int = long(600_000, "Interval between checks for expired offsets.", low=1)
-    offsets_load_buffer_size: int = integer(5 * MEBIBYTE, "Read buffer for loading an offsets partition.", low=1)
-    offsets_commit_timeout_ms: int = integer(5000, "Timeout for the replication of an offset commit.", low=1)
-    offset_metadata_max_bytes: int = integer(4096, "Maximum size of the metadata of an offset commit.")
-    group_min_session_timeout_ms: int = integer(6000, "Minimum session timeout of a member.")
-    group_max_session_timeout_ms: int = integer(1_800_000, "Maximum session timeout of a member.")
-    group_initial_rebalance_delay_ms: int = integer(3000, "Delay of the first rebalance of a new group.")
-    group_max_size: int = integer(INT32_MAX, "Maximum number of members of a group.", low=1)
-
-    # Transactions
-    transaction_max_timeout_ms: int = integer(900_000, "Largest transaction timeout of a producer.", low=1)
-    transactional_id_expiration_ms: int = integer(604_800_000, "Idle time after which an id is removed.", low=1)
-    transaction_state_log_num_partitions: int = integer(50, "Number of partitions of __transaction_state.", low=1)
-    transaction_state_log_replication_factor: int = short(3, "Replication factor of __transaction_state.", low=1)
-    transaction_state_log_min_isr: int = integer(2, "min.insync.replicas of __transaction_state.", low=1)
-    transaction_state_log_segment_bytes: int = integer(100 * MEBIBYTE, "Segment size of __transaction_state.", low=1)
-    transaction_state_log_load_buffer_size: int = integer(5 * MEBIBYTE, "Read buffer for loading it.", low=1)
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10_000, "Interval between searches for transactions that have timed out.", low=1
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
-        3_600_000, "Interval between searches for expired transactional ids.", low=1
-    )
-    transaction_partition_verification_enable: bool = boolean(
-        True, "Ask the coordinator before the first write of a transaction (KIP-890).", dynamic=Update.CLUSTER_WIDE
-    )
-
     inter_broker_protocol_version: str = text(
         "3.9",
         "Release of the protocol between brokers, such as 2.7 or 3.9-IV0; below 3.0 old record formats apply.",
@@ -591,7 +558,3 @@ class BrokerFields:
     process_hang_timeout_ms: int = long(
         20_000, "Time without a heartbeat of the event loop after which the parent kills the broker; 0 = never."
     )
-
-    # Observation
-    metrics_host: str = text("0.0.0.0", "Address to listen on for /metrics, /healthz and /readyz.")
-    metrics_port: int = integer(-1, "Port of /metrics, /healthz and /readyz; -1 = none.", low=-1, high=65_535)

@@ -17,7 +17,7 @@ from odradek.base.errors import (
     UnsupportedVersionError,
 )
 from odradek.base.types import Endpoint
-from odradek.coordinator.transactions.broker_links import BrokerLinks
+from odradek.coordinator.broker_links import HIGHEST_VERSION, BrokerLinks
 from odradek.protocol.codec import Message
 from odradek.protocol.keys import ApiKey
 from odradek_testkit.loop import VirtualClock, run_virtual
@@ -33,6 +33,7 @@ class Bench:
         self.gate = asyncio.Event()
         self.gate.set()
         self.failures: list[Exception] = []
+        self.versions: list[int] = []
         self.asked = asyncio.Event()
         self.clock = VirtualClock()
         self.brokers = PeerBrokers(self._answer)
@@ -47,6 +48,7 @@ class Bench:
         )
 
     async def _answer(self, broker_id: int, version: int, request: Any) -> Message:
+        self.versions.append(version)
         self.asked.set()
         await self.gate.wait()
         if self.failures:
@@ -216,6 +218,24 @@ def test_versions_that_the_broker_lacks_keep_the_channel() -> None:
         del bench.brokers.versions[1]
         assert await bench.ask() == 1
         assert len(bench.brokers.channels) == 1
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize(("supported", "at_most", "used"), [(1, HIGHEST_VERSION, 1), (1, 0, 0), (0, 1, 0)])
+def test_the_version_is_the_highest_that_both_sides_support_and_the_caller_allows(
+    supported: int, at_most: int, used: int
+) -> None:
+    async def scenario(bench: Bench) -> None:
+        asked: list[int] = []
+
+        def message(version: int) -> Message:
+            asked.append(version)
+            return {"markers": []}
+
+        bench.brokers.versions[1] = {ApiKey.WRITE_TXN_MARKERS: supported}
+        await bench.links.ask(1, ApiKey.WRITE_TXN_MARKERS, message, at_most=at_most)
+        assert asked == bench.versions == [used]
 
     virtual(scenario)
 

@@ -1,0 +1,1 @@
+"""The settings of a broker, as fields of the classes on which `base/config` is built."""

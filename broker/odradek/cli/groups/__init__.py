@@ -1,0 +1,1 @@
+"""`odradek group`: consumer groups, their committed offsets and their lag."""

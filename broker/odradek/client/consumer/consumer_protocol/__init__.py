@@ -1,0 +1,1 @@
+"""The group protocol of KIP-848 on the side of a consumer, `group.protocol=consumer`."""

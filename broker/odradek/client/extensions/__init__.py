@@ -1,0 +1,1 @@
+"""What applications plug into producers and consumers."""
