@@ -112,19 +112,40 @@ class GroupHistory:
     topic; the next coordinator then uses the number of a lost generation again."""
     owners: dict[tuple[int, TopicPartition], str] = field(default_factory=dict)
     """The owner of a partition, by generation and partition."""
+    newest: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
+    """The highest generation in which a partition was assigned, and its owner."""
+    overtaken: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Members that had a partition after a later generation had assigned it to another one: this generation, and what
+    happened. It is no violation if the group has removed the member before."""
     handed: dict[TopicPartition, set[int]] = field(default_factory=dict)
     """Offsets of the records that any member received."""
     commits: dict[TopicPartition, list[Commit]] = field(default_factory=dict)
 
     def assigned(self, generation: int, member: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """Record an assignment. Raises `Violation` if another member owns a partition in the same generation."""
+        """Record the partitions of a member.
+
+        Raises `Violation` if another member owns a partition in the same generation, or if another one got a partition
+        in a generation before this member gave it up, although the group did not remove this member.
+        """
+        later, what = self.overtaken.get(member, (generation + 1, ""))
+        if generation >= later and self.clean:
+            raise Violation("one-owner", what)
         for partition in partitions:
+            newest, holder = self.newest.get(partition, (0, member))
+            if generation < newest and holder != member:
+                self.overtaken[member] = newest, f"{member} had {partition} when {holder} got it in generation {newest}"
+            elif generation >= newest:
+                self.newest[partition] = generation, member
             owner = self.owners.setdefault((generation, partition), member)
             if owner != member:
                 what = f"{partition} was assigned to {owner} and to {member} in generation {generation}"
                 if self.clean:
                     raise Violation("one-owner", what)
                 self.owners[generation, partition] = member
+
+    def removed(self, member: str) -> None:
+        """Record that a member knows that the group has removed it."""
+        self.overtaken.pop(member, None)
 
     def got(self, partition: TopicPartition, offsets: list[int]) -> None:
         """Record that a member received records."""

@@ -19,6 +19,7 @@ from odradek.client.consumer.fetched import iterate_records
 from odradek.client.settings import ClientSettings
 from odradek_testkit.net import Host, as_host
 from odradek_testkit.simulation.errors import Violation
+from odradek_testkit.simulation.group_plan import CONSUMER
 from odradek_testkit.simulation.history import Answer, GroupHistory, History
 from odradek_testkit.simulation.world import CLIENTS, World
 
@@ -114,9 +115,12 @@ class Member:
         self._random: Final = random.Random(seed)
         self._pending: dict[TopicPartition, int] = {}
         self._consumer: Consumer | None = None
+        self._has_epochs = False
+        """Whether generations are member epochs, which are stored before a member learns them (KIP-848)."""
 
     async def run(self, settings: ClientSettings, topics: Sequence[str], load_ends_ms: float) -> None:
         """Replace consumers until the load ends, then run the last one until cancelled."""
+        self._has_epochs = settings.group_protocol == CONSUMER
         settings = settings.replace(
             client_id=self._name,
             enable_auto_commit=False,
@@ -187,9 +191,10 @@ class Member:
         for partition, records in (await consumer.getmany(timeout_ms=POLL_MS)).items():
             self._history.got(partition, [record.offset for record in records])
             self._pending[partition] = records[-1].offset + 1
-        # A member may keep partitions in a new generation without a call of the listener.
         generation, member, _ = consumer.membership
-        if generation > 0:
+        if generation > 0 and self._has_epochs:
+            # The member may keep partitions in a new epoch without a call of the listener. A classic generation may
+            # begin twice: it is stored with the assignment only, and the coordinator may move before.
             self._history.assigned(generation, member, tuple(consumer.assignment()))
         if self._random.random() < 0.4:
             await self._commit(consumer)
@@ -216,6 +221,8 @@ class Member:
         """Forget what was processed: other members may already have the partitions."""
         for partition in partitions:
             self._pending.pop(partition, None)
+        if self._consumer is not None:
+            self._history.removed(self._consumer.membership.member_id)
 
     async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the assignment of a new generation."""

@@ -50,6 +50,17 @@ def test_a_partition_has_one_owner_in_a_generation() -> None:
     assert caught.value.invariant == "one-owner"
 
 
+def test_a_member_gives_a_partition_up_before_another_one_gets_it() -> None:
+    group = GroupHistory()
+    group.assigned(3, "a", (T0, T1))
+    group.assigned(4, "b", (T0,))
+    group.assigned(3, "a", (T1, T0))
+    with pytest.raises(Violation, match=r"a had .* when b got it in generation 4"):
+        group.assigned(4, "a", (T1,))
+    group.removed("a")
+    group.assigned(5, "a", (T1,))
+
+
 def test_a_generation_number_may_be_used_again_after_an_unclean_election() -> None:
     group = GroupHistory(clean=False)
     group.assigned(1, "a", (T0,))
