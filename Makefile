@@ -74,7 +74,7 @@ unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
 	@$(BIN)/pytest $(PARALLEL) -m "not (java or $(ELSEWHERE))"
 
 .PHONY: interop
-interop: check-java $(STAMP) ## Test with Apache Kafka's tools and clients from Maven Central (needs mvn)
+interop: check-java $(STAMP) ## Test with Apache Kafka's tools and with clients of others (needs mvn and Go)
 	@$(BIN)/pytest -m interop
 
 .PHONY: e2e
