@@ -38,7 +38,7 @@ replication/sessions/follower_session replication/quota replication/sessions/res
 controller/context controller/elections/election_rules controller/machines controller/plans controller/isr_rules
 controller/broker_requests/request_batch controller/reassignment/reassignment_decisions controller/elections/candidates
 controller/features controller/broker_requests/coalescing controller/broker_requests/old_versions
-coordinator/coordinator_ports coordinator/record_replay coordinator/groups/*
+coordinator/coordinator_ports coordinator/append_errors coordinator/record_replay coordinator/groups/*
 coordinator/transactions/transaction_values
 coordinator/transactions/transaction_records coordinator/transactions/transaction_rules
 coordinator/groups/consumer/consumer_values coordinator/groups/consumer/consumer_record_values

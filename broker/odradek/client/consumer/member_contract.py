@@ -37,7 +37,7 @@ class MemberEvents(Protocol):
         ...
 
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Add these partitions. Those that were kept are not among them; the list is empty if there are only those.
+        """Add these partitions, without those that the member has kept. The list may be empty.
 
         Called at the end of each rebalance. `committing_identity` must already allow commits.
         """
@@ -47,7 +47,7 @@ class MemberEvents(Protocol):
 class MembershipPort(Protocol):
     """A member of a group. Its constructor takes the cluster, the group id, the events and `on_news`.
 
-    `on_news` is a function without arguments. A member calls it when a task of its own has set `needs_join` or `error`,
+    `on_news` is a function without arguments. A member calls it when a background task has set `needs_join` or `error`,
     so that a waiting `getmany` returns to `join`.
     """
 

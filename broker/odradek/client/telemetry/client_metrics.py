@@ -88,13 +88,13 @@ class ClientMetrics:
             self._values[name] = _Samples(now_ms)
 
     def count(self, name: str, amount: float = 1) -> None:
-        """Add to `NAME-total` and `NAME-rate`. Metrics that were not declared are ignored."""
+        """Add to `NAME-total` and `NAME-rate`. Undeclared metrics are ignored."""
         if name in self._totals:
             self._totals[name] += amount
             self._rates[name].add(amount, self._clock.monotonic_ms())
 
     def measure(self, name: str, value: float) -> None:
-        """Add a value to `NAME-avg` and `NAME-max`. Metrics that were not declared are ignored."""
+        """Add a value to `NAME-avg` and `NAME-max`. Undeclared metrics are ignored."""
         if name in self._values:
             self._values[name].add(value, self._clock.monotonic_ms())
 

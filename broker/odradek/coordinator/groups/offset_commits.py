@@ -13,25 +13,19 @@ from typing import ClassVar, Final
 from odradek.base.errors import (
     NONE,
     CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
     GroupSubscribedToTopicError,
-    KafkaStorageError,
     MessageTooLargeError,
     NetworkError,
     NonEmptyGroupError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
     OffsetMetadataTooLargeError,
     PeerError,
     ProtocolError,
     RecordListTooLargeError,
-    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from odradek.base.ports import Clock
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
+from odradek.coordinator.append_errors import COMMON_ERRORS, ErrorTable, translated
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_kinds import CONSUMER_PROTOCOL_TYPE, AnyGroup
@@ -60,14 +54,10 @@ class InvalidCommitOffsetSizeError(PeerError):
     code: ClassVar[int] = 28
 
 
-_APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
+_APPEND_ERRORS: Final[ErrorTable] = {
     # Clients try again without looking up the coordinator, which is not the broker that did not respond.
     NetworkError: CoordinatorLoadInProgressError,
-    UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
-    NotEnoughReplicasError: CoordinatorNotAvailableError,
-    NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
-    NotLeaderOrFollowerError: NotCoordinatorError,
-    KafkaStorageError: NotCoordinatorError,
+    **COMMON_ERRORS,
     MessageTooLargeError: InvalidCommitOffsetSizeError,
     RecordListTooLargeError: InvalidCommitOffsetSizeError,
 }
@@ -76,8 +66,7 @@ _APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
 
 def client_error(error: ProtocolError) -> ProtocolError:
     """Return an error that clients of the group APIs know for the error of a failed append."""
-    told = _APPEND_ERRORS.get(type(error))
-    return error if told is None else told(str(error))
+    return translated(error, _APPEND_ERRORS)
 
 
 class OffsetCommits:

@@ -82,7 +82,7 @@ class LagMonitor:
         self._clear()
 
     def measured(self) -> list[MeasuredGroup]:
-        """Return the last measurement, without groups that were deleted or moved since; empty if it is too old."""
+        """Return the last measurement, without groups that have since been deleted or moved. Empty if it is too old."""
         age_ms = self._clock.monotonic_ms() - self._measured_at_ms
         if age_ms > STALE_INTERVALS * self._settings().interval_ms:
             return []

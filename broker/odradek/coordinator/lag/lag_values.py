@@ -102,7 +102,7 @@ class RecordTimes:
     def due(self, places: Iterable[Place], now_ms: float, limit: int) -> list[Place]:
         """Forget all other places, and return up to `limit` places whose timestamp has to be read now.
 
-        If there are more, the next call begins with those that were left out.
+        If there are more, the next call begins with the remaining ones.
         """
         self._known = {
             place: self._known[place]

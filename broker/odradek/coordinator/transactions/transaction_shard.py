@@ -9,28 +9,23 @@ committed decision; a transaction is complete only when every partition has its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from odradek.base.errors import (
     ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
-    KafkaStorageError,
     MalformedFrameError,
     MessageTooLargeError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
     ProtocolError,
     RequestTimedOutError,
     TransactionAbortableError,
     TransactionalIdNotFoundError,
     UnknownServerError,
-    UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import Offset, TopicPartition
+from odradek.coordinator.append_errors import COMMON_ERRORS, ErrorTable, translated
 from odradek.coordinator.coordinator_ports import RecordLog, Respond
 from odradek.coordinator.record_replay import replay_records
 from odradek.coordinator.transactions import transaction_rules as rules
@@ -62,21 +57,12 @@ RETRY_MS: Final = 100.0
 TOMBSTONES: Final = 1000
 """Number of expired ids that are removed by one append."""
 
-_APPEND_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
-    UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
-    NotEnoughReplicasError: CoordinatorNotAvailableError,
-    NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
+_APPEND_ERRORS: Final[ErrorTable] = {
+    **COMMON_ERRORS,
     RequestTimedOutError: CoordinatorNotAvailableError,
-    NotLeaderOrFollowerError: NotCoordinatorError,
-    KafkaStorageError: NotCoordinatorError,
     MessageTooLargeError: UnknownServerError,
 }
 """Errors for clients by error of a failed append. Other errors are not changed."""
-
-
-def _client_error(error: ProtocolError) -> ProtocolError:
-    told = _APPEND_ERRORS.get(type(error))
-    return error if told is None else told(str(error))
 
 
 class _Entry:
@@ -371,7 +357,7 @@ class TransactionShard:
             if isinstance(outcome, ProtocolError):
                 if entry.current.producer_epoch < 0:
                     self._entries.pop(entry.transactional_id, None)
-                done(_client_error(outcome))
+                done(translated(outcome, _APPEND_ERRORS))
                 return
             self._become(entry, following)
             done(None)

@@ -1,4 +1,4 @@
-"""Our consumer with `group.protocol=consumer` (KIP-848) in groups of a broker of Apache Kafka 4.1.0, and of ours."""
+"""Our consumer with `group.protocol=consumer` (KIP-848) in groups on Apache Kafka 4.1.0 and on our broker."""
 
 from __future__ import annotations
 

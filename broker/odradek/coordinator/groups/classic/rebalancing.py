@@ -12,22 +12,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.base.errors import (
-    CoordinatorNotAvailableError,
-    KafkaStorageError,
     MessageTooLargeError,
-    NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
     ProtocolError,
     RebalanceInProgressError,
     RecordListTooLargeError,
     RequestTimedOutError,
     UnknownServerError,
-    UnknownTopicOrPartitionError,
 )
 from odradek.base.ports import Clock
 from odradek.base.types import Offset
+from odradek.coordinator.append_errors import COMMON_ERRORS, ErrorTable, translated
 from odradek.coordinator.coordinator_ports import RecordLog
 from odradek.coordinator.groups.classic.classic_group import ClassicGroup, GroupState
 from odradek.coordinator.groups.classic.classic_member import AnswerJoin, AnswerSync, ClassicMember
@@ -55,12 +49,8 @@ NOBODY_JOINED_BACKOFF_MS: Final = 100
 _JOIN: Final = "\0join"
 _SYNC: Final = "\0sync"
 
-_STORE_ERRORS: Final[Mapping[type[ProtocolError], type[ProtocolError]]] = {
-    UnknownTopicOrPartitionError: CoordinatorNotAvailableError,
-    NotEnoughReplicasError: CoordinatorNotAvailableError,
-    NotEnoughReplicasAfterAppendError: CoordinatorNotAvailableError,
-    NotLeaderOrFollowerError: NotCoordinatorError,
-    KafkaStorageError: NotCoordinatorError,
+_STORE_ERRORS: Final[ErrorTable] = {
+    **COMMON_ERRORS,
     RequestTimedOutError: RebalanceInProgressError,
     MessageTooLargeError: UnknownServerError,
     RecordListTooLargeError: UnknownServerError,
@@ -300,8 +290,7 @@ class Rebalancer:
             if not isinstance(result, ProtocolError):
                 done(None)
                 return
-            told = _STORE_ERRORS.get(type(result))
-            done(result if told is None else told(str(result)))
+            done(translated(result, _STORE_ERRORS))
 
         key = encode_group_key(GroupKey(group.group_id))
         value = encode_group_value(group.value(assignments), self._settings.group_value_version)

@@ -20,18 +20,23 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from odradek.base.errors import (
     NONE,
+    CoordinatorNotAvailableError,
     IllegalGenerationError,
+    MessageTooLargeError,
+    NetworkError,
     ProtocolError,
     RebalanceInProgressError,
+    RecordListTooLargeError,
+    RequestTimedOutError,
     StaleMemberEpochError,
     UnknownServerError,
     UnsupportedVersionError,
 )
 from odradek.base.ports import Clock, Timer
 from odradek.base.types import Offset
+from odradek.coordinator.append_errors import COMMON_ERRORS, ErrorTable, translated
 from odradek.coordinator.coordinator_ports import KeyValue, RecordLog, Respond
 from odradek.coordinator.groups.consumer import classic_members, consumer_rules, consumer_views
-from odradek.coordinator.groups.consumer.append_errors import member_error
 from odradek.coordinator.groups.consumer.classic_members import has_consumers
 from odradek.coordinator.groups.consumer.classic_waits import RETRY_MS, Awaited, ClassicWaits
 from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
@@ -70,6 +75,15 @@ from odradek.coordinator.groups.group_requests import (
 )
 
 logger = logging.getLogger(__name__)
+
+_APPEND_ERRORS: Final[ErrorTable] = {
+    **COMMON_ERRORS,
+    NetworkError: CoordinatorNotAvailableError,
+    RequestTimedOutError: CoordinatorNotAvailableError,
+    MessageTooLargeError: UnknownServerError,
+    RecordListTooLargeError: UnknownServerError,
+}
+"""Errors for members. After COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR, they send their heartbeat again."""
 
 Result = TypeVar("Result")
 Operation = Callable[[ConsumerGroupImage, RuleContext], tuple[ConsumerGroupImage, Result]]
@@ -398,7 +412,7 @@ class ConsumerGroup:
             logger.warning("%r: a change was not stored: %s", self, outcome)
             self.is_uncertain = True
             self._leftover.update(change.keys)
-            error = member_error(outcome)
+            error = translated(outcome, _APPEND_ERRORS)
             _answer([(respond, error) for respond, _ in change.answers])
         else:
             self.is_uncertain = False

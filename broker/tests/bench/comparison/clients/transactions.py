@@ -1,4 +1,4 @@
-"""Transactional producers of librdkafka, each in a thread of its own.
+"""Transactional producers of librdkafka, one per thread.
 
 Options: bootstrap, topic, partitions, number of producers, transactions of each, records of a transaction, record size.
 Figures: committed records and transactions per second, and the latency of the commit, from the call of
