@@ -66,7 +66,7 @@ crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
 kube/api/object_kinds kube/api/owners kube/operator_settings
 """.split()
-PURE_SPARK = "options schema offsets".split()
+PURE_SPARK = "offsets options/option_values options/source_options decoding/row_batches".split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})
 """Scripts of `make` among the operator's pure modules."""
 

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_odradek import options as source
+from pyspark_odradek.options import source_options as source
 from pyspark_odradek.pipelines.application import OpenSession, argument_parser, run, session, source_options, tell
 from pyspark_odradek.pipelines.files import upsert_by_date
 

@@ -5,6 +5,6 @@ PySpark looks for `DefaultSource` in installed packages whose name begins with `
     spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "t").load()
 """
 
-from pyspark_odradek.source import DefaultSource
+from pyspark_odradek.data_source import DefaultSource
 
 __all__ = ["DefaultSource"]

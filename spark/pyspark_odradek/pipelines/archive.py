@@ -17,12 +17,12 @@ from pyspark.sql import functions as f
 
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
-from pyspark_odradek import options as source
-from pyspark_odradek.lookup import OffsetLookup
 from pyspark_odradek.offsets import check_not_backwards, new_offsets, to_json
+from pyspark_odradek.options import source_options as source
+from pyspark_odradek.options.client_options import with_config_file
 from pyspark_odradek.pipelines.application import OpenSession, argument_parser, run, session, source_options, tell
 from pyspark_odradek.pipelines.manifest import Archive
-from pyspark_odradek.source import with_config_file
+from pyspark_odradek.source.lookup import OffsetLookup
 
 _DESCRIPTION: Final = """Archive a topic as Parquet files by date.
 

@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
 from pyspark_odradek.offsets import DataLossError
-from pyspark_odradek.options import Bound, parse
-from pyspark_odradek.reader import BatchReader
-from pyspark_odradek.stream import StreamReader
+from pyspark_odradek.options.source_options import Bound, parse
+from pyspark_odradek.source.batch_reader import BatchReader
+from pyspark_odradek.source.stream_reader import StreamReader
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -13,8 +13,8 @@ from odradek.client.config_files import pod_login
 from odradek.client.security_fields import SecurityFields
 from odradek.client.settings import CLIENT_SETTINGS
 from pyspark_odradek.offsets import EARLIEST, LATEST
-from pyspark_odradek.options import FORBIDDEN, WITHOUT_EFFECT, Bound, SourceOptions, Subscription, parse
-from pyspark_odradek.source import with_config_file
+from pyspark_odradek.options.client_options import FORBIDDEN, WITHOUT_EFFECT, with_config_file
+from pyspark_odradek.options.source_options import Bound, SourceOptions, Subscription, parse
 
 NEEDED = {"kafka.bootstrap.servers": "h1:9092, h2:9093"}
 

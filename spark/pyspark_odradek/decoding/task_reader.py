@@ -21,10 +21,10 @@ from odradek.base.types import TopicPartition
 from odradek.client.models import RawFetch
 from odradek.client.settings import ClientSettings
 from odradek.records.columns import Unpacked, decode, unpack
-from pyspark_odradek.lookup import shared_client
+from pyspark_odradek.decoding.row_batches import BatchMaker
 from pyspark_odradek.offsets import DataLossError, OffsetRange
-from pyspark_odradek.options import SourceOptions
-from pyspark_odradek.schema import BatchMaker
+from pyspark_odradek.options.source_options import SourceOptions
+from pyspark_odradek.shared_client import shared_client
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 << 20

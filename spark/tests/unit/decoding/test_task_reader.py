@@ -14,10 +14,10 @@ from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.batches import iterate
-from pyspark_odradek import tasks
+from pyspark_odradek.decoding import task_reader
+from pyspark_odradek.decoding.task_reader import TaskReader
 from pyspark_odradek.offsets import DataLossError, OffsetRange
-from pyspark_odradek.options import parse
-from pyspark_odradek.tasks import TaskReader
+from pyspark_odradek.options.source_options import parse
 
 A0 = TopicPartition("a", 0)
 
@@ -150,7 +150,7 @@ def test_silence_has_an_end() -> None:
 
 
 def test_small_batches_are_gathered_and_large_portions_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "BATCH_ROWS", 8)
+    monkeypatch.setattr(task_reader, "BATCH_ROWS", 8)
     parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
     reader = TaskReader(parsed, connect=lambda _: Log(THREE))
     rows = [made.num_rows for made in reader.read(InputPartition(OffsetRange(A0, 0, 12)))]

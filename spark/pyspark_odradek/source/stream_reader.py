@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from odradek.base.types import TopicPartition
-from pyspark_odradek.lookup import Lookup, OffsetLookup
+from pyspark_odradek.decoding.task_reader import TaskReader
 from pyspark_odradek.offsets import (
     LATEST,
     DataLossError,
@@ -37,8 +37,8 @@ from pyspark_odradek.offsets import (
     split,
     to_spark,
 )
-from pyspark_odradek.options import Bound, SourceOptions
-from pyspark_odradek.tasks import TaskReader
+from pyspark_odradek.options.source_options import Bound, SourceOptions
+from pyspark_odradek.source.lookup import Lookup, OffsetLookup
 
 log = logging.getLogger(__name__)
 

@@ -6,35 +6,18 @@ Invariant: options are validated in `schema`, so that `load()` reports mistakes,
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from odradek.base.errors import ConfigError
-from odradek.client.config_files import CONFIG_VARIABLE, pod_login, read_config_file
-from pyspark_odradek import options as source_options
-from pyspark_odradek.reader import BatchReader
-from pyspark_odradek.schema import row_schema
-from pyspark_odradek.stream import StreamReader
+from pyspark_odradek.decoding.row_batches import row_schema
+from pyspark_odradek.options import source_options
+from pyspark_odradek.options.client_options import with_config_file
+from pyspark_odradek.source.batch_reader import BatchReader
+from pyspark_odradek.source.stream_reader import StreamReader
 
 log = logging.getLogger(__name__)
-
-
-def with_config_file(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options and, as `kafka.` options, the client properties of the file or profile of the option configFile.
-
-    Without the option, the environment variable ODRADEK_COMMAND_CONFIG counts. Without both and without a security
-    protocol, a pod that mounts a token for a cluster logs in as its ServiceAccount. Options come before the file.
-    Raises `ConfigError` if the file cannot be read. It is read on the driver only.
-    """
-    given = {name.lower(): value for name, value in options.items()}
-    if name := given.get("configfile") or os.environ.get(CONFIG_VARIABLE):
-        file = read_config_file(name, option="configFile")
-    else:
-        file = {} if f"{source_options.CLIENT_PREFIX}security.protocol" in given else pod_login()
-    return {**{f"{source_options.CLIENT_PREFIX}{key}": value for key, value in file.items()}, **given}
 
 
 class DefaultSource(DataSource):

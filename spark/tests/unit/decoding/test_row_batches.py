@@ -14,7 +14,7 @@ from odradek.compression import Codec
 from odradek.records import columns
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, Headers
-from pyspark_odradek.schema import BatchMaker, row_schema
+from pyspark_odradek.decoding.row_batches import BatchMaker, row_schema
 
 LIMIT = 1 << 24
 Row = tuple[bytes | None, bytes | None, int, Headers]

@@ -13,21 +13,13 @@ from typing import Protocol, TypeVar
 
 from odradek.base.errors import ConfigError, OdradekError, ProtocolError
 from odradek.base.types import INTERNAL_TOPICS, TopicPartition
-from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import OffsetAndTimestamp
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets, check_same_partitions
-from pyspark_odradek.options import Bound, SourceOptions
+from pyspark_odradek.options.source_options import Bound, SourceOptions
+from pyspark_odradek.shared_client import shared_client
 
 Answer = TypeVar("Answer")
-
-
-def shared_client(settings: ClientSettings) -> BlockingClient:
-    """Return the client of this process for `settings`, which planning and tasks share; a forked worker gets its own.
-
-    A function of a module, because readers refer to it, and pickle stores such a function by its name.
-    """
-    return BlockingClient.shared(settings)
 
 
 class Lookup(Protocol):

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_odradek.lookup import Lookup, OffsetLookup
+from pyspark_odradek.decoding.task_reader import TaskReader
 from pyspark_odradek.offsets import EARLIEST, LATEST, check_not_backwards, ranges_between, split
-from pyspark_odradek.options import Bound, SourceOptions
-from pyspark_odradek.tasks import TaskReader
+from pyspark_odradek.options.source_options import Bound, SourceOptions
+from pyspark_odradek.source.lookup import Lookup, OffsetLookup
 
 
 class BatchReader(DataSourceReader):

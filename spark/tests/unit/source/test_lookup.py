@@ -9,8 +9,8 @@ import pytest
 from odradek.base.errors import ConfigError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
 from odradek.client.models import OffsetAndTimestamp
-from pyspark_odradek.lookup import OffsetLookup
-from pyspark_odradek.options import parse
+from pyspark_odradek.options.source_options import parse
+from pyspark_odradek.source.lookup import OffsetLookup
 
 A0, A1, B0 = TopicPartition("my-log-1", 0), TopicPartition("my-log-1", 1), TopicPartition("other", 0)
 

@@ -14,37 +14,9 @@ from typing import Final
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
 from odradek.client.settings import ClientSettings
-from odradek.client.settings import parse_address as check_address
 from pyspark_odradek.offsets import EARLIEST, LATEST, parse_assignment, parse_json
-
-CLIENT_PREFIX: Final = "kafka."
-
-FORBIDDEN: Final[Mapping[str, str]] = {
-    "auto.offset.reset": "the options startingOffsets and endingOffsets say where to read",
-    "key.deserializer": "keys arrive as bytes; convert them with DataFrame operations",
-    "value.deserializer": "values arrive as bytes; convert them with DataFrame operations",
-    "enable.auto.commit": "offsets live in the checkpoint and are never committed by themselves",
-    "interceptor.classes": "classes of the JVM cannot run here",
-}
-"""Client properties that would break the source, and why."""
-
-FETCH_BYTES: Final = 4 << 20
-"""Default of `kafka.max.partition.fetch.bytes`, larger than that of Apache Kafka. A larger value would not be faster,
-because the next range is fetched while one is decoded."""
-
-WITHOUT_EFFECT: Final = frozenset(
-    """
-    acks enable.idempotence linger.ms batch.size buffer.memory compression.type delivery.timeout.ms max.block.ms
-    max.in.flight.requests.per.connection max.request.size retries transactional.id transaction.timeout.ms
-    group.id group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
-    heartbeat.interval.ms group.protocol group.remote.assignor exclude.internal.topics partition.assignment.strategy
-    allow.auto.create.topics
-    """.split()
-)
-"""Client properties of producers and of group members, which have no effect on the source; it logs a warning."""
-
-_DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
-_UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+from pyspark_odradek.options.client_options import source_client
+from pyspark_odradek.options.option_values import OptionValues, duration_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,64 +91,16 @@ _STARTING: Final = _BoundNames("startingOffsets", "startingTimestamp", "starting
 _ENDING: Final = _BoundNames("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
-class _Values:
-    """The given options, by documented name."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-
-    def text(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def present(self, *names: str) -> list[str]:
-        return [name for name in names if name.lower() in self._values]
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.text(name)
-        if value is None:
-            return default
-        if value.strip().lower() not in ("true", "false"):
-            raise ConfigError(f"{name}={value!r} is not allowed: it must be true or false")
-        return value.strip().lower() == "true"
-
-    def number(self, name: str, *, low: int) -> int | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            number = low - 1
-        if number < low:
-            raise ConfigError(f"{name}={value!r} is not allowed: it must be a whole number of at least {low}")
-        return number
-
-    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        value = self.text(name)
-        if value is None:
-            return allowed[0]
-        if value.strip().lower() not in allowed:
-            raise ConfigError(f"{name}={value!r} is not allowed: it must be one of {', '.join(allowed)}")
-        return value.strip().lower()
-
-    def client_properties(self) -> dict[str, str]:
-        return {
-            name.removeprefix(CLIENT_PREFIX): value
-            for name, value in self._values.items()
-            if name.startswith(CLIENT_PREFIX)
-        }
-
-
 def parse(options: Mapping[str, str]) -> SourceOptions:
     """Parse the options of batch and streaming queries. Raises `ConfigError` for the first invalid one."""
-    values = _Values(options)
+    values = OptionValues(options)
     min_offsets = values.number("minOffsetsPerTrigger", low=0)
     max_offsets = values.number("maxOffsetsPerTrigger", low=1)
     if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
         raise ConfigError(
             f"minOffsetsPerTrigger={min_offsets} is not allowed: it must not exceed maxOffsetsPerTrigger={max_offsets}"
         )
-    client, warnings = _client(values)
+    client, warnings = source_client(values)
     return SourceOptions(
         subscription=_subscription(values),
         start=_bound(values, _STARTING),
@@ -187,7 +111,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_records_per_partition=values.number("maxRecordsPerPartition", low=1),
         max_offsets_per_trigger=max_offsets,
         min_offsets_per_trigger=min_offsets,
-        max_trigger_delay_ms=_duration_ms(values, "maxTriggerDelay", default_ms=15 * 60_000),
+        max_trigger_delay_ms=duration_ms(values, "maxTriggerDelay", default_ms=15 * 60_000),
         include_headers=values.flag("includeHeaders", False),
         poll_timeout_ms=values.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
         fetch_offset_tries=values.number("fetchOffset.numRetries", low=1) or 3,
@@ -201,7 +125,7 @@ def _or(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _subscription(values: _Values) -> Subscription:
+def _subscription(values: OptionValues) -> Subscription:
     kinds: dict[str, Callable[[str], Subscription]] = {
         "subscribe": _topics,
         "subscribePattern": _pattern,
@@ -233,7 +157,7 @@ def _pattern(text: str) -> Subscription:
     return Subscription(pattern=text)
 
 
-def _bound(values: _Values, names: _BoundNames) -> Bound | None:
+def _bound(values: OptionValues, names: _BoundNames) -> Bound | None:
     """A single timestamp has precedence over timestamps by partition, and these over offsets."""
     timestamp_ms = values.number(names.timestamp, low=0)
     if timestamp_ms is not None:
@@ -249,33 +173,3 @@ def _bound(values: _Values, names: _BoundNames) -> Bound | None:
     if position is not None:
         return Bound(option=names.offsets, position=position)
     return Bound(option=names.offsets, offsets=parse_json(names.offsets, text, lowest=EARLIEST))
-
-
-def _duration_ms(values: _Values, name: str, *, default_ms: int) -> int:
-    text = values.text(name)
-    if text is None:
-        return default_ms
-    match = _DURATION.fullmatch(text.lower())
-    if match is None:
-        raise ConfigError(f"{name}={text!r} is not allowed: it must be a duration like 500ms, 30s, 15m, 1h or 1d")
-    return int(int(match[1]) * _UNIT_MS[match[2] or "ms"])
-
-
-def _client(values: _Values) -> tuple[ClientSettings, tuple[str, ...]]:
-    properties = values.client_properties()
-    for name, reason in FORBIDDEN.items():
-        if name in properties:
-            raise ConfigError(f"{CLIENT_PREFIX}{name} is not allowed: {reason}")
-    servers = properties.get("bootstrap.servers", "")
-    if not servers.strip():
-        raise ConfigError("the option kafka.bootstrap.servers is needed: a list of host:port with commas between")
-    for server in servers.split(","):
-        check_address(server.strip())
-    properties.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
-    prefix = values.text("groupIdPrefix")
-    # No group is used, so the prefix becomes the client id, which brokers log and use for quotas.
-    properties.setdefault("client.id", prefix or "spark-odradek-source")
-    settings, warnings = ClientSettings.parse(properties)
-    idle = sorted(properties.keys() & WITHOUT_EFFECT)
-    warnings += [f"{name} has no effect: the source neither writes nor joins a group" for name in idle]
-    return settings, tuple(f"{CLIENT_PREFIX}{warning}" for warning in warnings)

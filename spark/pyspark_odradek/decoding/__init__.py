@@ -1,0 +1,1 @@
+"""The source in a task: from fetched bytes to Arrow batches."""
