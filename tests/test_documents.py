@@ -73,3 +73,18 @@ def test_links_lead_to_files(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (document.parent / target).exists(), f"{name_of(document)} links to {target}, which does not exist"
+
+
+def test_the_statements_of_the_founding_documents_name_tests_that_exist() -> None:
+    text = (ROOT / "docs/design/0031-founding-documents.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (?:[^|]+\| ){2}(.+) \|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
+    missing = []
+    for number, proof in rows:
+        references = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", proof)
+        assert references or proof == "open", f"statement {number} has neither a test nor the word open"
+        for file, name in references:
+            path = ROOT / "broker/tests" / file
+            if not path.exists() or (name and name not in defined(path)):
+                missing.append(f"{number}: {file}::{name}")
+    assert not missing

@@ -116,6 +116,13 @@ class ZnodeJson:
             raise self.error(name, "an object of partition numbers")
         return {int(key): self._integers(name, item) for key, item in value.items()}
 
+    def integer_map(self, name: str) -> dict[str, int]:
+        """Return an object whose values are integers."""
+        value = self._values.get(name)
+        if not isinstance(value, dict) or not all(type(item) is int for item in value.values()):
+            raise self.error(name, "an object of whole numbers")
+        return cast("dict[str, int]", value)
+
     def objects(self, name: str) -> list[ZnodeJson]:
         """Return a list of objects."""
         value = self._values.get(name)
