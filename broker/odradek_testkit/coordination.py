@@ -20,18 +20,24 @@ from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
 from odradek.coordinator.groups.group_coordinator import GroupCoordinator
 from odradek.coordinator.groups.group_shard import GroupShard
+from odradek.metrics.request_stats import RequestStats
 from odradek.protocol import codec
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.security.principals import ANONYMOUS, Identity
+from odradek.server.authorization.authorizer import Authorizer
 from odradek.server.dispatch import RequestContext
 from odradek.server.failures import failure
 from odradek.server.groups.consumer_group_handlers import ConsumerGroupHandlers
 from odradek.server.groups.group_handlers import GroupHandlers
+from odradek.server.groups.heartbeats import HeartbeatHandler
 from odradek.server.groups.offset_handlers import OffsetCoordinationHandlers
 from odradek.server.groups.zookeeper_offsets import ZooKeeperOffsets
+from odradek.server.throttling.client_throttle import ClientThrottle
 from odradek.testing.memory_zk import MemoryZk
+from odradek.zk.quotas import ClientQuotas
 from odradek_testkit.groups import RANGE, SETTINGS, MemoryPartition
 from odradek_testkit.loop import VirtualClock, run_virtual
+from odradek_testkit.server import Peer
 
 METADATA = RANGE[0][1]
 TRANSACTIONS_PARTITION = TopicPartition(TRANSACTION_STATE_TOPIC, 3)
@@ -55,7 +61,7 @@ EVENTS = (TopicPartition("events", 0), TopicPartition("events", 1))
 class Server:
     """Handlers over a coordinator in memory; requests and responses are encoded and decoded."""
 
-    def __init__(self) -> None:
+    def __init__(self, authorizer: Authorizer | None = None) -> None:
         self.clock = VirtualClock()
         self.zk = MemoryZk()
         self.partition = MemoryPartition()
@@ -91,6 +97,19 @@ class Server:
         consumers = ConsumerGroupHandlers(
             groups=self.groups, view=self.view, clock=self.clock, heartbeat_interval_ms=5000
         )
+        self.stats = RequestStats()
+        self.quotas = ClientQuotas(self.zk, self.clock)
+        self.throttle = ClientThrottle(self.quotas, self.clock)
+        heartbeats = HeartbeatHandler(
+            groups=self.groups,
+            stats=self.stats,
+            clock=self.clock,
+            authorizer=authorizer,
+            throttle=self.throttle,
+        )
+        self.peer = Peer(heartbeats.handle, self.clock)
+        """The client of the APIs with direct handlers."""
+        self.direct = heartbeats.direct()
         self.handlers = {
             **members.handlers(),
             **consumers.handlers(),
@@ -115,6 +134,8 @@ class Server:
 
     async def ask(self, key: ApiKey, version: int, message: Mapping[str, object], listener: str = "PLAINTEXT") -> Any:
         """Return the decoded response, as a client that uses this version sees it."""
+        if key in self.direct:
+            return await self.peer.ask(key, version, message)
         frame = codec.encode_request(key, version, 5, "tester", message)[4:]
         header, position = codec.decode_header(frame)
         request = codec.decode_request(header, frame, position)
@@ -197,9 +218,11 @@ class Server:
         }
 
 
-def virtual(test: Callable[[Server], Awaitable[None]], *, leads: bool = True) -> None:
+def virtual(
+    test: Callable[[Server], Awaitable[None]], *, leads: bool = True, authorizer: Authorizer | None = None
+) -> None:
     async def main() -> None:
-        server = Server()
+        server = Server(authorizer)
         try:
             if leads:
                 await server.lead()

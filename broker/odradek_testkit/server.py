@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +28,7 @@ from odradek.coordinator.transactions.transaction_values import TransactionVerif
 from odradek.log.log_manager import LogManager
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
-from odradek.network.connection import Connection
+from odradek.network.connection import Connection, Request
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.replication.follower.fetch_loop import LeaderChannel
@@ -153,13 +153,13 @@ class _NobodyElse:
 class Peer:
     """The client side of a connection, and the transport of the broker side."""
 
-    def __init__(self, server: MemoryServer, listener: str = LISTENER) -> None:
-        """Connect to a listener of the server."""
+    def __init__(self, handle: Callable[[Request], None], clock: Clock, listener: str = LISTENER) -> None:
+        """Connect to a listener. `handle` gets the requests on the side of the broker."""
         self.is_aborted = False
         self._received = bytearray()
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._correlation_id = 0
-        self._connection = Connection(server.dispatcher.handle, server.clock, listener=listener)
+        self._connection = Connection(handle, clock, listener=listener)
         self._connection.connection_made(self)  # type: ignore[arg-type]  # the part of a transport that it needs
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
@@ -391,7 +391,7 @@ class MemoryServer:
 
     def connect(self, listener: str = LISTENER) -> Peer:
         """Another client."""
-        return Peer(self, listener)
+        return Peer(self.dispatcher.handle, self.clock, listener)
 
     async def close(self) -> None:
         """Stop; idempotent."""

@@ -57,6 +57,7 @@ from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
 from odradek.server.dispatch import Dispatcher, Handler
+from odradek.server.groups.heartbeats import HeartbeatHandler
 from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.sasl_requests import sasl_handlers
 from odradek.server.security.scram_handlers import ScramHandlers
@@ -435,7 +436,7 @@ class Broker:
         self._settings.subscribe(inter_broker.reconfigure)
         dispatcher = Dispatcher(
             handlers=self._authorization.secured(handlers, self._view),
-            direct={**data.direct(), **sasl_handlers()},
+            direct={**data.direct(), **self._heartbeats().direct(), **sasl_handlers()},
             stats=self._request_stats,
             clock=self._clock,
             inter_broker=inter_broker,
@@ -443,6 +444,15 @@ class Broker:
         )
         self._closers.push_async_callback(dispatcher.close)
         return dispatcher
+
+    def _heartbeats(self) -> HeartbeatHandler:
+        return HeartbeatHandler(
+            groups=self._coordination.groups,
+            stats=self._request_stats,
+            clock=self._clock,
+            authorizer=self._authorization.authorizer,
+            throttle=self._quotas.throttle,
+        )
 
     def _provide_metrics(self, collector: BrokerCollector, dispatcher: Dispatcher) -> None:
         observe(

@@ -1,10 +1,10 @@
 """Routes requests to handlers, and errors to responses.
 
-`network/connection` calls `Dispatcher.handle` with each request. Direct handlers of Produce and Fetch decode the
-request and send the response without a task. Requests of all other APIs are decoded here at once, because the buffer of
-a frame is only valid during the call. A coroutine handles them and returns a `Message`, which is encoded here. If a
-handler raises an error of `base/errors`, `server/failures` builds the response. Any other exception is a bug: it is
-logged, answered with UNKNOWN_SERVER_ERROR, and does not affect other requests.
+`network/connection` calls `Dispatcher.handle` with each request. Direct handlers of Produce, Fetch and Heartbeat decode
+the request and send the response without a task. Requests of all other APIs are decoded here at once, because the
+buffer of a frame is only valid during the call. A coroutine handles them and returns a `Message`, which is encoded
+here. If a handler raises an error of `base/errors`, `server/failures` builds the response. Any other exception is a
+bug: it is logged, answered with UNKNOWN_SERVER_ERROR, and does not affect other requests.
 
 Clients with quotas are throttled here, and in the direct handlers: the response has the throttle time, and the
 connection is muted after it. A handler that sets `throttle_time_ms` in its message has its client muted for that time.

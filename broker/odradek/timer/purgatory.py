@@ -6,6 +6,7 @@ event loop.
 
 Invariants:
 - An operation completes exactly once, by its condition, by timeout or by `close`, and is not checked again after that.
+- An operation whose wait is prolonged stays where it is in the wheel, until the time at which it would have expired.
 - A completed operation is removed at once from the wheel and from the list of the key that completed it. It stays in
   the lists of its other keys until these are checked or purged.
 - The lists are purged when they contain more than `purge_interval` completed operations. As in Kafka, the threshold
@@ -32,7 +33,7 @@ class DelayedOperation(TimerEntry):
     Both are abstract: a subclass without them has a bug, which shows at the first use.
     """
 
-    __slots__ = ("_list_entries", "_watcher", "is_completed", "timeout_ms")
+    __slots__ = ("_list_entries", "_prolonged_ms", "_watcher", "is_completed", "timeout_ms")
 
     def __init__(self, timeout_ms: float) -> None:
         """`timeout_ms`: maximum wait, from when the operation is added; 0 or less expires at once."""
@@ -42,6 +43,8 @@ class DelayedOperation(TimerEntry):
         self._watcher: Purgatory[Any] | None = None
         self._list_entries = 0
         """How often the watch lists of the purgatory contain this operation."""
+        self._prolonged_ms = 0.0
+        """The deadline, if it is later than the one in the wheel."""
 
     def try_complete(self) -> bool:
         """Return whether the condition holds, without side effects. It may instead call `complete` and return True."""
@@ -129,10 +132,15 @@ class Purgatory(Generic[Operation]):
         if entries:
             operation._list_entries = entries
             operation._watcher = self
+        return self._schedule(operation, operation.expiration_ms)
+
+    def _schedule(self, operation: DelayedOperation, deadline_ms: float) -> bool:
+        """Let an operation expire at a time. Returns True if that has already happened."""
+        operation.expiration_ms = deadline_ms
         if not self._wheel.add(operation):
             self._expire(operation)
             return True
-        if self._timer is None or operation.expiration_ms < self._timer_ms:
+        if self._timer is None or deadline_ms < self._timer_ms:
             self._arm()
         return False
 
@@ -161,6 +169,20 @@ class Purgatory(Generic[Operation]):
             self._purge()
         return completed
 
+    def restart(self, operation: DelayedOperation, timeout_ms: float) -> None:
+        """Let a waiting operation expire in `timeout_ms` from now instead. Completed operations are ignored.
+
+        A later deadline costs no more than an assignment: the wheel looks at it when the earlier one has passed.
+        """
+        if operation.is_completed:
+            return
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        if deadline_ms >= operation.expiration_ms:
+            operation._prolonged_ms = deadline_ms
+        elif operation.remove():
+            operation._prolonged_ms = 0.0
+            self._schedule(operation, deadline_ms)
+
     def watch_too(self, key: Hashable, other: Hashable) -> None:
         """Let the operations that wait under `key` also wait under `other`; repeating it has no effect."""
         waiting = [operation for operation in self._watchers.get(key, ()) if not operation.is_completed]
@@ -174,11 +196,9 @@ class Purgatory(Generic[Operation]):
     def close(self) -> None:
         """Expire all operations in the order of their deadlines; later ones expire at once. Idempotent."""
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         for entry in self._wheel.entries():
-            self._expire(cast("Operation", entry))
+            self._expire(cast(DelayedOperation, entry))
         self._purge()
 
     def _try(self, operation: Operation) -> bool:
@@ -192,11 +212,11 @@ class Purgatory(Generic[Operation]):
         self._complete(operation)
         return True
 
-    def _expire(self, operation: Operation) -> None:
+    def _expire(self, operation: DelayedOperation) -> None:
         if self._complete(operation):
             operation.on_expire()
 
-    def _complete(self, operation: Operation) -> bool:
+    def _complete(self, operation: DelayedOperation) -> bool:
         try:
             return operation.complete()
         except Exception:
@@ -211,18 +231,28 @@ class Purgatory(Generic[Operation]):
 
     def _arm(self) -> None:
         """Set the single timer to the wheel's next expiry; none if nothing waits, so an idle broker does not tick."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._disarm()
         next_ms = self._wheel.next_expiry_ms()
         if next_ms is not None:
             self._timer_ms = next_ms
             self._timer = self._clock.call_later(next_ms - self._clock.monotonic_ms(), self._tick)
 
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _tick(self) -> None:
-        self._timer = None
-        for entry in self._wheel.advance(self._clock.monotonic_ms()):
-            self._expire(cast("Operation", entry))
+        self._disarm()
+        now_ms = self._clock.monotonic_ms()
+        for entry in self._wheel.advance(now_ms):
+            operation = cast(DelayedOperation, entry)
+            if operation.is_completed:
+                continue
+            if operation._prolonged_ms > now_ms:
+                self._schedule(operation, operation._prolonged_ms)
+            else:
+                self._expire(operation)
         if self._completed_operations > self.purge_interval:
             self._purge()
         if self._timer is None and not self._is_closed:

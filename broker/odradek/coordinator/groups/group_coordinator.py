@@ -272,7 +272,7 @@ class GroupCoordinator:
         except CoordinatorLoadInProgressError as error:
             raise RebalanceInProgressError(str(error)) from error
 
-    async def heartbeat(self, check: MemberCheck) -> None:
+    def heartbeat(self, check: MemberCheck) -> None:
         """Handle Heartbeat. Raises an error if the member must join again. Succeeds while the partition is loading."""
         partition = self._member_partition(check.group_id, check.instance_id)
         try:

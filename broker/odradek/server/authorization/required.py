@@ -130,7 +130,7 @@ REQUIRED: Final[Mapping[ApiKey, ApiRights]] = {
         "one of them, by the type of the key",
     ),
     ApiKey.JOIN_GROUP: _member(),
-    ApiKey.HEARTBEAT: _member(),
+    ApiKey.HEARTBEAT: ApiRights(unguarded, ((AclOperation.READ, _GROUP),)),
     ApiKey.LEAVE_GROUP: _member(),
     ApiKey.SYNC_GROUP: _member(),
     ApiKey.DESCRIBE_GROUPS: ApiRights(item_guards.describe_groups, ((AclOperation.DESCRIBE, _GROUP),)),

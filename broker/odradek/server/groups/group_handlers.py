@@ -3,7 +3,7 @@
 The handlers convert between requests of all versions and the group coordinator: fields that a version lacks are filled
 in, and responses have the fields of all versions. `coordinator/groups/group_coordinator` makes the decisions. The
 handlers raise the error of a whole request, unless its response contains more than the error. `offset_handlers` has the
-APIs of committed offsets.
+APIs of committed offsets, `heartbeats` has Heartbeat.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from odradek.protocol.messages.groups import (
     ListGroupsRequest,
 )
 from odradek.protocol.messages.membership import (
-    HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     LeaveGroupRequest,
@@ -108,7 +107,6 @@ class GroupHandlers:
                 route(FindCoordinatorRequest, self.find_coordinator),
                 route(JoinGroupRequest, self.join_group),
                 route(SyncGroupRequest, self.sync_group),
-                route(HeartbeatRequest, self.heartbeat),
                 route(LeaveGroupRequest, self.leave_group),
                 route(ListGroupsRequest, self.list_groups),
                 route(DescribeGroupsRequest, self.describe_groups),
@@ -205,7 +203,12 @@ class GroupHandlers:
                 raise InconsistentGroupProtocolError("The protocol type and the protocol name are required.")
             result = await self._groups.sync(
                 SyncRequest(
-                    member=_member_check(request, request.generation_id),
+                    member=MemberCheck(
+                        group_id=request.group_id,
+                        member_id=request.member_id,
+                        instance_id=request.group_instance_id,
+                        generation=request.generation_id,
+                    ),
                     protocol_type=request.protocol_type,
                     protocol_name=request.protocol_name,
                     assignments={item.member_id: item.assignment for item in request.assignments},
@@ -226,11 +229,6 @@ class GroupHandlers:
             "protocol_name": result.protocol_name,
             "assignment": result.assignment,
         }
-
-    async def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> Message:
-        """Handle Heartbeat."""
-        await self._groups.heartbeat(_member_check(request, request.generation_id))
-        return {"throttle_time_ms": 0, "error_code": NONE}
 
     async def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> Message:
         """Handle LeaveGroup: for one member up to version 2, for several from version 3 on."""
@@ -306,15 +304,6 @@ class GroupHandlers:
         except ProtocolError as error:
             return error.code
         return NONE
-
-
-def _member_check(request: HeartbeatRequest | SyncGroupRequest, generation: int) -> MemberCheck:
-    return MemberCheck(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        generation=generation,
-    )
 
 
 def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinRequest:

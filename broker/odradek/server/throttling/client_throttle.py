@@ -196,14 +196,20 @@ class ClientThrottle:
         table = self._quotas.table
         if not table.limits_clients:
             return message, 0
-        of_handler = throttle_ms = cast(int, message.get("throttle_time_ms", 0))
-        charged = self._account(request, table).time
-        if charged is not None:
-            now_ms = self._clock.monotonic_ms()
-            throttle_ms = max(of_handler, self._time.charge(charged, self._spent(request, now_ms), now_ms))
+        of_handler = cast(int, message.get("throttle_time_ms", 0))
+        throttle_ms = max(of_handler, self.of_time(request))
         if throttle_ms > of_handler and _has_throttle_time(request.api_key):
             message = {**message, "throttle_time_ms": throttle_ms}
         return message, throttle_ms
+
+    def of_time(self, request: Request) -> int:
+        """Charge the time of a request. Returns for how many ms its client has to wait."""
+        table = self._quotas.table
+        charged = self._account(request, table).time if table.limits_clients else None
+        if charged is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        return self._time.charge(charged, self._spent(request, now_ms), now_ms)
 
     # Mutations
 

@@ -146,12 +146,12 @@ def test_a_whole_rebalance() -> None:
         )
         assert (one.assignment, two.assignment) == (b"one", b"two")
         assert office.groups.events.rebalances == 1
-        await office.groups.heartbeat(office.check("b", follower.member_id, 1))
+        office.groups.heartbeat(office.check("b", follower.member_id, 1))
         assert (await office.groups.describe("b")).state == "Stable"
         (result,) = await office.groups.leave("b", [LeavingMember(member_id=leader.member_id)])
         assert result.error_code == NONE
         with pytest.raises(RebalanceInProgressError):
-            await office.groups.heartbeat(office.check("b", follower.member_id, 1))
+            office.groups.heartbeat(office.check("b", follower.member_id, 1))
 
     virtual(scenario)
 
@@ -160,7 +160,7 @@ def test_errors_while_loading_are_those_that_old_clients_know() -> None:
     async def scenario(office: Office) -> None:
         office.partition.before_read = asyncio.Event().wait
         await office.lead()
-        await office.groups.heartbeat(office.check("b", "member", 1))
+        office.groups.heartbeat(office.check("b", "member", 1))
         with pytest.raises(RebalanceInProgressError):
             await office.groups.sync(SyncRequest(member=office.check("b", "member", 1), assignments={}))
         for attempt in (
@@ -184,12 +184,13 @@ def test_only_requests_for_offsets_accept_the_empty_group_id() -> None:
         for attempt in (
             office.groups.join(office.join_request("")),
             office.groups.sync(SyncRequest(member=office.check(""), assignments={})),
-            office.groups.heartbeat(office.check("")),
             office.groups.leave("", []),
             office.groups.delete_offsets("", [EVENTS_0]),
         ):
             with pytest.raises(InvalidGroupIdError):
                 await attempt
+        with pytest.raises(InvalidGroupIdError):
+            office.groups.heartbeat(office.check(""))
         assert await office.commit("") == NONE
         assert (await office.groups.fetch("", None))[EVENTS_0].offset == 5
         assert (await office.groups.describe("")).state == "Empty"
@@ -379,7 +380,7 @@ def test_static_members_wait_until_all_brokers_support_them() -> None:
         with pytest.raises(UnsupportedVersionError):
             await office.groups.sync(SyncRequest(member=static, assignments={}))
         with pytest.raises(UnsupportedVersionError):
-            await office.groups.heartbeat(static)
+            office.groups.heartbeat(static)
         with pytest.raises(UnsupportedVersionError):
             await office.groups.commit(CommitRequest(member=static, offsets={EVENTS_0: OffsetToCommit(offset=5)}))
         assert await office.commit() == NONE

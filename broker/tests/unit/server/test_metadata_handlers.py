@@ -89,8 +89,10 @@ def test_a_broker_without_metadata_answers_when_the_controller_has_sent_it(play:
     """A response without brokers would make clients forget the cluster."""
 
     async def scenario(server: MemoryServer) -> None:
-        metadata = asyncio.ensure_future(ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), by=Peer(server)))
-        cluster = asyncio.ensure_future(Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER))
+        metadata = asyncio.ensure_future(
+            ask(server, METADATA_VERSIONS[-1], named("t", "bad name"), by=server.connect())
+        )
+        cluster = asyncio.ensure_future(server.connect().ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER))
         await server.clock.sleep_ms(WAIT_MS / 2)
         assert not metadata.done()
         await server.announce("t", {0: [1]})
@@ -107,7 +109,7 @@ def test_a_request_waits_for_the_metadata_as_long_as_the_setting_allows(
 ) -> None:
     async def scenario(server: MemoryServer) -> None:
         began_ms = server.clock.monotonic_ms()
-        answer = await Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
+        answer = await server.connect().ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
         assert answer.error_code == BrokerNotAvailableError.code
         assert server.clock.monotonic_ms() - began_ms == pytest.approx(wait_ms)
 
@@ -116,10 +118,10 @@ def test_a_request_waits_for_the_metadata_as_long_as_the_setting_allows(
 
 def test_a_broker_that_gets_no_metadata_refuses(play: Callable[..., None]) -> None:
     async def scenario(server: MemoryServer) -> None:
-        cluster = await Peer(server).ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
+        cluster = await server.connect().ask(ApiKey.DESCRIBE_CLUSTER, 0, DESCRIBE_CLUSTER)
         assert cluster.error_code == BrokerNotAvailableError.code
         with pytest.raises(NetworkError, match="closed"):
-            await ask(server, METADATA_VERSIONS[-1], named("t"), by=Peer(server))
+            await ask(server, METADATA_VERSIONS[-1], named("t"), by=server.connect())
         await server.announce("t", {0: [1]})
         assert [each.node_id for each in (await ask(server, METADATA_VERSIONS[-1], None)).brokers] == [1]
 

@@ -278,3 +278,60 @@ def test_closing_expires_everything_in_order_and_later_ones_at_once(
     assert purgatory.try_complete_else_watch(late, ["a"])
     assert order[-1] == 700
     assert (purgatory.size, purgatory.watched) == (0, 0)
+
+
+@pytest.mark.parametrize("later_ms", [1500, 5000, 100_000])
+def test_a_wait_may_be_prolonged(clock: ManualClock, purgatory: Purgatory[Waiting], later_ms: int) -> None:
+    operation, other = Waiting(), Waiting(2000)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    purgatory.try_complete_else_watch(other, ["a"])
+    clock.advance(500)
+    purgatory.restart(operation, later_ms - 500)
+    clock.advance(later_ms - 501)
+    assert (operation.is_completed, purgatory.size) == (False, 2 if later_ms < 2000 else 1)
+    clock.advance(2)
+    assert operation.events == ["tried", "completed", "expired"]
+
+
+def test_a_wait_may_be_shortened(clock: ManualClock, purgatory: Purgatory[Waiting]) -> None:
+    operation = Waiting(300_000)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    clock.advance(1000)
+    purgatory.restart(operation, 300_000)
+    purgatory.restart(operation, 2000)
+    clock.advance(1999)
+    assert not operation.is_completed
+    clock.advance(2)
+    assert operation.is_completed
+    purgatory.restart(operation, 5000)
+    assert (purgatory.size, clock.pending) == (0, 0)
+
+
+def test_a_wait_that_is_prolonged_again_and_again_needs_one_timer_for_each_timeout(
+    clock: ManualClock, purgatory: Purgatory[Waiting]
+) -> None:
+    operation = Waiting(10_000)
+    purgatory.try_complete_else_watch(operation, ["a"])
+    for _ in range(100):
+        clock.advance(3000)
+        purgatory.restart(operation, 10_000)
+        assert (clock.pending, purgatory.size, purgatory.watched) == (1, 1, 1)
+    clock.advance(9_999)
+    assert not operation.is_completed
+    clock.advance(2)
+    assert operation.events == ["tried", "completed", "expired"]
+
+
+def test_a_wait_that_is_due_together_with_a_prolonged_one_is_not_late(
+    clock: ManualClock, purgatory: Purgatory[Waiting]
+) -> None:
+    first, second = Waiting(), Waiting()
+    added = Waiting(60_000)
+    first.on_expire = lambda: purgatory.try_complete_else_watch(added, ["b"])  # type: ignore[assignment, method-assign]
+    purgatory.try_complete_else_watch(first, ["a"])
+    purgatory.try_complete_else_watch(second, ["a"])
+    purgatory.restart(second, 1500)
+    clock.advance(1001)
+    assert (first.is_completed, second.is_completed, added.is_completed) == (True, False, False)
+    clock.advance(500)
+    assert second.is_completed

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from odradek.base.errors import ProtocolError
 from odradek.coordinator.groups.group_records import MemberValue
 from odradek.coordinator.groups.group_requests import DescribedMember, JoinRequest, JoinResult, Protocols, SyncResult
+from odradek.timer.purgatory import DelayedOperation
 
 AnswerJoin = Callable[[JoinResult | ProtocolError], None]
 AnswerSync = Callable[[SyncResult | ProtocolError], None]
@@ -34,8 +35,8 @@ class ClassicMember:
     """Answers the member's SyncGroup; None if none waits."""
     is_new: bool = False
     """Whether the member has not been in a generation yet. It cannot send heartbeats and may expire while it waits."""
-    has_heartbeat: bool = False
-    """Whether a heartbeat has arrived since the deadline was set."""
+    wait: DelayedOperation | None = field(default=None, repr=False)
+    """The wait for the next heartbeat. Each heartbeat restarts it; it is completed when the member is removed."""
 
     @classmethod
     def joining(cls, request: JoinRequest, member_id: str) -> ClassicMember:
@@ -72,10 +73,8 @@ class ClassicMember:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the member is not removed at its deadline, because it sent a heartbeat or waits for a response."""
-        if self.is_new:
-            return self.has_heartbeat
-        return self.has_heartbeat or self.answer_join is not None or self.answer_sync is not None
+        """Whether the member is not removed at its deadline, because it waits for a response."""
+        return not self.is_new and (self.answer_join is not None or self.answer_sync is not None)
 
     def metadata(self, protocol: str | None) -> bytes:
         """Return the member's metadata for a protocol; empty if it does not support the protocol."""

@@ -111,7 +111,10 @@ class DelayedSync(DelayedRebalance):
 
 
 class DelayedHeartbeat(DelayedOperation):
-    """Waits for a heartbeat of a member, or for a pending member to join with its assigned id."""
+    """Waits for the next heartbeat of a member, or for a pending member to join with its assigned id.
+
+    A heartbeat does not complete the wait of a member but restarts it, so it needs no new operation.
+    """
 
     __slots__ = ("_group", "_is_pending", "_member_id", "_waits")
 
@@ -126,7 +129,7 @@ class DelayedHeartbeat(DelayedOperation):
         self._is_pending = is_pending
 
     def try_complete(self) -> bool:
-        """Complete if the member is alive or was removed."""
+        """Complete if the member waits for a response, whose end starts a new wait, or was removed."""
         group = self._group
         if group.is_dead:
             return True
@@ -136,7 +139,7 @@ class DelayedHeartbeat(DelayedOperation):
         return member is None or member.is_alive
 
     def on_complete(self) -> None:
-        """Do nothing: each heartbeat starts a new wait."""
+        """Do nothing: the next heartbeat starts a new wait."""
 
     def on_expire(self) -> None:
         """Remove the member."""

@@ -93,6 +93,7 @@ class Rebalancer:
         if not group.members:
             group.protocol_type = request.protocol_type
         group.add(member, answer)
+        self.end_wait(group, member.member_id)  # It may have been a pending member.
         self._expect_heartbeat(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self.prepare_if_possible(group, with_reason(f"member {member.member_id} joined", request.reason))
 
@@ -132,12 +133,12 @@ class Rebalancer:
         self._heartbeats.check((group, member_id))
 
     def _expect_heartbeat(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int) -> None:
-        key = (group, member.member_id)
-        member.has_heartbeat = True
-        self._heartbeats.check(key)
-        member.has_heartbeat = False
-        operation = DelayedHeartbeat(self, group, member.member_id, timeout_ms)
-        self._heartbeats.try_complete_else_watch(operation, [key])
+        wait = member.wait
+        if wait is not None and not wait.is_completed:
+            self._heartbeats.restart(wait, timeout_ms)
+            return
+        member.wait = operation = DelayedHeartbeat(self, group, member.member_id, timeout_ms)
+        self._heartbeats.try_complete_else_watch(operation, [(group, member.member_id)])
 
     def heartbeat_expired(self, group: ClassicGroup, member_id: str, is_pending: bool) -> None:
         """Remove a member whose heartbeat is overdue. Called when a wait ends."""

@@ -44,7 +44,7 @@ def versions(key: ApiKey, since: int = 0, until: int = 99) -> Any:
 
 def test_every_api_of_the_coordinators_has_a_handler() -> None:
     async def scenario(server: Server) -> None:
-        assert {key.name for key in server.handlers} == {
+        assert {key.name for key in {*server.handlers, *server.direct}} == {
             "FIND_COORDINATOR",
             "JOIN_GROUP",
             "SYNC_GROUP",
