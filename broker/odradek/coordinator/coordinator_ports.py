@@ -85,7 +85,7 @@ class Shard(Protocol):
     """The state machine of one coordinator partition."""
 
     def replay(self, records: bytes) -> Iterator[int]:
-        """Apply a record set that was read from the log. Yields the number of records after each batch."""
+        """Apply a record set that was read from the log. Yields the number of records after each part."""
         ...
 
     def on_loaded(self) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.base.types import NO_TIMESTAMP, Offset, TopicPartition
 from odradek.coordinator.groups.group_records import OffsetValue
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """A committed offset and the log position of its record."""
 
     value: OffsetValue
@@ -96,6 +94,12 @@ class GroupOffsets:
                 self._in_flight[topic_partition] = left
             else:
                 del self._in_flight[topic_partition]
+
+    def take(self, committed: dict[TopicPartition, Committed]) -> None:
+        """Make the offsets of a replayed log visible, and keep the dictionary. There must be no others yet."""
+        if self._committed:
+            raise RuntimeError("the group has offsets already")
+        self._committed = committed
 
     def put(self, topic_partition: TopicPartition, entry: Committed) -> None:
         """Make an offset visible, unless an offset with a later record is already visible."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.types import NO_EPOCH, NO_TIMESTAMP
@@ -79,13 +79,15 @@ class UnknownKey:
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetValue:
-    """A committed offset. Times are wall-clock milliseconds; -1 means none."""
+class OffsetValue(NamedTuple):
+    """A committed offset. Times are wall-clock milliseconds; -1 means none.
+
+    A tuple, because a broker has a million of them.
+    """
 
     offset: int
-    metadata: str = ""
     commit_timestamp_ms: int
+    metadata: str = ""
     leader_epoch: int = NO_EPOCH
     expire_timestamp_ms: int = NO_TIMESTAMP
 

@@ -6,6 +6,7 @@ transaction are applied at its commit marker and dropped at an abort marker. A t
 As compaction keeps the last record of a key, the position of an offset's record counts, not that of the marker: a plain
 commit or a tombstone between them supersedes the offset of the transaction. Records of other types of groups and
 invalid values are skipped and counted, so that one of them does not make all groups of the partition unavailable.
+Committed offsets are most of the records of a log; `offset_columns` decodes whole runs of them.
 """
 
 from __future__ import annotations
@@ -27,13 +28,36 @@ from odradek.coordinator.groups.group_records import (
     decode_key,
     decode_offset_value,
 )
+from odradek.coordinator.groups.offset_columns import OffsetColumns
 from odradek.coordinator.record_replay import replay_records
-from odradek.records.v2.batch import BatchHeader, ControlType
-from odradek.records.v2.record import Record
+from odradek.records.columns import Unpacked
+from odradek.records.formats import check_entry, iterate_entries
+from odradek.records.v2.batch import MAGIC, BatchHeader, ControlType
+from odradek.records.v2.record import UNPACKED_LIMIT_BYTES, Record, record_bytes
 
 logger = logging.getLogger(__name__)
 
+RUN_RECORDS: Final = 1000
+"""Number of records from which on a run of batches is applied. This takes one or two milliseconds."""
+
 GroupPartition = tuple[str, TopicPartition]
+
+
+class _Run:
+    """Consecutive plain batches of a record set, from the position `begin` to `end`."""
+
+    __slots__ = ("batches", "begin", "count", "end")
+
+    def __init__(self, begin: int = 0) -> None:
+        self.batches: Final[list[Unpacked]] = []
+        self.begin: Final = begin
+        self.end = begin
+        self.count = 0
+
+    def add(self, header: BatchHeader, records: bytes | memoryview) -> None:
+        self.batches.append((header, records))
+        self.count += header.record_count
+        self.end += header.size
 
 
 class Replay:
@@ -44,19 +68,57 @@ class Replay:
         self.groups: Final[dict[str, GroupValue]] = {}
         """Classic groups."""
         self.consumer_groups: Final[dict[str, StateBuilder]] = {}
-        self.offsets: Final[dict[GroupPartition, Committed]] = {}
+        self.offsets: Final[dict[str, dict[TopicPartition, Committed]]] = {}
+        """Offsets by group; a group may have none any more."""
         self.transactions: Final[dict[int, dict[GroupPartition, Committed]]] = {}
         """Offsets of open transactions by producer id."""
         self.unknown_keys = 0
         self.unreadable = 0
+        self._columns: Final = OffsetColumns()
 
     def read(self, records: bytes) -> Iterator[int]:
-        """Apply a record set. Yields the number of records after each batch.
+        """Apply a record set. Yields the number of records after each batch or run of batches.
 
         Raises `CorruptMessageError` or `InvalidRecordError` if a batch, or a message from before Kafka 0.11, is
         corrupt. The partition must not be served then.
         """
+        run = _Run()
+        for position, header in iterate_entries(records):
+            is_plain = header.magic == MAGIC and not (header.is_control or header.is_transactional)
+            if run.batches and (not is_plain or run.count >= RUN_RECORDS):
+                yield self._take_run(records, run)
+                run = _Run(position)
+            if not is_plain:
+                yield from self.read_singly(records[position : position + header.size])
+                run = _Run(position + header.size)
+            else:
+                check_entry(records, position, header)
+                run.add(header, record_bytes(records, position, header, limit=UNPACKED_LIMIT_BYTES))
+        if run.batches:
+            yield self._take_run(records, run)
+
+    def read_singly(self, records: bytes) -> Iterator[int]:
+        """Apply a record set record by record; the result is the same. Yields and raises as `read`."""
         return replay_records(records, self._take, self._end_transaction)
+
+    def _take_run(self, records: bytes, run: _Run) -> int:
+        """Apply a run of batches. Returns the number of records; at least 1."""
+        found = self._columns.newest(run.batches)
+        if found is None or self.transactions:
+            # A tombstone also removes open offsets that precede it, and a later record of the key may hide it.
+            for _ in self.read_singly(records[run.begin : run.end]):
+                pass
+            return max(run.count, 1)
+        offsets = self.offsets
+        for group, topic_partition, entry in found:
+            of_group = offsets.get(group)
+            if of_group is None:
+                of_group = offsets[group] = {}
+            if entry is not None:
+                of_group[topic_partition] = entry
+            else:
+                of_group.pop(topic_partition, None)
+        return max(run.count, 1)
 
     def _end_transaction(self, header: BatchHeader, end: ControlType) -> None:
         ended = self.transactions.pop(header.producer_id, {})
@@ -116,11 +178,14 @@ class Replay:
         if header.is_transactional:
             self.transactions.get(header.producer_id, {}).pop(key, None)
             return
-        self.offsets.pop(key, None)
+        group, topic_partition = key
+        self.offsets.get(group, {}).pop(topic_partition, None)
         for offsets in self.transactions.values():
             offsets.pop(key, None)
 
     def _put(self, key: GroupPartition, entry: Committed) -> None:
-        known = self.offsets.get(key)
+        group, topic_partition = key
+        offsets = self.offsets.setdefault(group, {})
+        known = offsets.get(topic_partition)
         if known is None or known.record_offset <= entry.record_offset:
-            self.offsets[key] = entry
+            offsets[topic_partition] = entry

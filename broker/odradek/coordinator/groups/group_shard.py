@@ -115,8 +115,10 @@ class GroupShard:
     def on_loaded(self) -> None:
         """Create the groups in the log, and start to wait for heartbeats of their members."""
         replay, self._replay = self._replay, None
-        if replay is None:
-            return
+        if replay is not None:
+            self._restore(replay)
+
+    def _restore(self, replay: Replay) -> None:
         now_ms = self._clock.wall_ms()
         for group_id, value in replay.groups.items():
             try:
@@ -126,8 +128,9 @@ class GroupShard:
                 logger.error("the record of group %r is inconsistent and is skipped: %s", group_id, error)
         for group_id, builder in replay.consumer_groups.items():
             self._conversions.load(group_id, builder.build())
-        for (group_id, topic_partition), entry in replay.offsets.items():
-            self._group(group_id).offsets.put(topic_partition, entry)
+        for group_id, committed in replay.offsets.items():
+            if committed:
+                self._group(group_id).offsets.take(committed)
         for producer_id, offsets in replay.transactions.items():
             for (group_id, topic_partition), entry in offsets.items():
                 self._transactional.restore(self._group(group_id), producer_id, topic_partition, entry)
@@ -137,7 +140,7 @@ class GroupShard:
         logger.info(
             "loaded %d groups and %d offsets; skipped %d records of unknown types and %d that cannot be read",
             len(self.groups),
-            len(replay.offsets),
+            sum(map(len, replay.offsets.values())),
             replay.unknown_keys,
             replay.unreadable,
         )

@@ -65,7 +65,11 @@ def test_what_the_segment_amounts_to() -> None:
     assert sum(counts) == 18
     assert (replay.unknown_keys, replay.unreadable) == (0, 0)
     assert set(replay.groups) == {"static-java", "txn-group"}
-    offsets = {key: entry.value.offset for key, entry in replay.offsets.items()}
+    offsets = {
+        (group, topic_partition): entry.value.offset
+        for group, committed in replay.offsets.items()
+        for topic_partition, entry in committed.items()
+    }
     assert offsets == {
         ("simple-ütf", PLAIN_0): 7,
         ("simple-ütf", FLIGHTS_1): 3,
@@ -73,7 +77,7 @@ def test_what_the_segment_amounts_to() -> None:
         ("static-java", FLIGHTS_1): 10,
         ("txn-group", FLIGHTS_0): 5,
     }
-    assert replay.offsets["simple-ütf", PLAIN_0] == Committed(
+    assert replay.offsets["simple-ütf"][PLAIN_0] == Committed(
         OffsetValue(offset=7, metadata="hello metadata", commit_timestamp_ms=1795263203044), record_offset=0
     )
     (open_offsets,) = replay.transactions.values()

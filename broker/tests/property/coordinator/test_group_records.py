@@ -71,8 +71,7 @@ def test_group_keys(group: str) -> None:
 
 @given(OFFSETS, VERSIONS)
 def test_offset_values_keep_what_their_version_holds(value: OffsetValue, version: int) -> None:
-    expected = replace(
-        value,
+    expected = value._replace(
         leader_epoch=value.leader_epoch if version >= 3 else -1,
         expire_timestamp_ms=value.expire_timestamp_ms if version == 1 else -1,
     )
