@@ -70,6 +70,7 @@ def observe_groups(collector: BrokerCollector, groups: GroupCoordinator, load_ti
         "offset_expiration": lambda: events.expirations,
         "offset_deletion": lambda: events.deletions,
         "group_completed_rebalance": lambda: events.rebalances,
+        "consumer_group_rebalance": lambda: events.consumer_rebalances,
     }
     for name, count in counts.items():
         collector.provide_value(f"{prefix}{name}_count", count)

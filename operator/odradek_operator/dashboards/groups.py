@@ -9,11 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from odradek_operator.dashboards import queries
-from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Row, Variable, lines
+from odradek_operator.dashboards.grafana import Dashboard, Panel, PanelType, Query, Row, Variable, lines
 
 _BROKERS: Final = "kafka_server_replicamanager_leadercount"
 _IN: Final = 'SCOPE, consumergroup=~"$group", topic=~"$topic"'
 _GROUP: Final = "{{consumergroup}} {{topic}}"
+
+
+def _rebalances(name: str) -> str:
+    series = f"kafka_server_group_coordinator_metrics_{name}_count"
+    return f"sum(rate({series}{{SCOPE}}[$__rate_interval]))"
+
 
 _VARIABLES: Final = (
     Variable(name="namespace", label="Namespace", series=_BROKERS, value="namespace"),
@@ -98,6 +104,16 @@ _THROUGHPUT: Final = Row(
             title="Members",
             description="Members of each group. Zero with a growing lag means that no consumer runs.",
             queries=lines('kafka_consumergroup_members{SCOPE, consumergroup=~"$group"}', "{{consumergroup}}"),
+        ),
+        Panel(
+            title="Rebalances",
+            description="Rebalances of all groups, by group protocol. Members that leave and join again cause many, "
+            "such as those that exceed max.poll.interval.ms.",
+            queries=(
+                Query(text=_rebalances("group_completed_rebalance"), legend="classic"),
+                Query(text=_rebalances("consumer_group_rebalance"), legend="consumer"),
+            ),
+            unit="ops",
         ),
     ),
 )

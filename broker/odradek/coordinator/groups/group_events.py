@@ -16,4 +16,6 @@ class GroupEvents:
     deletions: int = 0
     """Offsets that OffsetDelete has removed."""
     rebalances: int = 0
-    """Rebalances that ended with an assignment for the members."""
+    """Rebalances of classic groups that ended with an assignment for the members."""
+    consumer_rebalances: int = 0
+    """Rebalances of consumer groups: new group epochs, each with a target assignment (KIP-848)."""

@@ -91,6 +91,7 @@ class GroupShard:
             clock=clock,
             log=log,
             topics=topics,
+            events=events,
             classic_max_size=settings.max_size,
             group_value_version=settings.group_value_version,
             on_downgrade=lambda group, state, value: self._conversions.downgrade(group, state, value),

@@ -148,6 +148,7 @@ def coordinator_without_groups(clock: Clock) -> GroupCoordinator:
     )
     events = groups.events
     events.commits, events.expirations, events.deletions, events.rebalances = 21, 22, 23, 24
+    events.consumer_rebalances = 25
     return groups
 
 
@@ -179,6 +180,7 @@ EXPECTED: dict[tuple[str, Any], float] = {
     ("kafka_server_group_coordinator_metrics_consumer_group_count", (("state", "Reconciling"),)): 0,
     ("kafka_server_group_coordinator_metrics_offset_deletion_count", ()): 23,
     ("kafka_server_group_coordinator_metrics_group_completed_rebalance_count", ()): 24,
+    ("kafka_server_group_coordinator_metrics_consumer_group_rebalance_count", ()): 25,
     ("kafka_coordinator_group_groupmetadatamanager_numgroupspreparingrebalance", ()): 0,
     ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 13,
     ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 14,

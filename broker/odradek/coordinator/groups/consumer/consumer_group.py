@@ -58,6 +58,7 @@ from odradek.coordinator.groups.consumer.consumer_values import (
 )
 from odradek.coordinator.groups.consumer.migration import can_downgrade, downgraded
 from odradek.coordinator.groups.consumer.subscriptions import effective_topics
+from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_kinds import CONSUMER_GROUP_TYPE, CONSUMER_PROTOCOL_TYPE, ExpiryRule
 from odradek.coordinator.groups.group_offsets import GroupOffsets
 from odradek.coordinator.groups.group_records import GroupKey, GroupValue, encode_group_key, encode_group_value
@@ -98,6 +99,7 @@ class ConsumerGroupServices:
     clock: Clock
     log: RecordLog
     topics: ClusterTopics
+    events: GroupEvents
     classic_max_size: int
     """Maximum number of members of a classic group."""
     group_value_version: int
@@ -426,6 +428,7 @@ class ConsumerGroup:
 
     def _commit(self, state: ConsumerGroupImage, seen: object) -> None:
         before, self.state, self._seen_topics = self.state, state, seen
+        self._services.events.consumer_rebalances += max(0, state.epoch - before.epoch)
         if self._closed is None and state.members is not before.members:
             self._watch(before.members, state.members)
 

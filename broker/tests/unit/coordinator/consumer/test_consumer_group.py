@@ -87,6 +87,20 @@ def test_what_arrives_during_an_append_is_one_append() -> None:
     assert office.replayed() == visible(office.shard)
 
 
+def test_each_new_group_epoch_is_a_rebalance() -> None:
+    office = lab()
+    joined(office, "one", "two")
+    assert office.events.consumer_rebalances == office.consumer_group.state.epoch == 2
+    office.consumer_heartbeat("two", -1)
+    assert office.events.consumer_rebalances == 2, "it is not committed yet"
+    office.log.settle()
+    settled(office)
+    assert office.events.consumer_rebalances == 3
+    office.reload()
+    assert office.events.consumer_rebalances == 3, "a replay is no rebalance"
+    assert office.events.rebalances == 0
+
+
 def test_a_heartbeat_that_changes_nothing_is_answered_without_records() -> None:
     office = lab()
     joined(office, "one")
