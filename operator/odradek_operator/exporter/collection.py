@@ -17,6 +17,7 @@ from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_BROKER, 
 from odradek.client.cluster_client import Cluster
 from odradek.client.metadata import ClusterView
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.messages.consumer_groups import ConsumerGroupDescribeResponse
 from odradek.protocol.messages.fetch import ListOffsetsResponse
 from odradek.protocol.messages.groups import DescribeGroupsResponse, ListGroupsResponse
 from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
@@ -101,9 +102,13 @@ class Collection:
         listed = requests.listed_groups(await self._cluster.ask(node, ListGroupsResponse, {}))
         groups = self._bounded(group for group in listed if self._settings.groups.takes(group))
         self.readings.listed.put({node: frozenset(groups)}, self._now())
-        for portion in portions(groups, GROUPS_AT_ONCE):
+        for portion in portions((group for group in groups if not listed[group]), GROUPS_AT_ONCE):
             response = await self._cluster.ask(node, DescribeGroupsResponse, requests.describe_groups(portion))
             self.readings.members.put(requests.described_groups(response), self._now())
+        for portion in portions((group for group in groups if listed[group]), GROUPS_AT_ONCE):
+            message = requests.describe_consumer_groups(portion)
+            described = await self._cluster.ask(node, ConsumerGroupDescribeResponse, message)
+            self.readings.members.put(requests.described_consumer_groups(described), self._now())
         channel = await self._cluster.connection(node)
         takes_many = channel.pick(ApiKey.OFFSET_FETCH) >= requests.MANY_GROUPS_SINCE
         for portion in portions(groups, GROUPS_AT_ONCE if takes_many else 1):

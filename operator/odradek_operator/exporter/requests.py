@@ -14,6 +14,7 @@ from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.protocol.codec import Message
+from odradek.protocol.messages.consumer_groups import ConsumerGroupDescribeResponse
 from odradek.protocol.messages.fetch import ListOffsetsResponse
 from odradek.protocol.messages.groups import DescribeGroupsResponse, ListGroupsResponse
 from odradek.protocol.messages.log_dirs import DescribeLogDirsResponse
@@ -25,12 +26,14 @@ PARTITIONS_AT_ONCE: Final = 5_000
 size."""
 
 GROUPS_AT_ONCE: Final = 100
-"""Maximum number of groups per DescribeGroups or OffsetFetch request."""
+"""Maximum number of groups per DescribeGroups, ConsumerGroupDescribe or OffsetFetch request."""
 
 MANY_GROUPS_SINCE: Final = 8
 """First version of OffsetFetch that supports several groups (KIP-709)."""
 
 _CONSUMER_REPLICA: Final = -1
+_CONSUMER_GROUP_TYPE: Final = "consumer"
+"""Type of a group in ListGroups from version 5 on (KIP-848)."""
 
 T = TypeVar("T")
 
@@ -74,11 +77,12 @@ def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int]:
     }
 
 
-def listed_groups(response: ListGroupsResponse) -> frozenset[str]:
-    """Return the groups that a broker coordinates. Raises the error in the response."""
+def listed_groups(response: ListGroupsResponse) -> dict[str, bool]:
+    """Return the groups that a broker coordinates, and whether each is a consumer group of KIP-848. Raises the error in
+    the response."""
     if response.error_code:
         raise error_for(response.error_code, "the consumer groups cannot be listed")
-    return frozenset(group.group_id for group in response.groups)
+    return {group.group_id: group.group_type.lower() == _CONSUMER_GROUP_TYPE for group in response.groups}
 
 
 def describe_groups(groups: Sequence[str]) -> Message:
@@ -96,6 +100,28 @@ def described_groups(response: DescribeGroupsResponse) -> dict[str, Members]:
                 for member in group.members
                 if group.protocol_type == PROTOCOL_TYPE
                 for partition in _assigned(member.member_assignment)
+            ),
+        )
+        for group in response.groups
+        if not group.error_code
+    }
+
+
+def describe_consumer_groups(groups: Sequence[str]) -> Message:
+    """Return a request for the members of consumer groups (KIP-848), which DescribeGroups does not show."""
+    return {"group_ids": list(groups), "include_authorized_operations": False}
+
+
+def described_consumer_groups(response: ConsumerGroupDescribeResponse) -> dict[str, Members]:
+    """Return the members of each consumer group, with the partitions that they have now."""
+    return {
+        group.group_id: Members(
+            len(group.members),
+            frozenset(
+                TopicPartition(topic.topic_name, number)
+                for member in group.members
+                for topic in member.assignment.topic_partitions
+                for number in topic.partitions
             ),
         )
         for group in response.groups

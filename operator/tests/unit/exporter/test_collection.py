@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 
@@ -49,6 +50,8 @@ class Brokers:
     count: int = 2
     topics: Mapping[str, int] = field(default_factory=lambda: {"t": 4})
     groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    consumer_groups: set[str] = field(default_factory=set)
+    """Those of the groups that use the protocol of KIP-848."""
     down: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
     end: int = 100
@@ -127,8 +130,9 @@ class Brokers:
     def _list_groups(self, node: int, request: Any) -> Message:
         mine = [group for group in self.groups if self.coordinator(group) == node]
         code = self.refused.get(ApiKey.LIST_GROUPS, 0)
-        kind = {"protocol_type": "consumer", "group_state": "Stable", "group_type": "classic"}
-        groups = [{"group_id": group, **kind} for group in mine]
+        kind = {"protocol_type": "consumer", "group_state": "Stable"}
+        types = {group: "consumer" if group in self.consumer_groups else "classic" for group in mine}
+        groups = [{"group_id": group, "group_type": types[group], **kind} for group in mine]
         return {"error_code": code, "groups": groups}
 
     def _describe_groups(self, node: int, request: Any) -> Message:
@@ -152,9 +156,41 @@ class Brokers:
                     "group_state": "Stable",
                     "protocol_type": "consumer",
                     "protocol_data": "range",
-                    "members": members,
+                    "members": members if group not in self.consumer_groups else (),
                 }
                 for group in request.groups
+            ]
+        }
+
+    def _consumer_group_describe(self, node: int, request: Any) -> Message:
+        def assignment(*numbers: int) -> Message:
+            topic = {"topic_id": UUID(int=1), "topic_name": "t", "partitions": numbers}
+            return {"topic_partitions": [topic] if numbers else []}
+
+        members = [
+            {
+                "member_id": str(number),
+                "member_epoch": 3,
+                "client_id": "",
+                "client_host": "",
+                "subscribed_topic_names": ["t"],
+                "assignment": assignment(*current),
+                "target_assignment": assignment(0, 1),
+            }
+            for number, current in enumerate([(2,), (3,), ()])
+        ]
+        return {
+            "groups": [
+                {
+                    "error_code": self.refused.get(ApiKey.CONSUMER_GROUP_DESCRIBE, 0),
+                    "group_id": group,
+                    "group_state": "Stable",
+                    "group_epoch": 3,
+                    "assignment_epoch": 3,
+                    "assignor_name": "uniform",
+                    "members": members,
+                }
+                for group in request.group_ids
             ]
         }
 
@@ -355,6 +391,23 @@ def test_what_a_coordinator_refuses_stays_as_it_was(refused: ApiKey) -> None:
         assert group.positions[0].committed == (90 if kept else 95)
 
     collecting(brokers, play)
+
+
+def test_members_of_consumer_groups_are_described_by_their_own_api() -> None:
+    commits = {TopicPartition("t", 0): 90}
+    brokers = Brokers(groups={"new": commits, "old": dict(commits)}, consumer_groups={"new"})
+
+    async def play(collection: Collection) -> None:
+        groups = {group.name: group for group in (await one(collection)).groups}
+        assert {name: group.members for name, group in groups.items()} == {"new": 3, "old": 2}
+        brokers.refused[ApiKey.CONSUMER_GROUP_DESCRIBE] = LOADING
+        groups = {group.name: group for group in (await one(collection)).groups}
+        assert groups["new"].members == 3, "the last value is used until it expires"
+
+    collecting(brokers, play)
+    asked = {key: request for _, key, request in brokers.asked}
+    assert asked[ApiKey.DESCRIBE_GROUPS].groups == ("old",)
+    assert asked[ApiKey.CONSUMER_GROUP_DESCRIBE].group_ids == ("new",)
 
 
 def test_sizes_are_asked_for_less_often() -> None:
