@@ -10,10 +10,15 @@ import pytest
 from odradek.base.errors import (
     FencedInstanceIdError,
     GroupAuthorizationFailedError,
+    GroupMaxSizeReachedError,
     IllegalGenerationError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
     ProtocolError,
     RebalanceInProgressError,
     UnknownMemberIdError,
+    UnsupportedVersionError,
 )
 from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
@@ -180,19 +185,41 @@ def test_a_failed_sync_joins_again(fakes: Any, code: int) -> None:
     assert coordinator.joins == ["", "m1"]
 
 
-def test_final_errors_are_raised(fakes: Any) -> None:
+PERMANENT_ERRORS = [
+    FencedInstanceIdError,
+    GroupAuthorizationFailedError,
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    InvalidSessionTimeoutError,
+    UnsupportedVersionError,
+]
+
+
+@pytest.mark.parametrize("request_name", ["join", "sync", "heartbeat"])
+@pytest.mark.parametrize("error", PERMANENT_ERRORS)
+def test_permanent_errors_are_raised_and_not_retried(fakes: Any, request_name: str, error: type[ProtocolError]) -> None:
+    """The member joins again only when the application polls again, and a fenced one keeps the id that is fenced."""
     cluster = fakes.cluster({"t": 1})
     coordinator = Coordinator(cluster)
-    coordinator.join_codes = [GroupAuthorizationFailedError.code]
+    setattr(coordinator, f"{request_name}_codes", [error.code])
+    listener = Listener()
 
     async def main() -> None:
-        async with consumer_of(cluster, "t") as consumer:
-            with pytest.raises(GroupAuthorizationFailedError):
-                await consumer.getmany(timeout_ms=5_000)
+        async with consumer_of(cluster, group_instance_id="one") as consumer:
+            consumer.subscribe(["t"], listener=listener)
+            with pytest.raises(error):
+                await consumer.getmany(timeout_ms=60_000)
+            assert len(coordinator.joins) == 1
+            await VirtualClock().sleep_ms(60_000)
+            assert len(coordinator.joins) == 1, "nothing is sent until the next poll"
             await consumer.getmany(timeout_ms=5_000)
             assert len(consumer.assignment()) == 1
 
     run_virtual(main())
+    keeps_id = request_name != "join" and (error is FencedInstanceIdError or request_name == "sync")
+    assert coordinator.joins == ["", "m1" if keeps_id else ""]
+    assert listener.events == ["assigned 1", "revoked 1"] * (2 if request_name == "heartbeat" else 1)
 
 
 @pytest.mark.parametrize(
