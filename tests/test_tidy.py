@@ -64,7 +64,7 @@ security/acls/* security/quotas/* server/throttling/charges
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
-kube/api/object_kinds kube/api/owners kube/operator_settings
+kube/api/object_kinds kube/api/owners kube/operator_settings pipelines/*
 """.split()
 PURE_SPARK = "offsets options/option_values options/source_options decoding/row_batches".split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})

@@ -18,6 +18,7 @@ _WITH_STATUS: Final = frozenset(
         Kind.CLUSTER,
         Kind.TOPIC,
         Kind.USER,
+        Kind.PIPELINE,
         Kind.POD,
         Kind.NODE,
         Kind.SERVICE,
@@ -33,6 +34,7 @@ _WITH_GENERATION: Final = frozenset(
         Kind.CLUSTER,
         Kind.TOPIC,
         Kind.USER,
+        Kind.PIPELINE,
         Kind.STATEFUL_SET,
         Kind.DEPLOYMENT,
         Kind.DISRUPTION_BUDGET,
@@ -41,7 +43,7 @@ _WITH_GENERATION: Final = frozenset(
         Kind.PROMETHEUS_RULE,
     }
 )
-_CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
+_CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.PIPELINE, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

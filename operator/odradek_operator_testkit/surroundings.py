@@ -13,6 +13,7 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cryptography import x509
@@ -46,6 +47,8 @@ from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.slots import ID_STRIDE, slot_of
+from odradek_operator.pipelines.driver_pods import DriverPod
+from odradek_operator.pipelines.job_report import JobReport
 from odradek_operator.security.material import Files
 from odradek_operator.security.stored_authority import fingerprint
 from odradek_operator_testkit.api import Asked, KubernetesApi
@@ -114,6 +117,8 @@ class World:
     def __init__(self) -> None:
         """Create a world that only has a controller with epoch 1."""
         self.api = KubernetesApi()
+        self._began = datetime.now(UTC)
+        self._first_second: float | None = None
         self.tree = MemoryTree()
         self.deleted_pods: list[str] = []
         """Names of pods in the order of the requests to delete them."""
@@ -121,6 +126,8 @@ class World:
         """Whether the StatefulSet controller creates missing pods."""
         self.mounts_follow = True
         """Whether brokers read changed Secrets at once, as if the kubelets were without delay."""
+        self.job_reports: dict[str, JobReport] = {}
+        """What the drivers of Pipelines report, by pod."""
         self.mounted: dict[int, Files] = {}
         """The files with certificates that each broker has read, by id."""
         for number in range(NODES):
@@ -166,6 +173,19 @@ class World:
                 ready.append(member)
         modes = {member: "follower" if number else "leader" for number, member in enumerate(ready)}
         return Quorum(modes=modes, followers=len(ready) - 1 if ready else None)
+
+    # Pipelines
+
+    def now(self) -> datetime:
+        """Return the present time: that of the start, and the virtual time since then."""
+        seconds = asyncio.get_running_loop().time()
+        if self._first_second is None:
+            self._first_second = seconds
+        return self._began + timedelta(seconds=seconds - self._first_second)
+
+    async def ask_driver(self, driver: DriverPod) -> JobReport | None:
+        """Return the report of a driver, as `ask_driver` of `job_reports` does."""
+        return self.job_reports.get(driver.name)
 
     # Actions of users
 
@@ -409,6 +429,8 @@ class Operator:
             reports=Reports(),
             ask_brokers=world.ask_brokers,
             ask_members=world.ask_members,
+            ask_driver=world.ask_driver,
+            now=world.now,
             opened=self._open,
         )
         self.lease_client = MemoryClient(world.api)
@@ -453,6 +475,8 @@ class Operator:
                 self.manager.topic_changed(body, deleted=deleted)
             case "User":
                 self.manager.user_changed(body, deleted=deleted)
+            case "Pipeline":
+                self.manager.pipeline_changed(body, deleted=deleted)
             case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
                 self.manager.object_changed(body, deleted=deleted)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from chart_files import RENDERED, pod_specs, rendered, rules
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
 from odradek_operator.objects.names import FIELD_MANAGER
+from odradek_operator.pipelines.pipeline_names import pipeline_objects_name
+from odradek_operator.pipelines.pipeline_objects import DRIVER_VERBS
 
 READING = {"get", "list", "watch"}
 NODE_READER = "odradek-node-reader"
@@ -26,7 +30,9 @@ def test_nothing_is_given_wholesale(name: str) -> None:
     for role, rule in rules(rendered(name)):
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert "*" not in "".join(words), role
-        assert not {"escalate", "impersonate", "deletecollection"} & {*rule["verbs"]}, role
+        assert not {"escalate", "impersonate"} & {*rule["verbs"]}, role
+        # Drivers of Pipelines need it for their executors, and could delete listed pods one by one as well.
+        assert "deletecollection" not in rule["verbs"] or rule["resources"] == ["pods"], role
         assert not {"pods/exec", "serviceaccounts/token", "pods/eviction"} & {*rule["resources"]}, role
 
 
@@ -58,7 +64,7 @@ def test_one_role_may_be_bound(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RENDERED)
-def test_what_brokers_get_is_what_the_operator_has(name: str) -> None:
+def test_what_others_get_is_what_the_operator_has(name: str) -> None:
     """Kubernetes refuses a Role with permissions that its creator lacks."""
     held = {
         (group, resource, verb)
@@ -69,6 +75,25 @@ def test_what_brokers_get_is_what_the_operator_has(name: str) -> None:
         if "resourceNames" not in rule
     }
     assert {("", "services", "get"), ("", "nodes", "get")} <= held
+    drivers = {("", "pods", verb) for verb in DRIVER_VERBS}
+    assert drivers <= held
+
+
+@pytest.mark.parametrize("name", ["default", "everything"])
+def test_drivers_may_not_run_pods_with_other_accounts(name: str) -> None:
+    guards = [each for each in rendered(name) if each["kind"] == "ValidatingAdmissionPolicy"]
+    (guard,) = [each for each in guards if each["metadata"]["name"].endswith("-pipelines")]
+    (matched,) = guard["spec"]["matchConstraints"]["resourceRules"]
+    assert (matched["resources"], matched["operations"]) == (["pods"], ["CREATE"])
+    account = pipeline_objects_name("demo")
+    (condition,) = guard["spec"]["matchConditions"]
+    found = re.search(r"username.matches\('(.*)'\)", condition["expression"])
+    assert found is not None
+    assert re.fullmatch(found[1], f"system:serviceaccount:shop:{account}")
+    allowed = re.search(r"matches\('(.*)'\)", guard["spec"]["validations"][0]["expression"])
+    assert allowed is not None
+    assert re.fullmatch(allowed[1], account)
+    assert not re.fullmatch(allowed[1], "demo-kafka")
 
 
 def test_with_a_list_of_namespaces_nothing_in_others_is_touched() -> None:

@@ -63,13 +63,13 @@ Secrets and does not execute commands in pods.
 {{- define "odradek.rules" -}}
 # Finalizers and annotations of the resources, their statuses, and owner references to them.
 - apiGroups: [odradek.dev]
-  resources: [clusters, topics, users]
+  resources: [clusters, topics, users, pipelines]
   verbs: [get, list, watch, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/status, topics/status, users/status]
+  resources: [clusters/status, topics/status, users/status, pipelines/status]
   verbs: [get, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/finalizers, topics/finalizers, users/finalizers]
+  resources: [clusters/finalizers, topics/finalizers, users/finalizers, pipelines/finalizers]
   verbs: [update]
 # The objects of a cluster.
 - apiGroups: [apps]
@@ -88,11 +88,12 @@ Secrets and does not execute commands in pods.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, update, delete]
-# The operator deletes pods to restart them or after the loss of a node. It resizes claims, and deletes those of a lost
-# node. StatefulSets create both.
+# The operator deletes pods to restart them or after the loss of a node. It creates the drivers of Pipelines, and gives
+# them these permissions for their executors. Whoever may list and delete pods can do the same as deletecollection.
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, delete]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+# It resizes claims, and deletes those of a lost node. StatefulSets create them.
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch, update, delete]
@@ -102,8 +103,8 @@ Secrets and does not execute commands in pods.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
-# The operator creates a role for each cluster, with which broker pods read their Services. Without the verb
-# `escalate`, it cannot grant rights that it does not have.
+# The operator creates a role for each cluster, with which broker pods read their Services, and for each Pipeline, with
+# which its driver creates executors. Without the verb `escalate`, it cannot grant rights that it does not have.
 - apiGroups: [rbac.authorization.k8s.io]
   resources: [roles, rolebindings]
   verbs: [get, list, watch, create, patch, update, delete]

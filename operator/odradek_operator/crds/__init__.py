@@ -25,6 +25,7 @@ from odradek_operator.crds.types import ListenerAuthentication as ListenerAuthen
 from odradek_operator.crds.types import ListenerType as ListenerType
 from odradek_operator.crds.types import Monitoring as Monitoring
 from odradek_operator.crds.types import NetworkAccess as NetworkAccess
+from odradek_operator.crds.types import Pipeline as Pipeline
 from odradek_operator.crds.types import PodTemplate as PodTemplate
 from odradek_operator.crds.types import Rebalance as Rebalance
 from odradek_operator.crds.types import Resource as Resource

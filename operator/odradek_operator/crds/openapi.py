@@ -46,6 +46,9 @@ def _structural(node: Schema, definitions: Schema) -> Schema:
         node.pop(key, None)
     if not node.get("required", True):
         del node["required"]
+    if "const" in node:
+        # Kubernetes' schemas have no constants.
+        node["enum"] = [node.pop("const")]
     if "description" in node:
         node["description"] = " ".join(node["description"].split())
     # Defaults of mappings and lists are published only if the model says so: the API server would add them to objects.

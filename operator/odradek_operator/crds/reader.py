@@ -1,4 +1,4 @@
-"""Reads documents and objects into Cluster, Topic and User resources and collects every problem. Pure.
+"""Reads documents and objects into Cluster, Topic, User and Pipeline resources and collects every problem. Pure.
 
 pydantic reads the document with the types of the model. This module adds what needs the document: file and line of each
 problem, unknown fields, and messages that say what is allowed and what was found. `odradek up` reads all documents at
@@ -19,9 +19,9 @@ from odradek_operator.crds.model import ALLOWED, COMPLAINT, Location, Reading, S
 from odradek_operator.crds.notices import notices_of
 from odradek_operator.crds.openapi import adapter_of, schema_of
 from odradek_operator.crds.problems import Problem, ResourceError, either, nearest, shown
-from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Resource, Resources, Topic, User
+from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Pipeline, Resource, Resources, Topic, User
 
-_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic, "User": User}
+_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic, "User": User, "Pipeline": Pipeline}
 _UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
 _NOT_WRITTEN: Final = ("unknownFields", "brokerLink", "ensembleLink", "ensembleCertificates")
@@ -41,6 +41,7 @@ def read_resources(documents: Iterable[Document]) -> Resources:
         clusters={found.name: found for found in manifests.found if isinstance(found, Cluster)},
         topics={found.name: found for found in manifests.found if isinstance(found, Topic)},
         users={found.name: found for found in manifests.found if isinstance(found, User)},
+        pipelines={found.name: found for found in manifests.found if isinstance(found, Pipeline)},
         notices=tuple(manifests.notices),
     )
 
@@ -76,7 +77,7 @@ def read_metadata(content: Mapping[str, Any]) -> Metadata:
 
 
 def cluster_named(content: Mapping[str, Any]) -> str | None:
-    """Return the cluster that a Topic or a User names, whatever else is wrong with it; None if it names none."""
+    """Return the cluster that a Topic, User or Pipeline names, whatever else is wrong with it; None without one."""
     name = _specification(content).get("cluster")
     return name if isinstance(name, str) and name else None
 
@@ -271,13 +272,18 @@ class _Manifests:
             self.found.append(read.resource)
             if isinstance(read.resource, Cluster):
                 self.notices += notices_of(read.resource)
+            if isinstance(read.resource, Pipeline):
+                self.notices.append(
+                    f"Pipeline {read.name}: it runs on Kubernetes only. On your machine, run "
+                    "python -m pyspark_odradek.pipelines.pipeline_job."
+                )
 
     def check_references(self) -> None:
-        """Check the cluster of each topic and user: that it exists, and has enough brokers for the topic."""
+        """Check the cluster of each topic, user and pipeline: that it exists, and has enough brokers for the topic."""
         clusters = {name: read for (kind, name), read in self._reads.items() if kind == "Cluster"}
         for (kind, _), read in self._reads.items():
             name = cluster_named(read.content)
-            if kind not in ("Topic", "User") or name is None or read.has_problem_at("spec.cluster"):
+            if kind not in ("Topic", "User", "Pipeline") or name is None or read.has_problem_at("spec.cluster"):
                 continue
             if name not in clusters:
                 read.complain(("spec", "cluster"), f"there is no Cluster {name}{nearest(name, clusters)}.")

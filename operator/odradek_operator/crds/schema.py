@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of Cluster, Topic and User, generated from the model. Pure.
+"""The CustomResourceDefinitions of Cluster, Topic, User and Pipeline, generated from the model. Pure.
 
 `generate_crds` writes them as files of the chart. `kubectl apply` refuses what these definitions refuse. The operator
 reports in the status what needs Kafka's knowledge, or other objects.
@@ -10,8 +10,13 @@ from typing import Any, Final
 
 from odradek_operator.crds.model import RULES, Schema
 from odradek_operator.crds.openapi import published_schema, schema_of
-from odradek_operator.crds.status_types import ClusterStatusSchema, TopicStatusSchema, UserStatusSchema
-from odradek_operator.crds.types import API_VERSION, Cluster, Topic, User
+from odradek_operator.crds.status_types import (
+    ClusterStatusSchema,
+    PipelineStatusSchema,
+    TopicStatusSchema,
+    UserStatusSchema,
+)
+from odradek_operator.crds.types import API_VERSION, Cluster, Pipeline, Topic, User
 
 _GROUP, _VERSION = API_VERSION.split("/")
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
@@ -19,7 +24,12 @@ _READY: Final = '.status.conditions[?(@.type=="Ready")]'
 
 def definitions() -> dict[str, dict[str, Any]]:
     """Return the CRDs by plural name."""
-    return {"clusters": _cluster_definition(), "topics": _topic_definition(), "users": _user_definition()}
+    return {
+        "clusters": _cluster_definition(),
+        "topics": _topic_definition(),
+        "users": _user_definition(),
+        "pipelines": _pipeline_definition(),
+    }
 
 
 def _cluster_definition() -> dict[str, Any]:
@@ -66,6 +76,20 @@ def _user_definition() -> dict[str, Any]:
         _column("Message", "string", f"{_READY}.message", "Details about the reason, for people.", priority=1),
     ]
     return _definition("User", "odu", _object(User, UserStatusSchema), columns)
+
+
+def _pipeline_definition() -> dict[str, Any]:
+    columns = [
+        _column("Phase", "string", ".status.phase", "What the job does."),
+        _column("Rate", "number", ".status.rate", "Records per second that the job processes."),
+        _column("Lag", "integer", ".status.lag", "Records that the job has not processed yet."),
+        _column("Age", "date", ".metadata.creationTimestamp", "Time since the resource was created."),
+        _column("Batch", "integer", ".status.batch", "Number of the last batch.", priority=1),
+        _column("Checkpoint", "date", ".status.lastCheckpoint", "Time since the last batch ended.", priority=1),
+        _column("Driver", "string", ".status.driver", "Pod of the driver.", priority=1),
+        _column("Message", "string", f"{_READY}.message", "Details, for people.", priority=1),
+    ]
+    return _definition("Pipeline", "odp", _object(Pipeline, PipelineStatusSchema), columns)
 
 
 def _object(resource: Any, status: Any) -> Schema:

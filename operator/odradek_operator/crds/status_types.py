@@ -1,4 +1,4 @@
-"""The statuses of Cluster, Topic and User: only their schema is generated. `kube.cluster` writes them. Pure.
+"""The statuses of Cluster, Topic, User and Pipeline: only their schema is generated. `kube.cluster` writes them. Pure.
 
 Fields that are not optional in these types are required in the schema.
 """
@@ -183,5 +183,64 @@ class UserStatusSchema(Model):
     """Name of the user in access rules and quotas, without User: in front."""
     secret: str | None = None
     """Secret with what clients need to log in."""
+    warnings: _Warnings = ()
+    """Parts of the specification that have no effect, one message each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EndedRun(Model):
+    """A driver that has ended."""
+
+    driver: str
+    """Its pod."""
+    number: Whole
+    """Number of the driver."""
+    result: Literal["Succeeded", "Failed"]
+    """How it ended."""
+    run: str
+    """What it did: the scheduled time of a batch job, or an identity of the specification."""
+    specification: str
+    """Hash of what it was made from."""
+    attempt: Whole
+    """1 for the first driver of a run, and one more for each restart in a row."""
+    started_at: datetime
+    """When it started."""
+    ended_at: datetime
+    """When it ended."""
+    error: str | None = None
+    """Why it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatusSchema(Model):
+    """What the operator observed last. Only the operator writes it."""
+
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+    conditions: Annotated[tuple[_Condition, ...], published(list_key="type")] = ()
+    """Conditions in Kubernetes' usual form. Ready: the job runs, waits for its next scheduled time, or has ended
+    without an error."""
+    phase: str | None = None
+    """Starting, Running, Stopping, BackOff, Scheduled, Succeeded, Failed, Suspended, or Waiting for something else."""
+    driver: str | None = None
+    """Pod of the present driver."""
+    drivers: Whole | None = None
+    """Number of the last driver. Each new driver has the next number."""
+    batch: Whole | None = None
+    """Number of the last batch that has ended."""
+    rate: float | None = None
+    """Records per second that the job processed in its last batch."""
+    input_rate: float | None = None
+    """Records per second that arrived."""
+    lag: Whole | None = None
+    """Records that the job has not processed yet."""
+    last_checkpoint: datetime | None = None
+    """When the job last finished a batch."""
+    reported_at: datetime | None = None
+    """When the driver last reported. Figures are kept while it does not."""
+    next_start: datetime | None = None
+    """When the next driver starts, after a failure or at the next scheduled time."""
+    last_run: Annotated[_EndedRun | None, Field(description="The last driver that has ended.")] = None
+    error: str | None = None
+    """Why the last driver failed, or what the present one reports. Missing while there is no error."""
     warnings: _Warnings = ()
     """Parts of the specification that have no effect, one message each."""

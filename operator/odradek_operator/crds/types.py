@@ -32,6 +32,9 @@ from odradek_operator.crds.listener_types import Listener as Listener
 from odradek_operator.crds.listener_types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.listener_types import ListenerType as ListenerType
 from odradek_operator.crds.listener_types import MaintenanceWindow as MaintenanceWindow
+from odradek_operator.crds.pipeline_types import Pipeline as Pipeline
+from odradek_operator.crds.pipeline_types import PipelineTemplate as PipelineTemplate
+from odradek_operator.crds.pipeline_types import RestartPolicy as RestartPolicy
 from odradek_operator.crds.pod_types import ComputeResources as ComputeResources
 from odradek_operator.crds.pod_types import PodTemplate as PodTemplate
 from odradek_operator.crds.pod_types import Spread as Spread
@@ -54,6 +57,7 @@ class Resources:
     clusters: Mapping[str, Cluster]
     topics: Mapping[str, Topic]
     users: Mapping[str, User] = field(default_factory=dict)
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     """Messages about parts that have no effect."""
 
@@ -72,7 +76,7 @@ class Wanted:
     """Topics whose resource was deleted, as the resource was last, until the deletion is processed."""
 
 
-Resource = Cluster | Topic | User
+Resource = Cluster | Topic | User | Pipeline
 
 
 def same_spec(left: Topic | Cluster, right: Topic | Cluster) -> bool:

@@ -20,8 +20,13 @@ from prometheus_client.registry import Collector
 from odradek_operator.kube.scopes import Standing
 from odradek_operator.objects.names import Component
 
-DASHBOARD_KINDS: Final[Mapping[str, str]] = {"Cluster": "Kafka", "Topic": "KafkaTopic", "User": "KafkaUser"}
-"""Names of the kinds in Strimzi's dashboards."""
+DASHBOARD_KINDS: Final[Mapping[str, str]] = {
+    "Cluster": "Kafka",
+    "Topic": "KafkaTopic",
+    "User": "KafkaUser",
+    "Pipeline": "Pipeline",
+}
+"""Names of the kinds in Strimzi's dashboards, which have no kind for a Pipeline."""
 ABSENT_KINDS: Final = (
     "KafkaConnect",
     "KafkaMirrorMaker2",

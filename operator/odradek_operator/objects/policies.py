@@ -54,7 +54,7 @@ def ensemble_policy(cluster: Cluster, *, operator_namespace: str) -> list[Object
     cluster."""
     clients = [
         *pods_of(cluster, Component.KAFKA, Component.EXPORTER),
-        _operator(operator_namespace),
+        operator_peer(operator_namespace),
         *cluster.network_access.zookeeper,
     ]
     rules = [
@@ -83,10 +83,11 @@ def _replication_rule(cluster: Cluster) -> Object:
 
 def _metrics_rule(cluster: Cluster, operator_namespace: str, *, per_pod: int = 1) -> Object:
     peers, ports = cluster.network_access.metrics, slots.ports([names.METRICS_PORT], per_pod)
-    return allow(ports, [_operator(operator_namespace), *((PROMETHEUS,) if peers is None else peers)])
+    return allow(ports, [operator_peer(operator_namespace), *((PROMETHEUS,) if peers is None else peers)])
 
 
-def _operator(namespace: str) -> Object:
+def operator_peer(namespace: str) -> Object:
+    """Return the peer that selects the operator in its namespace."""
     return {
         "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: namespace}},
         "podSelector": {"matchLabels": dict(names.OPERATOR_LABELS)},

@@ -46,6 +46,9 @@ class Listener:
     def user_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
+    def pipeline_changed(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
+
     def object_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 

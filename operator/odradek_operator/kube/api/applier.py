@@ -1,8 +1,8 @@
-"""Applies the objects of a cluster and deletes those that are no longer needed.
+"""Applies the objects of a Cluster or a Pipeline and deletes those that are no longer needed.
 
-The loop of a cluster calls it in each round. An object is applied if it differs from what was applied last, if it was
-changed since, and regularly in any case; applying an unchanged object has no effect. Objects of other owners are never
-changed: they are reported, and all others are applied.
+The loop of the resource calls it in each round. An object is applied if it differs from what was applied last, if it
+was changed since, and regularly in any case; applying an unchanged object has no effect. Objects of other owners are
+never changed: they are reported, and all others are applied.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNP
 
 
 class Applier:
-    """Applies the objects of one cluster and remembers what it applied."""
+    """Applies the objects of one resource and remembers what it applied."""
 
-    def __init__(self, client: KubernetesClient) -> None:
-        """Start without knowledge of applied objects."""
+    def __init__(self, client: KubernetesClient, resource: Kind = Kind.CLUSTER) -> None:
+        """Start without knowledge of applied objects. `resource`: the kind that the objects belong to."""
         self._client = client
+        self._word = resource.word
         self._applied: dict[Reference, tuple[str, str]] = {}
         """For each object, the hash of what was applied and the version in the server's answer."""
         self.unknown: set[Kind] = set()
@@ -118,8 +119,8 @@ class Applier:
         return Waiting(
             what="apply",
             reason="ForeignObject",
-            message=f"{which} belongs to {owner} and is not changed, so this cluster lacks it. Give the Cluster "
-            "another name or namespace, or remove that object.",
+            message=f"{which} belongs to {owner} and is not changed, so this {self._word.lower()} lacks it. Give the "
+            f"{self._word} another name or namespace, or remove that object.",
             needs_person=True,
         )
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import islice
 from typing import Final
@@ -53,6 +55,7 @@ from odradek_operator.kube.cluster.zookeeper_session import (
     open_kazoo,
     session_settings,
 )
+from odradek_operator.kube.job_reports import AskDriver, ask_driver
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
@@ -92,7 +95,7 @@ _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the loops of all clusters share."""
+    """What the loops of all resources share."""
 
     client: KubernetesClient
     cache: ObjectCache
@@ -104,6 +107,10 @@ class Shared:
     """Asks brokers which certificates they use."""
     ask_members: AskMembers = ask_members
     """Asks members of an ensemble for their roles."""
+    ask_driver: AskDriver = ask_driver
+    """Asks the driver of a Pipeline for its report."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """Returns the present time, in UTC."""
     opened: Opener = open_kazoo
     """Connects to a cluster's ZooKeeper."""
 

@@ -13,6 +13,7 @@ TILES = (
     "Kafka",
     "KafkaUser",
     "KafkaTopic",
+    "Pipeline",
     "KafkaConnect",
     "KafkaMirrorMaker2",
     "KafkaMirrorMaker",

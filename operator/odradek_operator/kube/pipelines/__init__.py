@@ -1,0 +1,1 @@
+"""The loops of Pipeline resources: they carry out what `odradek_operator.pipelines` decides."""
