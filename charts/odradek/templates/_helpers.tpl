@@ -89,7 +89,8 @@ Secrets and does not execute commands in pods.
   resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, update, delete]
 # The operator deletes pods to restart them or after the loss of a node. It creates the drivers of Pipelines, and gives
-# them these permissions for their executors. Whoever may list and delete pods can do the same as deletecollection.
+# them these permissions for their executors. The permissions to list and to delete pods allow the same as
+# deletecollection.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete, deletecollection]
