@@ -93,6 +93,8 @@ class EndedDriver:
         number, attempt = document.get("number"), document.get("attempt")
         if started is None or ended is None or not isinstance(number, int) or not isinstance(attempt, int):
             return None
+        if not 0 <= number <= names.MAX_DRIVERS:
+            return None
         return cls(
             driver=str(document.get("driver", "")),
             number=number,

@@ -21,6 +21,8 @@ RUN: Final = "odradek.dev/pipeline-run"
 ATTEMPT: Final = "odradek.dev/pipeline-attempt"
 """Annotation of a driver: 1 for the first one of a run, and one more for each restart in a row."""
 
+MAX_DRIVERS: Final = 999_999
+"""Highest number of a driver that a status may have: names of pods are limited."""
 STATUS_PORT: Final = 9405
 DRIVER_PORT: Final = 7078
 BLOCK_PORT: Final = 7079

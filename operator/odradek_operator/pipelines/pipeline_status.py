@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from odradek_operator.pipelines.driver_pods import EndedDriver, time_text
 from odradek_operator.pipelines.job_report import JobReport
+from odradek_operator.pipelines.pipeline_names import MAX_DRIVERS
 from odradek_operator.pipelines.pipeline_plan import PipelineDecision, PipelineMemory, PipelinePhase
 from odradek_operator.topics.topic_status import Condition, not_ready, ready, unknown
 
@@ -35,9 +36,10 @@ class PipelineFindings:
 
 def read_memory(status: Mapping[str, Any]) -> PipelineMemory:
     """Return what a status remembers, whatever others have written there."""
-    drivers = status.get("drivers")
+    drivers: Any = status.get("drivers")
     last = EndedDriver.read(status.get("lastRun"))
-    return PipelineMemory(drivers=drivers if isinstance(drivers, int) and drivers > 0 else 0, last=last)
+    is_number = isinstance(drivers, int) and 0 < drivers <= MAX_DRIVERS
+    return PipelineMemory(drivers=int(drivers) if is_number else 0, last=last)
 
 
 def phase_condition(decision: PipelineDecision) -> Condition:

@@ -76,6 +76,8 @@ class PipelineLoop:
         self._taken = 0
         """The highest number of a driver whose name somebody else's pod has."""
         self._resync_at = 0.0
+        self._present: frozenset[tuple[str, str]] = frozenset()
+        """Kinds and names of the objects that were kept when others were last deleted."""
 
     def wake(self) -> None:
         """Start a round soon, because the resource changed."""
@@ -199,13 +201,16 @@ class PipelineLoop:
         is_due = now >= self._resync_at
         if is_due:
             self._applier.forget()
-        written = await self._applier.apply(wanted.objects)
-        if is_due or written:
-            used = {pod.specification for pod in state.pods if pod.specification}
-            kept = [*wanted.objects, *(kept_map(pipeline, specification) for specification in sorted(used))]
+        await self._applier.apply(wanted.objects)
+        used = {pod.specification for pod in state.pods if pod.specification}
+        kept = [*wanted.objects, *(kept_map(pipeline, specification) for specification in sorted(used))]
+        present = frozenset((item.kind, item.name) for item in kept)
+        if is_due or present != self._present:
             kinds = [kind_named(*kind) for kind in PRUNED_PIPELINE_KINDS]
-            selector = f"{names.PIPELINE_LABEL}={self.name}"
+            labels = names.pipeline_object_labels(self.name, self.namespace)
+            selector = ",".join(f"{key}={value}" for key, value in labels.items())
             await self._applier.prune(kept, kinds, namespace=self.namespace, selector=selector)
+            self._present = present
         if is_due:
             self._resync_at = now + self._shared.settings.resync_seconds
 
@@ -249,6 +254,8 @@ class PipelineLoop:
                 return not_ready("NameTaken", message), 0
             if error.status not in _REFUSALS:
                 raise
+            # Somebody may have deleted what the driver needs, such as its ServiceAccount.
+            self._resync_at = 0.0
             return not_ready("KubernetesRefuses", f"Kubernetes rejects the driver: {error.reason.rstrip('.')}."), 0
         again = f", attempt {start.attempt}" if start.attempt > 1 else ""
         await self._shared.events.write(body, "DriverStarted", f"Started driver {name}{again}.")

@@ -173,8 +173,8 @@ def test_the_configmaps_of_former_specifications_are_deleted() -> None:
         await until(lambda: phase(world) == "Running", "it runs")
         (former,) = maps()
         world.change(Kind.PIPELINE, NAME, {"spec": {"streaming": {"triggerSeconds": 60}}})
-        await until(lambda: exists(world, Kind.POD, SECOND), "the next driver")
-        await until(lambda: former not in maps(), "the former specification is gone")
+        await until(lambda: exists(world, Kind.POD, SECOND), "the next driver", 60)
+        await until(lambda: former not in maps(), "the former specification is gone", 60)
         assert len(maps()) == 1
 
     play(steps)
@@ -291,6 +291,53 @@ def test_objects_of_others_stay_as_they_are() -> None:
         assert "this pipeline lacks it" in message
         world.delete(Kind.SERVICE_ACCOUNT, OWN)
         await until(lambda: phase(world) == "Running", "it runs when the name is free")
+
+    play(steps)
+
+
+def test_what_others_label_is_not_deleted() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        theirs = {"name": "notes", "namespace": NAMESPACE, "labels": {names.PIPELINE_LABEL: NAME}}
+        world.api.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": theirs})
+        world.api.put(pipeline_body(podMonitor=True))
+        await until(lambda: phase(world) == "Running", "it runs")
+        assert exists(world, Kind.POD_MONITOR, OWN)
+        world.change(Kind.PIPELINE, NAME, {"spec": {"podMonitor": False, "networkPolicies": False}})
+        await until(lambda: not exists(world, Kind.POD_MONITOR, OWN), "the PodMonitor is pruned", 30)
+        assert not exists(world, Kind.NETWORK_POLICY, OWN)
+        assert exists(world, Kind.CONFIG_MAP, "notes")
+
+    play(steps)
+
+
+def test_a_deleted_account_is_made_again() -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        world.api.put(pipeline_body(suspend=True))
+        await until(lambda: phase(world) == "Suspended", "all objects are there")
+        world.delete(Kind.SERVICE_ACCOUNT, OWN)
+        world.api.faults.status = 403
+        world.api.faults.concerns = lambda asked: asked.method == "POST" and asked.path.endswith("/pods")
+        world.change(Kind.PIPELINE, NAME, {"spec": {"suspend": False}})
+        await until(lambda: condition(world.get(Kind.PIPELINE, NAME))[1] == "KubernetesRefuses", "it says so")
+        await until(lambda: exists(world, Kind.SERVICE_ACCOUNT, OWN), "the account", 60)
+        world.api.faults.status = 0
+        await until(lambda: phase(world) == "Running", "it runs")
+
+    play(steps)
+
+
+@pytest.mark.parametrize("drivers", [-1, 10**15, 2])
+def test_a_status_that_others_wrote_does_no_harm(drivers: int) -> None:
+    async def steps(world: World, operator: Operator) -> None:
+        body = pipeline_body(suspend=True)
+        world.api.put(body)
+        await until(lambda: phase(world) == "Suspended", "it is suspended")
+        key = world.api.place(Kind.PIPELINE.path(NAMESPACE)).key(NAME)
+        wrong = {"drivers": drivers, "lastRun": {"number": 10**15, "attempt": -3}, "batch": "x"}
+        world.api.store.merge(key, {"status": wrong}, status_only=True)
+        world.change(Kind.PIPELINE, NAME, {"spec": {"suspend": False}})
+        await until(lambda: phase(world) == "Running", "it runs")
+        assert exists(world, Kind.POD, THIRD if drivers == 2 else FIRST)
 
     play(steps)
 
