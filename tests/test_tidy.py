@@ -66,7 +66,12 @@ crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
 kube/api/object_kinds kube/api/owners kube/operator_settings pipelines/*
 """.split()
-PURE_SPARK = "offsets options/option_values options/source_options decoding/row_batches".split()
+PURE_SPARK = """
+offsets options/option_values options/source_options options/sink_options decoding/row_batches decoding/row_schema
+source/pushed_filters sink/sink_schema sink/partitioning sink/arrow_strings sink/decisions observation/query_states
+formats/* pipelines/pipeline_spec pipelines/driver_command pipelines/load_plan
+options/java_pattern options/character_classes source/stream_offsets
+""".split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})
 """Scripts of `make` among the operator's pure modules."""
 

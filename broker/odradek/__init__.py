@@ -150,6 +150,8 @@ if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
     from odradek.client.telemetry.prometheus_collector import ClientCollector
     from odradek.records.v2.batch import TimestampType
+    from odradek.records.v2.encode import EncodedRecords, HeaderStrings, RecordColumns, encode_records
+    from odradek.records.v2.encode_fields import ByteStrings
     from odradek.records.v2.record import Record
     from odradek.security.acls.model import (
         AclBinding,
@@ -183,6 +185,7 @@ __all__ = [
     "BlockingConsumer",
     "BlockingProducer",
     "BrokerDescription",
+    "ByteStrings",
     "BytesDeserializer",
     "BytesSerializer",
     "ClientCollector",
@@ -217,6 +220,7 @@ __all__ = [
     "Deserializer",
     "DoubleDeserializer",
     "DoubleSerializer",
+    "EncodedRecords",
     "FencedInstanceIdError",
     "FloatDeserializer",
     "FloatSerializer",
@@ -230,6 +234,7 @@ __all__ = [
     "GroupMetadata",
     "GroupSubscribedToTopicError",
     "HangingTransaction",
+    "HeaderStrings",
     "IllegalGenerationError",
     "IntegerDeserializer",
     "IntegerSerializer",
@@ -283,6 +288,7 @@ __all__ = [
     "RebalanceInProgressError",
     "RebalanceListener",
     "Record",
+    "RecordColumns",
     "RecordDeserializationError",
     "RecordMetadata",
     "ReplicaSize",
@@ -316,6 +322,7 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
     "__version__",
+    "encode_records",
     "iterate_records",
 ]
 
@@ -372,6 +379,8 @@ _NAMES = {
     "client.settings": "ClientSettings",
     "client.telemetry.prometheus_collector": "ClientCollector",
     "records.v2.batch": "TimestampType",
+    "records.v2.encode": "EncodedRecords HeaderStrings RecordColumns encode_records",
+    "records.v2.encode_fields": "ByteStrings",
     "records.v2.record": "Record",
     "security.acls.model": """
         AclBinding AclFilter AclOperation AclPermission AclRule PatternType ResourcePattern ResourceType

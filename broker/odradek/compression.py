@@ -60,6 +60,14 @@ _LZ4_LONG_HEADER: Final = 14
 
 _GZIP_DEFAULT_LEVEL: Final = -1
 
+_DECOMPRESS_INTO: Final = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+_FULL_BUFFER: Final = "write whole buffer"
+"""In the error of a full buffer. The library raises the same class for invalid data; only the texts differ."""
+
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _GUESS_GROWTH: Final = 4
 
@@ -99,6 +107,26 @@ def decompress(codec: Codec, data: Buffer, *, limit: int, old_frames: bool = Fal
             return _decompress_guessing(codec, _with_right_checksum(data), limit)
         case _:
             return _decompress_guessing(codec, data, limit)
+
+
+def decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int | None:
+    """Decompress into `output` and return the number of bytes; None if it is too small, and its content is undefined.
+
+    Allocates no other buffer. Raises `CorruptMessageError` if the data is invalid.
+    """
+    if codec is Codec.NONE:
+        if len(data) > len(output):
+            return None
+        output[: len(data)] = data
+        return len(data)
+    if codec is Codec.SNAPPY:
+        return _snappy_into(memoryview(data), output)
+    try:
+        return int(_DECOMPRESS_INTO[codec](data, output))
+    except cramjam.DecompressionError as error:
+        if _FULL_BUFFER in str(error):
+            return None
+        raise _corrupt(codec, error) from error
 
 
 def _too_large(codec: Codec, limit: int) -> CorruptMessageError:
@@ -193,17 +221,14 @@ def _decompress_guessing(codec: Codec, data: Buffer, limit: int) -> bytes:
     end of its buffer, so a decompression bomb costs at most `limit` bytes. With geometric growth, all failed attempts
     together cost less than a third of the last one.
     """
-    decompress_into = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[
-        codec
-    ].decompress_into
+    decompress = _DECOMPRESS_INTO[codec]
     capacity = min(limit, max(_FIRST_GUESS_BYTES, _GUESS_GROWTH * len(data)))
     while True:
         output = bytearray(capacity)
         try:
-            length = decompress_into(data, output)
+            length = decompress(data, output)
         except cramjam.DecompressionError as error:
-            # The library raises one class for a full buffer and for invalid data; only the texts differ.
-            if "write whole buffer" not in str(error):
+            if _FULL_BUFFER not in str(error):
                 raise _corrupt(codec, error) from error
             if capacity >= limit:
                 raise _too_large(codec, limit) from error
@@ -222,6 +247,23 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
         total += len(part)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy_into(view: memoryview, output: memoryview) -> int | None:
+    blocks = _xerial_blocks(view) if bytes(view[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC else iter((view,))
+    filled = 0
+    try:
+        for block in blocks:
+            length = cramjam.snappy.decompress_raw_len(block)
+            if length > len(output) - filled:
+                return None
+            written = cramjam.snappy.decompress_raw_into(block, output[filled : filled + length])
+            if written != length:
+                raise _corrupt(Codec.SNAPPY, f"a block has {written} bytes, but declares {length}")
+            filled += length
+    except cramjam.DecompressionError as error:
+        raise _corrupt(Codec.SNAPPY, error) from error
+    return filled
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:

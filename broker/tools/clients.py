@@ -121,6 +121,7 @@ CLIENTS: Final = (
             ),
             "send": _ANY_THREAD,
             "send_many": _ANY_THREAD,
+            "send_encoded": _ANY_THREAD,
         },
     ),
 )

@@ -1,8 +1,10 @@
-"""The entry point of the Spark image. It replaces itself with the program for `driver`, `executor` or `submit`.
+"""The entry point of the Spark image. It replaces itself with the program for its first argument.
 
-Other arguments are executed as a command. Spark's Kubernetes scheduler defines this interface: driver pods get `driver`
-and the options of spark-submit, executor pods get `executor` and the environment variables below. If the user id has no
-name, as in some clusters, it gets one, because Java's login needs a name.
+`submit` runs spark-submit. `run MODULE ...` and `pipeline --spec FILE ...` run an application with its driver in this
+pod: see `pyspark_odradek.pipelines.kubernetes_driver`. Any other first argument is executed as a command. Spark's
+Kubernetes scheduler defines the interface of `driver` and `executor`: driver pods get `driver` and the options of
+spark-submit, executor pods get `executor` and the environment variables below. If the user id has no name, as in some
+clusters, it gets one, because Java's login needs a name.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ EXECUTOR_OPTIONS = {
 }
 """Options of the executor's main class, and the environment variables with their values."""
 
+IN_THIS_POD = "pyspark_odradek.pipelines.kubernetes_driver"
+"""The module that runs an application as the driver in this pod."""
+
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 NAME_WRAPPER = "libnss_wrapper.so"
 
@@ -34,8 +39,10 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[st
     """Return the command to execute. Raises `SystemExit`, with a message, if arguments or a variable are missing."""
     home = environment.get("SPARK_HOME", "/opt/spark")
     if not arguments:
-        raise SystemExit("An argument is missing: driver, executor, submit, or a command with its arguments.")
+        raise SystemExit("An argument is missing: run, pipeline, submit, driver, executor, or a command.")
     first, rest = arguments[0], list(arguments[1:])
+    if first in ("run", "pipeline"):
+        return ["python3", "-m", IN_THIS_POD, *rest]
     if first == "submit":
         return [f"{home}/bin/spark-submit", *rest]
     if first == "driver":
@@ -108,7 +115,7 @@ def main() -> None:
     program = command(sys.argv[1:], environment)
     if shutil.which(program[0]) is None:
         raise SystemExit(
-            f"{program[0]} is not installed in this image. Use driver, executor, submit, or another program."
+            f"{program[0]} is not installed in this image. Use run, pipeline, submit, driver, executor or a program."
         )
     os.execvpe(program[0], program, environment)
 

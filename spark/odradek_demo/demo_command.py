@@ -32,6 +32,15 @@ from odradek_demo.processes import Child, ChildEvent, check_java, cluster, spark
 from odradek_demo.screen import CarrierRow, Screen, Step
 
 TOPIC: Final = "departures"
+WINDOWS: Final = (
+    "--window=1 hour",
+    "--column=from_json(string(value), 'dep_delay DOUBLE').dep_delay AS delay",
+    "--group-by=string(key) AS carrier",
+    "--aggregate=count(*) AS departures",
+    "--aggregate=count(delay) AS departed",
+    "--aggregate=avg(delay) AS mean_delay",
+)
+"""The result of the streaming job. The delay is null for a cancelled flight: `departures` counts it, `departed` not."""
 _BUSIEST: Final = 10
 _READY_SECONDS: Final = 120.0
 _JOB_SECONDS: Final = 900.0
@@ -235,8 +244,8 @@ def _demonstrate(arguments: _Arguments, screen: Screen) -> _Summary:
                 _load(client, events, step)
             source = ["--bootstrap-servers", bootstrap, "--topic", TOPIC]
             windows = [*source, "--output", str(data / "windows"), "--checkpoint", str(data / "windows-checkpoint")]
-            _run_job("departures_windows", windows, arguments, screen)
-            _run_job("archive", [*source, "--output", str(data / "archive")], arguments, screen)
+            _run_job("rollup", [*windows, *WINDOWS], arguments, screen)
+            _run_job("load", [*source, "--output", str(data / "archive")], arguments, screen)
             with screen.step("Compare with the CSV") as step:
                 in_topic = load.count_records(client, TOPIC)
                 _check(summary, data, (events, expected, flights.read_airlines(folder)), in_topic)
@@ -267,13 +276,13 @@ def _load(client: BlockingClient, events: Sequence[flights.Event], step: Step) -
 
 
 _JOBS: Final = {
-    "departures_windows": "odradek_demo.departures_windows",
-    "archive": "pyspark_odradek.pipelines.archive",
+    "rollup": "pyspark_odradek.pipelines.rollup",
+    "load": "pyspark_odradek.pipelines.load",
 }
 """Modules of the jobs. They are not imported here, because each runs in its own Spark driver."""
 _JOB_TITLES: Final = {
-    "departures_windows": "Stream: departures and delay per carrier and hour",
-    "archive": "Batch: archive the topic by date",
+    "rollup": "Stream: departures and delay per carrier and hour",
+    "load": "Batch: load the topic into files by date",
 }
 
 
@@ -302,10 +311,10 @@ def _show_job(event: ChildEvent, step: Step) -> None:
     match event.get("event"):
         case "progress":
             step.show(f"{event['done']} of {event['of']} tasks", done=event["done"], of=event["of"])
-        case "batch":
+        case "upsert":
             step.show(f"micro-batch {event['number']}: {event['windows']:,} windows")
         case "planned":
-            step.show(f"{event['records']:,} records to archive")
+            step.show(f"{event['records']:,} records to load")
 
 
 def _check(

@@ -1,20 +1,39 @@
-"""The data source: PySpark finds it by the name `odradek` and requests its schema and readers.
+"""The data source: PySpark finds it by the name `odradek` and requests its schema, readers and writers.
 
-Invariant: options are validated in `schema`, so that `load()` reports mistakes, before any connection is opened.
+Invariant: options and columns are validated when Spark plans a query, before any connection is opened: in `schema` for
+`load()`, and in `writer` and `streamWriter`.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from uuid import uuid4
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from odradek.base.errors import ConfigError
-from pyspark_odradek.decoding.row_batches import row_schema
+from pyspark_odradek.decoding.row_schema import RowSchema
+from pyspark_odradek.formats.value_formats import value_decoder
 from pyspark_odradek.options import source_options
 from pyspark_odradek.options.client_options import with_config_file
-from pyspark_odradek.source.batch_reader import BatchReader
+from pyspark_odradek.options.sink_options import SinkOptions, parse_sink
+from pyspark_odradek.sink.exactly_once_writers import (
+    ExactlyOnceBatchWriter,
+    ExactlyOnceStreamWriter,
+    TransactionalWriter,
+)
+from pyspark_odradek.sink.sink_schema import SinkColumns, sink_columns
+from pyspark_odradek.sink.sink_writers import BatchWriter, StreamWriter
+from pyspark_odradek.sink.task_writer import TaskWriter
+from pyspark_odradek.source.batch_reader import batch_reader
 from pyspark_odradek.source.stream_reader import StreamReader
 
 log = logging.getLogger(__name__)
@@ -29,26 +48,54 @@ class DefaultSource(DataSource):
         return "odradek"
 
     def schema(self) -> StructType:
-        """Return the fixed schema. Raises `ConfigError` if an option is invalid."""
+        """Return all columns. Raises `ConfigError` if an option is invalid."""
         options = source_options.parse(with_config_file(self.options))
         for warning in options.warnings:
             log.warning("%s", warning)
-        return row_schema(include_headers=options.include_headers)
+        return self._columns(options).spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for a batch query."""
-        return BatchReader(self._checked(schema))
+        options, columns = self._checked(schema)
+        return batch_reader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader for a streaming query."""
-        return StreamReader(self._checked(schema))
+        options, columns = self._checked(schema)
+        return StreamReader(options, columns)
 
-    def _checked(self, schema: StructType) -> source_options.SourceOptions:
-        """Return the options. Raises `ConfigError` for a schema of the user, which Spark would not validate."""
+    def _checked(self, schema: StructType) -> tuple[source_options.SourceOptions, RowSchema]:
+        """Return options and columns. A schema of the user selects columns; Spark does not check it.
+
+        Raises `ConfigError` if an option is invalid or the schema has anything but columns of the source.
+        """
         options = source_options.parse(with_config_file(self.options))
-        expected = row_schema(include_headers=options.include_headers)
-        if schema != expected:
-            raise ConfigError(
-                f"a schema of your own is not allowed: the source has a fixed one, {expected.simpleString()}"
-            )
-        return options
+        return options, self._columns(options).project(schema)
+
+    def _columns(self, options: source_options.SourceOptions) -> RowSchema:
+        """Return all columns of the source, with the decoder of the value format."""
+        decoder = value_decoder(self.options)
+        value_type = None if decoder is None else decoder.value_type
+        return replace(RowSchema.full(include_headers=options.include_headers, value_type=value_type), decoder=decoder)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a writer for a batch query with these columns. Raises `ConfigError` if it cannot be written."""
+        if overwrite:
+            raise ConfigError("Save mode Overwrite not allowed for Kafka. The only allowed save mode is Append")
+        options, columns = self._checked_sink(schema)
+        if options.exactly_once is not None:
+            return ExactlyOnceBatchWriter(TransactionalWriter(options, columns), str(uuid4()))
+        return BatchWriter(TaskWriter(options, columns))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """Return a writer for a stream with these columns; `overwrite` (complete mode) makes no difference."""
+        options, columns = self._checked_sink(schema)
+        if options.exactly_once is not None:
+            return ExactlyOnceStreamWriter(TransactionalWriter(options, columns))
+        return StreamWriter(TaskWriter(options, columns))
+
+    def _checked_sink(self, schema: StructType) -> tuple[SinkOptions, SinkColumns]:
+        options = parse_sink(with_config_file(self.options))
+        for warning in options.warnings:
+            log.warning("%s", warning)
+        return options, sink_columns(schema, options.topic)

@@ -10,6 +10,7 @@ The rules (proportional limits, splitting, what counts as data loss) are those o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,14 +31,31 @@ SparkOffset = dict[str, dict[str, int]]
 class DataLossError(OdradekError):
     """Records that a query has to read were deleted. The message begins with the subclass of `KAFKA_DATA_LOSS`."""
 
+    def __str__(self) -> str:
+        """Return the error class of Spark's own source for Kafka, and the message."""
+        return f"[KAFKA_DATA_LOSS] {super().__str__()}"
+
+
+class PlannedOffsetsError(OdradekError):
+    """The offsets of a plan contradict each other or the cluster. The message begins with the error class that Spark's
+    own source for Kafka has for it."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """The records of a partition from `start` up to, but not including, `end`."""
+    """The records of a partition from `start` up to, but not including, `end`.
+
+    In a batch query, `start` may be `EARLIEST` and `end` may be `LATEST` until the task starts.
+    """
 
     topic_partition: TopicPartition
     start: int
     end: int
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether both ends are offsets."""
+        return self.start >= 0 and self.end >= 0
 
     @property
     def size(self) -> int:
@@ -107,13 +125,16 @@ def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def check_same_partitions(option: str, given: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
-    """Raise `ConfigError` unless the option has exactly the partitions that are read."""
+def check_same_partitions(
+    option: str, given: Iterable[TopicPartition], assigned: Iterable[TopicPartition], *, timestamps: bool = False
+) -> None:
+    """Raise `ConfigError` unless the option, of offsets or of timestamps, has exactly the partitions that are read."""
     given, assigned = set(given), set(assigned)
     if given != assigned:
+        kind = "TIMESTAMP" if timestamps else "START"
         raise ConfigError(
-            f"{option} must name exactly the partitions that are read: {_names(assigned - given)} missing, "
-            f"{_names(given - assigned)} not among them"
+            f"[KAFKA_{kind}_OFFSET_DOES_NOT_MATCH_ASSIGNED] {option} must name exactly the partitions that are read: "
+            f"{_names(assigned - given)} missing, {_names(given - assigned)} not among them"
         )
 
 
@@ -127,13 +148,53 @@ def ranges_between(start: PartitionOffsets, end: PartitionOffsets) -> list[Offse
 
 
 def check_not_backwards(start: PartitionOffsets, end: PartitionOffsets) -> None:
-    """Raise `ConfigError` if the start of a batch query is after its end."""
+    """Raise `PlannedOffsetsError` if the start of a batch query is after its end. An end that is `LATEST` is not
+    compared."""
     for partition in sorted(start):
-        if start[partition] > end[partition]:
-            raise ConfigError(
-                f"the starting offset {start[partition]} of {partition} is greater than its ending offset, "
-                f"{end[partition]}"
+        if start[partition] > end[partition] >= 0:
+            raise PlannedOffsetsError(
+                f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] the starting offset {start[partition]} of "
+                f"{partition} is greater than its ending offset, {end[partition]}: the start is after the last record, "
+                "or the topic was deleted and created again"
             )
+
+
+def check_available_now(target: PartitionOffsets, end: PartitionOffsets, latest: PartitionOffsets) -> None:
+    """Raise `PlannedOffsetsError` if a micro-batch of a run with a fixed end cannot be right.
+
+    `target` is the end of the run, `end` that of the micro-batch, and `latest` has the offsets of the cluster now.
+    """
+    if target.keys() != end.keys():
+        raise PlannedOffsetsError(
+            "[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED] the micro-batch and the run with "
+            f"Trigger.AvailableNow have different partitions: {_names(end.keys() - target.keys())} only in the "
+            f"micro-batch, {_names(target.keys() - end.keys())} only in the run. Start the query again"
+        )
+    if beyond := _beyond(end, target):
+        raise PlannedOffsetsError(
+            "[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED] the micro-batch ends after the end of "
+            f"the run with Trigger.AvailableNow: {beyond}. Start the query again"
+        )
+    if lost := end.keys() - latest.keys():
+        raise PlannedOffsetsError(
+            f"[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW] {_names(lost)} no longer there: deleted, "
+            "or deleted and created again, during a run with Trigger.AvailableNow. Start the query again"
+        )
+    if beyond := _beyond(end, latest):
+        raise PlannedOffsetsError(
+            "[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW] the micro-batch "
+            f"ends after the latest offset of the partition: {beyond}. Records were lost during a run with "
+            "Trigger.AvailableNow, or the broker is behind: start the query again"
+        )
+
+
+def _beyond(end: PartitionOffsets, limit: PartitionOffsets) -> str:
+    """Describe the offsets of `end` that are greater than those of `limit`; empty if there are none."""
+    return ", ".join(
+        f"{partition} {offset} > {limit[partition]}"
+        for partition, offset in sorted(end.items())
+        if offset > limit[partition]
+    )
 
 
 def admit(start: PartitionOffsets, latest: PartitionOffsets, max_offsets: int) -> dict[TopicPartition, int]:
@@ -146,10 +207,14 @@ def admit(start: PartitionOffsets, latest: PartitionOffsets, max_offsets: int) -
     total = sum(backlog.values())
     if total <= max_offsets:
         return dict(latest)
+
+    def share(size: int) -> int:
+        # With floats, as in Spark's own source for Kafka: both end micro-batches at the same offsets.
+        exact = max_offsets * (size / total)
+        return math.ceil(exact) if exact < 1 else math.floor(exact)
+
     return {
-        partition: end
-        if backlog[partition] == 0
-        else min(end, start[partition] + max(1, max_offsets * backlog[partition] // total))
+        partition: end if backlog[partition] == 0 else min(end, start[partition] + share(backlog[partition]))
         for partition, end in latest.items()
     }
 
@@ -180,7 +245,7 @@ def split(
 
 def _share(size: int, total: int, pieces: int) -> int:
     """Return `size / total` of `pieces`, rounded half up, at least one and at most the number of offsets."""
-    return min(size, max(1, (2 * size * pieces + total) // (2 * total))) if total else 1
+    return min(size, max(1, math.floor(size / total * pieces + 0.5))) if total else 1
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:

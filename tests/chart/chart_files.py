@@ -38,6 +38,8 @@ def pod_specs(found: list[Object]) -> Iterator[tuple[str, Object]]:
     for each in found:
         if each["kind"] == "Pod":
             yield each["metadata"]["name"], each["spec"]
+        elif each["kind"] == "CronJob":
+            yield each["metadata"]["name"], each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         elif "template" in each.get("spec", {}):
             yield each["metadata"]["name"], each["spec"]["template"]["spec"]
 

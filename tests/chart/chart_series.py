@@ -15,6 +15,8 @@ from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.objects.names import Component
+from pyspark_odradek.observation.query_metrics import QueryCollector, QueryTable
+from pyspark_odradek.observation.query_states import QueryState, apply_progress
 
 PROCESS: Final = frozenset(
     """
@@ -44,9 +46,20 @@ def _operator() -> frozenset[str]:
     return frozenset(sample.name for family in registry.collect() for sample in family.samples)
 
 
+def _spark() -> frozenset[str]:
+    """The series of a query with one progress."""
+    table = QueryTable()
+    state = table.states["query"] = QueryState(query_id="id", name="query")
+    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 2}}}
+    rates = {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "durationMs": {"addBatch": 1}}
+    apply_progress(state, {"batchId": 0, "sources": [source], **rates}, 0.0)
+    return frozenset(sample.name for family in QueryCollector(table).collect() for sample in family.samples)
+
+
 KNOWN: Final = (
     _broker()
     | _operator()
+    | _spark()
     | {series.name for series in EXPORTER_SERIES}
     | {series.name for series in ZOOKEEPER_SERIES}
     | PROCESS
@@ -57,7 +70,7 @@ LABELS: Final = frozenset(
     """
     namespace pod container kubernetes_pod_name strimzi_io_cluster strimzi_io_kind strimzi_io_name
     topic partition request error quantile listener delayedOperation directory consumergroup kind le
-    persistentvolumeclaim cluster_namespace component
+    persistentvolumeclaim cluster_namespace component query phase
     """.split()
 )
 """The labels of these series that queries may use: those of the processes, the PodMonitors and the kubelet."""

@@ -60,7 +60,7 @@ def test_alerts_of_one_cluster_are_of_that_cluster() -> None:
             assert "demo" in selector, name
 
 
-def test_alerts_of_one_cluster_are_all_but_the_operators() -> None:
+def test_alerts_of_one_cluster_are_all_but_those_of_the_operator_and_spark() -> None:
     gone = {*every()} - {*every(only("orders", "demo"))}
     assert gone == {
         "OperatorDown",
@@ -68,6 +68,9 @@ def test_alerts_of_one_cluster_are_all_but_the_operators() -> None:
         "ReconciliationsStopped",
         "ReconciliationSlow",
         "ResourcesPaused",
+        "SparkQueryFails",
+        "SparkQueryLagGrows",
+        "SparkQueryStalled",
     }
 
 

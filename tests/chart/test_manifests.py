@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -14,12 +13,16 @@ from odradek_operator.crds import read_resources
 from odradek_operator.crds.documents import parse_documents
 from odradek_operator.crds.types import ListenerType
 from odradek_operator.embedded.manifests import Manifests
+from pyspark_odradek.pipelines import kubernetes_driver, load, rollup
+from pyspark_odradek.pipelines.driver_command import DriverPod
 
 MANIFESTS = ROOT / "manifests"
 EXAMPLES = MANIFESTS / "examples"
 OWN = [EXAMPLES / "external/cluster.yaml", EXAMPLES / "monitoring/cluster.yaml"]
 PRODUCTION = EXAMPLES / "production/cluster.yaml"
-SPARK = EXAMPLES / "spark/archive.yaml"
+SPARK_ACCOUNT = EXAMPLES / "spark/account.yaml"
+SPARK_JOBS = [EXAMPLES / "spark/load.yaml", EXAMPLES / "spark/rollup.yaml"]
+SPARK_APPLICATIONS = {"load": load.arguments_parser, "rollup": rollup.arguments_parser}
 
 
 def test_an_embedded_cluster_sees_the_demonstration_alone() -> None:
@@ -70,10 +73,10 @@ def test_the_manifest_without_helm_brings_everything_into_one_namespace() -> Non
     assert found[1:] == [each for each in rendered("default") if each["kind"] != "Pod"]
 
 
-@pytest.fixture
-def spark() -> list[Object]:
-    """The objects of the Spark example."""
-    return objects(read(SPARK))
+@pytest.fixture(params=SPARK_JOBS, ids=lambda path: path.stem)
+def spark(request: pytest.FixtureRequest) -> list[Object]:
+    """The objects of a Spark example."""
+    return objects(read(request.param))
 
 
 def test_spark_satisfies_the_restricted_standard(spark: list[Object]) -> None:
@@ -84,7 +87,8 @@ def test_spark_satisfies_the_restricted_standard(spark: list[Object]) -> None:
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_spark_may_do_what_it_needs_in_its_namespace(spark: list[Object]) -> None:
+def test_spark_may_do_what_it_needs_in_its_namespace() -> None:
+    spark = objects(read(SPARK_ACCOUNT))
     assert {each["kind"] for each in spark}.isdisjoint({"ClusterRole", "ClusterRoleBinding"})
     given = [rule for _, rule in rules(spark)]
     assert {resource for rule in given for resource in rule["resources"]} == {
@@ -92,32 +96,49 @@ def test_spark_may_do_what_it_needs_in_its_namespace(spark: list[Object]) -> Non
         "services",
         "configmaps",
         "persistentvolumeclaims",
-        "networkpolicies",
     }
     assert not any("*" in rule["verbs"] for rule in given)
 
 
-def test_sparks_pods_are_owned_and_as_restricted_as_the_job(spark: list[Object]) -> None:
-    """The script runs here up to the call of Spark."""
-    (script,) = [each["data"]["submit.py"] for each in spark if each["kind"] == "ConfigMap"]
-    template = _function(script, "template", OWNER={"uid": "1"}, JOB={"odradek.dev/job": "archive"}, AFFINITY={})
-    pod = template([{"uid": "1"}])
-    assert pod["metadata"] == {"labels": {"odradek.dev/job": "archive"}, "ownerReferences": [{"uid": "1"}]}
-    (container,) = pod["spec"]["containers"]
-    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-
-
-def test_the_scripts_environment_is_what_the_job_gives(spark: list[Object]) -> None:
-    (script,) = [each["data"]["submit.py"] for each in spark if each["kind"] == "ConfigMap"]
+def test_the_driver_has_what_the_command_needs(spark: list[Object]) -> None:
+    """The arguments are taken, the variables are those of `DriverPod`, and executors mount the same volume."""
     ((_, pod),) = pod_specs(spark)
-    given = {entry["name"] for entry in pod["containers"][0]["env"]}
-    assert {*re.findall(r"os\.environ\[['\"](\w+)", script)} == given
+    (container,) = pod["containers"]
+    environment = {entry["name"]: entry.get("value", "10.0.0.1") for entry in container["env"]}
+    driver = DriverPod.of(environment)
+    assert driver is not None and driver.image == container["image"]
+    kind, *arguments = container["args"]
+    assert kind == "run"
+    parsed = kubernetes_driver.parser().parse_args(arguments)
+    module, *given = parsed.application
+    application = SPARK_APPLICATIONS[module.removeprefix("pyspark_odradek.pipelines.")]().parse_args(given)
+    (claim,) = (volume["persistentVolumeClaim"]["claimName"] for volume in pod["volumes"] if "emptyDir" not in volume)
+    (mount,) = (mount["mountPath"] for mount in container["volumeMounts"] if mount["mountPath"] != "/tmp")
+    assert parsed.volume == [(claim, mount)]
+    places = [application.output, *([application.checkpoint] if "checkpoint" in application else [])]
+    assert all(place.startswith(f"{mount}/") for place in places)
 
 
-def _function(script: str, name: str, **names: object) -> object:
-    """Return one function of a script, with the names that it uses."""
-    tree = ast.parse(script)
-    (found,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    exec(compile(ast.Module([found], []), name, "exec"), names)
-    return names[name]
+def test_executors_run_where_the_driver_is(spark: list[Object]) -> None:
+    (owner,) = [each["spec"] for each in spark if each["kind"] in ("CronJob", "Deployment")]
+    template = (owner["jobTemplate"]["spec"] if "jobTemplate" in owner else owner)["template"]
+    parsed = kubernetes_driver.parser().parse_args(template["spec"]["containers"][0]["args"][1:])
+    assert parsed.same_node
+    assert dict(parsed.label).items() <= template["metadata"]["labels"].items()
+    claims = [each for each in spark if each["kind"] == "PersistentVolumeClaim"]
+    assert [claim["spec"]["accessModes"] for claim in claims] == [["ReadWriteOnce"]]
+
+
+def test_a_streaming_driver_does_not_select_its_executors() -> None:
+    """Executors have the labels of --label. A Deployment that selected them would take them for its own pods."""
+    (deployment,) = [each for each in objects(read(SPARK_JOBS[1])) if each["kind"] == "Deployment"]
+    parsed = kubernetes_driver.parser().parse_args(deployment["spec"]["template"]["spec"]["containers"][0]["args"][1:])
+    assert not deployment["spec"]["selector"]["matchLabels"].items() <= dict(parsed.label).items()
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_no_program_is_inside_a_manifest() -> None:
+    for path in MANIFESTS.rglob("*.yaml"):
+        for each in objects(read(path)):
+            if each["kind"] == "ConfigMap":
+                assert not any(name.endswith(".py") for name in each.get("data", {})), path

@@ -43,6 +43,12 @@ def test_submit_and_other_programs(entrypoint: ModuleType) -> None:
     assert entrypoint.command(["python3", "-c", "1"], {}) == ["python3", "-c", "1"]
 
 
+def test_an_application_in_this_pod(entrypoint: ModuleType) -> None:
+    module = ["python3", "-m", "pyspark_odradek.pipelines.kubernetes_driver"]
+    assert entrypoint.command(["run", "--executors=2", "m", "--x"], {}) == [*module, "--executors=2", "m", "--x"]
+    assert entrypoint.command(["pipeline", "--spec", "f"], {}) == [*module, "--spec", "f"]
+
+
 def test_driver(entrypoint: ModuleType) -> None:
     found = entrypoint.command(
         ["driver", "--properties-file", "p", "--class", "C", "local:///a.py"], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1"}

@@ -157,7 +157,7 @@ class ConsumerRebalancer:
             return
         self._connected.clear()
         if event is SessionEvent.SUSPENDED:
-            # The last sign of life of the server is at most two thirds of the timeout ago.
+            # The last response of the server arrived at most two thirds of the timeout ago.
             self._expiry = self._clock.call_later(self._session_timeout_ms / 3, self._expect_expiry)
         else:
             self._expect_expiry()

@@ -38,7 +38,7 @@ class PreparedBatch(NamedTuple):
 
     batch: ProducerBatch
     numbers: Numbers
-    data: bytes
+    data: Buffer
 
 
 class BatchAnswer(NamedTuple):

@@ -251,7 +251,22 @@ class TransactionAdmin(AdminPart):
         """Abort a prepared transaction. Like `commit_prepared`, with commit and abort exchanged."""
         await self._end_prepared(transaction, is_commit=False)
 
+    async def end_transaction(self, transaction: PreparedTransaction, *, commit: bool) -> None:
+        """Commit or abort an open or prepared transaction in place of its producer.
+
+        The coordinator compares the producer id and the epoch. Use it for a transaction that its producer has detached
+        (`Producer.detach_transaction`), or to abort one whose producer is gone: it does not check that the producer
+        has sent all records. For prepared transactions, `commit_prepared` is safer.
+
+        Can be repeated, and raises as `commit_prepared`. `ProducerFencedError` also means that an open transaction has
+        exceeded its `transaction.timeout.ms` and was aborted. Returns when the decision is stored.
+        """
+        await self._end(transaction, is_commit=commit, only_prepared=False)
+
     async def _end_prepared(self, transaction: PreparedTransaction, *, is_commit: bool) -> None:
+        await self._end(transaction, is_commit=is_commit, only_prepared=True)
+
+    async def _end(self, transaction: PreparedTransaction, *, is_commit: bool, only_prepared: bool) -> None:
         name, verb = transaction.transactional_id, "committed" if is_commit else "aborted"
         message: Message = {
             "transactional_id": name,
@@ -261,7 +276,7 @@ class TransactionAdmin(AdminPart):
         }
 
         async def attempt() -> None:
-            if await self._state_of(transaction) == "Ongoing":
+            if only_prepared and await self._state_of(transaction) == "Ongoing":
                 text = f"{transaction} is open and not prepared: only its producer may end it"
                 raise InvalidTransactionStateError(text)
             response = await self._ask_coordinator(name, EndTxnResponse, message)
@@ -270,7 +285,7 @@ class TransactionAdmin(AdminPart):
                 what += _ENDS.get(await self._state_of(transaction), "")
             self._check_coordinated(response.error_code, name, what)
 
-        await self._retrying(attempt, f"the end of a prepared transaction of {name}")
+        await self._retrying(attempt, f"the end of a transaction of {name}")
 
     async def _state_of(self, transaction: PreparedTransaction) -> str:
         """Return the state of a transaction: empty if its id has another producer now, "Prepared" if it is prepared."""

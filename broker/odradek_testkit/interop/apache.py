@@ -27,6 +27,16 @@ SLF4J_VERSION: Final = "1.7.36"
 OTHER_LOGGERS: Final = "slf4j-reload4j,log4j-slf4j-impl,slf4j-log4j12"
 """SLF4J backends that Kafka depends on. With a second one on the class path, it is undefined which one logs."""
 
+SPARK_CONNECTOR_VERSION: Final = "4.2.0"
+_KAFKA: Final = "org.apache.kafka"
+_SPARK_CONNECTOR: Final = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK_CONNECTOR_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", SPARK_CONNECTOR_VERSION),
+    (_KAFKA, "kafka-clients", "3.9.2"),
+    ("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+"""The connector is not in PySpark."""
+
 START_SECONDS: Final = 120.0
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 """JVM options for short runs: they save a third of the CPU time at the cost of throughput."""
@@ -57,16 +67,23 @@ def jars(version: str, cache: Path) -> Path:
 
 def client_jars(version: str, cache: Path) -> Path:
     """Return the folder with the jars of the Java clients only. Raises `InteropError` if Maven is missing or fails."""
-    return _downloaded(cache.absolute() / f"kafka-clients-{version}", [("kafka-clients", version)])
+    return _downloaded(cache.absolute() / f"kafka-clients-{version}", [(_KAFKA, "kafka-clients", version)])
 
 
 def streams_jars(version: str, cache: Path) -> Path:
     """Return the folder with the jars of Kafka Streams `version`. Raises `InteropError` if Maven is missing or
     fails."""
-    return _downloaded(cache.absolute() / f"kafka-streams-{version}", [("kafka-streams", version)])
+    return _downloaded(cache.absolute() / f"kafka-streams-{version}", [(_KAFKA, "kafka-streams", version)])
 
 
-def _downloaded(folder: Path, artifacts: Sequence[tuple[str, str]]) -> Path:
+def spark_connector_jars(cache: Path) -> list[Path]:
+    """Return the jars of Spark's own connector for Kafka, for the setting `spark.jars`: the connector and what it needs
+    beside the jars of PySpark. Raises `InteropError` if Maven is missing or fails."""
+    folder = cache.absolute() / f"spark-connector-{SPARK_CONNECTOR_VERSION}"
+    return sorted(_downloaded(folder, _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
+
+
+def _downloaded(folder: Path, artifacts: Sequence[tuple[str, str, str]], *, transitive: bool = True) -> Path:
     if (folder / ".complete").exists():
         return folder
     if shutil.which("mvn") is None:
@@ -76,30 +93,30 @@ def _downloaded(folder: Path, artifacts: Sequence[tuple[str, str]]) -> Path:
         # Several test processes may need jars at the same time, and Maven does not lock its local repository.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".complete").exists():
-            _download(folder, artifacts)
+            _download(folder, artifacts, transitive)
     return folder
 
 
-def _download(folder: Path, artifacts: Sequence[tuple[str, str]]) -> None:
-    """Download the artifacts of Apache Kafka with their dependencies and a logger."""
-    wanted = [("org.apache.kafka", *each) for each in artifacts]
-    wanted.append(("org.slf4j", "slf4j-simple", SLF4J_VERSION))
+def _download(folder: Path, artifacts: Sequence[tuple[str, str, str]], transitive: bool) -> None:
+    """Download artifacts (group, name, version). If `transitive`, also their dependencies and a logger."""
+    wanted = [*artifacts, ("org.slf4j", "slf4j-simple", SLF4J_VERSION)] if transitive else artifacts
     pom = folder / "pom.xml"
     dependencies = "\n".join(_DEPENDENCY.format(*each) for each in wanted)
     pom.write_text(_POM.format(dependencies=dependencies), encoding="utf-8")
     command = ["mvn", "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
     options = [f"-DoutputDirectory={folder}", f"-DexcludeArtifactIds={OTHER_LOGGERS}"]
+    options += [] if transitive else ["-DexcludeTransitive=true"]
     result = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=900)
     if result.returncode != 0:
         raise InteropError(f"Maven could not download {folder.name}: {result.stdout[-2000:]}")
     (folder / ".complete").touch()
 
 
-def _kafka(version: str) -> list[tuple[str, str]]:
+def _kafka(version: str) -> list[tuple[str, str, str]]:
     """Return the artifacts of a release: the broker with its clients, and the tools if they are separate."""
     if int(version.partition(".")[0]) < 3:
-        return [("kafka_2.11", version)]
-    return [("kafka_2.13", version), ("kafka-tools", version)]
+        return [(_KAFKA, "kafka_2.11", version)]
+    return [(_KAFKA, "kafka_2.13", version), (_KAFKA, "kafka-tools", version)]
 
 
 def compile_java(folder: Path, sources: Sequence[Path], target: Path) -> None:

@@ -66,7 +66,7 @@ def main(*, requests: int, rounds: int) -> None:
             properties = {} if rules is None else AUTHORIZER
             system = everything.enter_context(running(OURS, 1, properties, jars=Path()))
             prepare(system, rules or 0, has_quotas=has_quotas)
-            benches[case] = Bench(system, Path(), 120.0, everything.enter_context(ExitStack()))
+            benches[case] = Bench(system, Path(), 120.0, everything.enter_context(ExitStack()), case)
             work.prepare(benches[case])
         for number in range(-1, rounds):
             for case, bench in benches.items():

@@ -14,6 +14,7 @@ import yaml
 
 from odradek_operator.dashboards import cluster_dashboard as cluster
 from odradek_operator.dashboards import groups, operating
+from odradek_operator.dashboards import spark_dashboard as spark
 from odradek_operator.dashboards import topics_dashboard as topics
 from odradek_operator.dashboards import zookeeper_dashboard as zookeeper
 from odradek_operator.dashboards.grafana import Dashboard, model
@@ -25,6 +26,7 @@ DASHBOARDS: Final[Sequence[Dashboard]] = (
     groups.DASHBOARD,
     operating.DASHBOARD,
     zookeeper.DASHBOARD,
+    spark.DASHBOARD,
 )
 
 RULES: Final = "rules/odradek.yaml"

@@ -92,6 +92,11 @@ GROUP_LAG: Final = f"sum by ({CLUSTER}, consumergroup, topic) (kafka_consumergro
 GROUP_LAG_SECONDS: Final = f"max by ({CLUSTER}, consumergroup, topic) (odradek_consumergroup_lag_seconds{{SCOPE}})"
 ZOOKEEPER_LATENCY: Final = "zookeeper_avgrequestlatency{SCOPE}"
 ZOOKEEPER_OUTSTANDING: Final = "zookeeper_outstandingrequests{SCOPE}"
+SPARK_QUERY: Final = "namespace, query"
+"""The labels that identify a streaming query in Spark, for aggregations with `by`."""
+SPARK_LAG: Final = f"sum by ({SPARK_QUERY}) (odradek_spark_query_total_offsets_behind_latest)"
+SPARK_SILENCE: Final = "time() - odradek_spark_query_last_progress_timestamp_seconds{RUNNING}"
+"""Time since the last event of a query. Queries that have ended have no such series."""
 PREPARED_MS: Final = f"max by ({CLUSTER}) (odradek_transaction_coordinator_oldest_prepared_ms{{SCOPE}})"
 """Age of the oldest prepared transaction of each cluster."""
 LATE_AFTER_MS: Final = 300_000

@@ -1,8 +1,8 @@
 """Builds the rows for Spark as Arrow batches, column by column.
 
-`tasks` calls it in executor workers with columns of positions (`odradek.records.columns`) and gets record batches with
-exactly the layout that PySpark requires. Invariant: no Python object is created per record; Arrow copies keys and
-values once, from the buffer in which the records were decoded.
+`task_reader` calls it in executor workers with columns of positions (`odradek.records.frame_columns`) and gets record
+batches with exactly the layout that PySpark requires. Invariant: no Python object is created per record; keys and
+values are copied once, from the buffer in which the records were decoded.
 """
 
 from __future__ import annotations
@@ -12,86 +12,63 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.types import TopicPartition
-from odradek.records.columns import Columns, HeaderColumns
-
-_BASE: Final = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-)
-_HEADERS: Final = StructField(
-    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-)
+from odradek.records.frame_columns import FrameColumns
+from odradek.records.record_cursors import HeaderColumns
+from pyspark_odradek.decoding.row_schema import CORRUPT, RowSchema, ValueDecoder
 
 _MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 _CONSTANT_ROWS: Final = 1 << 14
 """Number of rows for which constant columns are prepared; larger batches create their own."""
 
 
-def row_schema(*, include_headers: bool) -> StructType:
-    """Return the schema of the source: the seven columns of Spark's own source for Kafka, and headers."""
-    return StructType([*_BASE, _HEADERS] if include_headers else list(_BASE))
-
-
 class BatchMaker:
     """Creates Arrow batches of one partition."""
 
-    def __init__(self, topic_partition: TopicPartition, *, include_headers: bool) -> None:
-        """The constant columns are created once, and sliced for each batch."""
-        # PySpark compares the first batch with the result of this function.
-        self._schema = to_arrow_schema(row_schema(include_headers=include_headers), timezone="UTC")
-        self._include_headers = include_headers
+    def __init__(self, topic_partition: TopicPartition, schema: RowSchema, decoder: ValueDecoder | None = None) -> None:
+        """`decoder` makes the values of the columns `value` and `_corrupt`. The constant columns are created once, and
+        sliced for each batch."""
+        self._arrow = schema.arrow
+        self._names = schema.names
+        self._decoder = decoder
         self._topic_partition = topic_partition
         self._constants = self._constant_columns(_CONSTANT_ROWS)
 
-    def _constant_columns(self, rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    def _constant_columns(self, rows: int) -> dict[str, pa.Array]:
         topic, partition = self._topic_partition
-        return (
-            pa.repeat(pa.scalar(topic, pa.string()), rows),
-            pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            pa.repeat(pa.scalar(0, pa.int32()), rows),
-        )
+        return {
+            "topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
+            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            "timestampType": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        }
 
-    def make(self, columns: Columns) -> pa.RecordBatch:
-        """Return the rows of `columns`. Raises `CorruptMessageError` if a timestamp does not fit microseconds."""
+    def make(self, columns: FrameColumns) -> pa.RecordBatch:
+        """Return the rows of `columns`, which has all fields of the schema.
+
+        Raises `CorruptMessageError` if a timestamp does not fit microseconds.
+        """
         rows = len(columns)
         constants = self._constants if rows <= _CONSTANT_ROWS else self._constant_columns(rows)
-        topic, partition, timestamp_type = (column.slice(0, rows) for column in constants)
+        found = {name: column.slice(0, rows) for name, column in constants.items()}
         if columns.timestamp_type.any():
-            timestamp_type = pa.array(columns.timestamp_type, pa.int32())
+            found["timestampType"] = pa.array(columns.timestamp_type, pa.int32())
+        found["offset"] = pa.array(columns.offset, pa.int64())
         buffer = pa.py_buffer(columns.buffer)
-        arrays = [
-            take_ranges(buffer, columns.key_start, columns.key_length),
-            take_ranges(buffer, columns.value_start, columns.value_length),
-            topic,
-            partition,
-            pa.array(columns.offset, pa.int64()),
-            _timestamps(columns.timestamp_ms),
-            timestamp_type,
-        ]
-        if self._include_headers:
-            if columns.headers is None:
-                raise ValueError("headers are wanted but were not decoded")
-            arrays.append(_headers(buffer, columns.headers, self._schema.field("headers").type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if columns.key is not None:
+            found["key"] = take_ranges(buffer, *columns.key)
+        if columns.value is not None:
+            values = take_ranges(buffer, *columns.value)
+            if self._decoder is None:
+                found["value"] = values
+            else:
+                found["value"], found[CORRUPT] = self._decoder.decode(values)
+        if columns.timestamp_ms is not None:
+            found["timestamp"] = _timestamps(columns.timestamp_ms)
+        if columns.headers is not None:
+            found["headers"] = _headers(buffer, columns.headers, self._arrow.field("headers").type)
+        return pa.RecordBatch.from_arrays([found[name] for name in self._names], schema=self._arrow)
 
 
 def take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.int64]) -> pa.BinaryArray:
@@ -101,11 +78,10 @@ def take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.
     taken: one pass in C. The buffer must be smaller than 2 GiB, because of Arrow's 32-bit positions.
     """
     count = len(start)
-    positions = np.zeros(2 * count + 1, dtype=np.int32)
+    positions = np.empty(2 * count + 1, dtype=np.int32)
     positions[0:-1:2] = start
-    positions[1::2] = start + np.maximum(length, 0)
-    if count:
-        positions[-1] = positions[-2]
+    np.add(start, np.maximum(length, 0), out=positions[1::2], casting="same_kind")
+    positions[-1] = positions[-2] if count else 0
     laid_over = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(positions), buffer])
     even = np.arange(0, 2 * count, 2, dtype=np.int32)
     missing = length < 0
@@ -113,7 +89,7 @@ def take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.
 
 
 def _timestamps(timestamp_ms: NDArray[np.int64]) -> pa.Array:
-    if bool((np.abs(timestamp_ms) > _MAX_TIMESTAMP_MS).any()):
+    if len(timestamp_ms) and (timestamp_ms.max() > _MAX_TIMESTAMP_MS or timestamp_ms.min() < -_MAX_TIMESTAMP_MS):
         raise CorruptMessageError("KAFKA_MALFORMED_RECORD_TIMESTAMP: a timestamp is beyond what Spark can express")
     return pa.array(timestamp_ms * 1000, pa.int64()).view(pa.timestamp("us", tz="UTC"))
 

@@ -1,8 +1,8 @@
 """One task: reads a range of one partition and yields Arrow batches.
 
-It runs in the Python worker of an executor. Both readers pickle `TaskReader` into their tasks. Invariant: every record
+It runs in the Python worker of an executor. Both readers pickle `TaskReader` into their tasks. Invariants: every record
 of the range that still exists is yielded exactly once and in order, or the task fails; only with `failOnDataLoss=false`
-may records be missing.
+may records be missing. A task holds at most `maxTaskMemory` bytes, whatever the stored batches are (`TaskMemory`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from odradek.base.errors import OffsetOutOfRangeError, RequestTimedOutError
+from odradek.base.errors import MessageTooLargeError, OffsetOutOfRangeError, RequestTimedOutError
 from odradek.base.types import TopicPartition
 from odradek.client.models import RawFetch
 from odradek.client.settings import ClientSettings
-from odradek.records.columns import Unpacked, decode, unpack
+from odradek.records.frame_columns import FrameColumns, FrameDecoder
 from pyspark_odradek.decoding.row_batches import BatchMaker
+from pyspark_odradek.decoding.row_schema import RowSchema, ValueDecoder
 from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options.source_options import SourceOptions
 from pyspark_odradek.shared_client import shared_client
 
 BATCH_ROWS: Final = 10_000
-BATCH_BYTES: Final = 4 << 20
-"""Limits of an Arrow batch: smaller ones have too much overhead; larger ones do not fit the processor's caches."""
+"""Maximum number of rows of an Arrow batch: smaller ones have too much overhead; larger ones do not fit the processor's
+caches."""
 
-UNPACKED_LIMIT_BYTES: Final = 512 << 20
-"""Maximum size of a decompressed record batch: it limits the memory for a compression bomb, and Arrow ends at 2 GiB."""
+_MAX_UNPACKED_BYTES: Final = 1 << 30
+"""Arrow's positions have 32 bits."""
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +50,13 @@ class FetchClient(Protocol):
         max_bytes: int = ...,
         max_wait_ms: int | None = ...,
         isolation: str | None = ...,
+        end_offset: int | None = ...,
     ) -> RawFetch:
         """Return whole batches from an offset on."""
+        ...
+
+    def drop_read_ahead(self, topic_partition: TopicPartition, /) -> None:
+        """Free what was fetched ahead of a partition."""
         ...
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition], /) -> dict[TopicPartition, int]:
@@ -58,10 +65,40 @@ class FetchClient(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskMemory:
+    """How a task divides its memory: fetched data, data fetched ahead, a decompressed batch, and an Arrow batch get
+    a quarter each. A normal fetch uses half of its quarter, because a broker returns at least one batch of any size."""
+
+    total: int
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Maximum size of a normal fetch."""
+        return self.total // 8
+
+    @property
+    def stored_batch_bytes(self) -> int:
+        """Maximum size of a fetch that a single large batch causes."""
+        return self.total // 4
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Maximum size of a decompressed batch."""
+        return min(self.total // 4, _MAX_UNPACKED_BYTES)
+
+    @property
+    def arrow_bytes(self) -> int:
+        """Maximum size of an Arrow batch of several rows."""
+        return self.total // 8
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReader:
     """Reads the partitions of a plan; pickled with the options to each worker."""
 
     options: SourceOptions
+    columns: RowSchema
+    decoder: ValueDecoder | None = None
     connect: Callable[[ClientSettings], FetchClient] = shared_client
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -69,56 +106,63 @@ class TaskReader:
         offsets: OffsetRange | None = partition.value
         if offsets is None:
             return
-        options = self.options
-        maker = BatchMaker(offsets.topic_partition, include_headers=options.include_headers)
-        for start, batches in _in_portions(self._unpacked(offsets)):
-            columns = decode(
-                batches,
-                start_offset=start,
-                end_offset=offsets.end,
-                with_headers=options.include_headers,
-            )
-            if len(columns):
-                yield maker.make(columns)
-
-    def _unpacked(self, offsets: OffsetRange) -> Iterator[tuple[int, Unpacked]]:
-        """Yield batches with the offset from which they were fetched: records before it must be skipped."""
-        for fetched in self._fetches(offsets):
-            for batch in unpack(
+        options, memory = self.options, TaskMemory(self.options.max_task_memory)
+        maker = BatchMaker(offsets.topic_partition, self.columns, self.decoder)
+        decoder = FrameDecoder(
+            self.columns.fields,
+            rows=BATCH_ROWS,
+            limit=memory.unpacked_bytes,
+            limit_name=f"what maxTaskMemory={memory.total} allows for one batch; increase it",
+            check_crcs=options.client.check_crcs,
+        )
+        most_bytes = min(options.max_batch_bytes, memory.arrow_bytes)
+        for fetched in self._fetches(offsets, memory):
+            for columns in decoder.decode(
                 fetched.records,
-                limit=UNPACKED_LIMIT_BYTES,
                 start_offset=fetched.fetch_offset,
                 end_offset=offsets.end,
                 aborted=fetched.aborted,
-                check_crcs=self.options.client.check_crcs,
             ):
-                yield fetched.fetch_offset, batch
+                for part in cut_by_size(columns, most_bytes):
+                    yield maker.make(part)
 
-    def _fetches(self, offsets: OffsetRange) -> Iterator[RawFetch]:
+    def _fetches(self, offsets: OffsetRange, memory: TaskMemory) -> Iterator[RawFetch]:
         """Fetch until the end of the range; each fetch begins where the previous one ended."""
         client = self.connect(self.options.client)
         position = offsets.start
-        last_progress = time.monotonic()
-        while position < offsets.end:
-            try:
-                fetched = client.fetch_raw(
-                    offsets.topic_partition,
-                    position,
-                    max_bytes=self.options.client.max_partition_fetch_bytes,
-                    isolation=self.options.client.isolation_level,
-                )
-            except OffsetOutOfRangeError as error:
-                position = self._after_loss(client, offsets, position, error)
-                continue
-            if fetched.next_offset > position:
-                last_progress = time.monotonic()
-                position = fetched.next_offset
-                yield fetched
-            elif (time.monotonic() - last_progress) * 1000 > self.options.poll_timeout_ms:
-                raise RequestTimedOutError(
-                    f"no record of {offsets.topic_partition} from offset {position} to {offsets.end} came within "
-                    f"kafkaConsumer.pollTimeoutMs={self.options.poll_timeout_ms}"
-                )
+        try:
+            last_progress = time.monotonic()
+            while position < offsets.end:
+                try:
+                    fetched = client.fetch_raw(
+                        offsets.topic_partition,
+                        position,
+                        max_bytes=min(self.options.client.max_partition_fetch_bytes, memory.fetch_bytes),
+                        isolation=self.options.client.isolation_level,
+                        end_offset=offsets.end,
+                    )
+                except OffsetOutOfRangeError as error:
+                    position = self._after_loss(client, offsets, position, error)
+                    continue
+                if len(fetched.records) > memory.stored_batch_bytes:
+                    raise MessageTooLargeError(
+                        f"the batch at offset {position} of {offsets.topic_partition} has {len(fetched.records)} "
+                        f"bytes, more than maxTaskMemory={memory.total} allows for one batch; increase it"
+                    )
+                if fetched.next_offset > position:
+                    position = fetched.next_offset
+                    yield fetched
+                    # The time that Spark took for the rows does not count.
+                    last_progress = time.monotonic()
+                elif (time.monotonic() - last_progress) * 1000 > self.options.poll_timeout_ms:
+                    raise RequestTimedOutError(
+                        f"no record of {offsets.topic_partition} from offset {position} to {offsets.end} came within "
+                        f"kafkaConsumer.pollTimeoutMs={self.options.poll_timeout_ms}"
+                    )
+        finally:
+            if position < offsets.end:
+                # The task failed, or Spark needs no more rows.
+                client.drop_read_ahead(offsets.topic_partition)
 
     def _after_loss(
         self, client: FetchClient, offsets: OffsetRange, position: int, error: OffsetOutOfRangeError
@@ -136,19 +180,14 @@ class TaskReader:
         return following
 
 
-def _in_portions(batches: Iterator[tuple[int, Unpacked]]) -> Iterator[tuple[int, list[Unpacked]]]:
-    """Group batches until an Arrow batch is worthwhile, with the first requested offset of each group."""
-    portion: list[Unpacked] = []
-    start = rows = size = 0
-    for fetch_offset, (header, payload) in batches:
-        # Only the first batch of a group can begin before its fetch, and is then cut.
-        if portion and (rows >= BATCH_ROWS or size >= BATCH_BYTES or header.base_offset < fetch_offset):
-            yield start, portion
-            portion, rows, size = [], 0, 0
-        if not portion:
-            start = fetch_offset
-        portion.append((header, payload))
-        rows += header.record_count
-        size += len(payload)
-    if portion:
-        yield start, portion
+def cut_by_size(columns: FrameColumns, most_bytes: int) -> Iterator[FrameColumns]:
+    """Yield the records in parts of at most `most_bytes`, or of one record."""
+    before = np.append(0, np.cumsum(columns.size_bytes))
+    if before[-1] <= most_bytes:
+        yield columns
+        return
+    first = 0
+    while first < len(columns):
+        last = max(first + 1, int(np.searchsorted(before, before[first] + most_bytes, side="right")) - 1)
+        yield columns.slice(first, last)
+        first = last

@@ -29,11 +29,14 @@ FETCH_BYTES: Final = 4 << 20
 """Default of `kafka.max.partition.fetch.bytes`, larger than that of Apache Kafka. A larger value would not be faster,
 because the next range is fetched while one is decoded."""
 
+DEFAULT_CLIENT_ID: Final = "spark-odradek-source"
+"""Client id of a query without `kafka.client.id`, `kafka.group.id` and `groupIdPrefix`, which is the precedence."""
+
 WITHOUT_EFFECT: Final = frozenset(
     """
     acks enable.idempotence linger.ms batch.size buffer.memory compression.type delivery.timeout.ms max.block.ms
     max.in.flight.requests.per.connection max.request.size retries transactional.id transaction.timeout.ms
-    group.id group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
+    group.instance.id auto.commit.interval.ms max.poll.records max.poll.interval.ms session.timeout.ms
     heartbeat.interval.ms group.protocol group.remote.assignor exclude.internal.topics partition.assignment.strategy
     allow.auto.create.topics
     """.split()
@@ -62,16 +65,22 @@ def source_client(values: OptionValues) -> tuple[ClientSettings, tuple[str, ...]
     for name, reason in FORBIDDEN.items():
         if name in properties:
             raise ConfigError(f"{CLIENT_PREFIX}{name} is not allowed: {reason}")
+    check_servers(properties)
+    properties.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
+    # Nothing is read or committed through a group. Its name is the client id, as in the Java consumer, whose client id
+    # begins with that of its group: brokers log it and apply quotas to it.
+    name = properties.get("group.id") or values.text("groupIdPrefix") or DEFAULT_CLIENT_ID
+    properties.setdefault("client.id", name)
+    settings, warnings = ClientSettings.parse(properties)
+    idle = sorted(properties.keys() & WITHOUT_EFFECT)
+    warnings += [f"{name} has no effect: the source neither writes nor joins a group" for name in idle]
+    return settings, tuple(f"{CLIENT_PREFIX}{warning}" for warning in warnings)
+
+
+def check_servers(properties: Mapping[str, str]) -> None:
+    """Raise `ConfigError` unless the client properties have valid addresses of brokers."""
     servers = properties.get("bootstrap.servers", "")
     if not servers.strip():
         raise ConfigError("the option kafka.bootstrap.servers is needed: a list of host:port with commas between")
     for server in servers.split(","):
         check_address(server.strip())
-    properties.setdefault("max.partition.fetch.bytes", str(FETCH_BYTES))
-    prefix = values.text("groupIdPrefix")
-    # No group is used, so the prefix becomes the client id, which brokers log and use for quotas.
-    properties.setdefault("client.id", prefix or "spark-odradek-source")
-    settings, warnings = ClientSettings.parse(properties)
-    idle = sorted(properties.keys() & WITHOUT_EFFECT)
-    warnings += [f"{name} has no effect: the source neither writes nor joins a group" for name in idle]
-    return settings, tuple(f"{CLIENT_PREFIX}{warning}" for warning in warnings)

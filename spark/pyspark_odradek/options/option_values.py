@@ -14,6 +14,8 @@ from odradek.base.errors import ConfigError
 
 CLIENT_PREFIX: Final = "kafka."
 
+_SIZE: Final = re.compile(r"\s*(\d{1,18})\s*([kmg]?)(?:i?b)?\s*")
+_UNIT_SHIFT: Final = {"": 0, "k": 10, "m": 20, "g": 30}
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
 _UNIT_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -82,3 +84,15 @@ def duration_ms(values: OptionValues, name: str, *, default_ms: int) -> int:
     if match is None:
         raise ConfigError(f"{name}={text!r} is not allowed: it must be a duration like 500ms, 30s, 15m, 1h or 1d")
     return int(int(match[1]) * _UNIT_MS[match[2] or "ms"])
+
+
+def size_bytes(values: OptionValues, name: str, *, default: int, low: int) -> int:
+    """Return a size such as `64m` or `1g` in bytes, as Spark writes sizes; a number without a unit is bytes."""
+    text = values.text(name)
+    if text is None:
+        return default
+    match = _SIZE.fullmatch(text.lower())
+    size = -1 if match is None else int(match[1]) << _UNIT_SHIFT[match[2]]
+    if size < low:
+        raise ConfigError(f"{name}={text!r} is not allowed: it must be a size like 64m or 1g, at least {low >> 10}k")
+    return size

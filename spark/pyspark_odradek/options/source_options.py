@@ -6,7 +6,6 @@ is allowed. Names, defaults and rules are those of Spark's own source for Kafka,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,7 +15,8 @@ from odradek.base.types import TopicPartition
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, parse_assignment, parse_json
 from pyspark_odradek.options.client_options import source_client
-from pyspark_odradek.options.option_values import OptionValues, duration_ms
+from pyspark_odradek.options.java_pattern import compile_pattern
+from pyspark_odradek.options.option_values import OptionValues, duration_ms, size_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
+    """A regular expression of Java, which is searched anywhere in the name of a topic."""
     partitions: tuple[TopicPartition, ...] = ()
 
 
@@ -63,16 +64,33 @@ class SourceOptions:
     poll_timeout_ms: int
     fetch_offset_tries: int
     fetch_offset_retry_ms: int
+    progress_group: str | None
+    """The consumer group to which the offsets of finished micro-batches are committed."""
+    max_batch_bytes: int
+    """Maximum size of keys, values and headers in an Arrow batch; a single larger record is a batch of its own."""
+    max_task_memory: int
+    """Maximum memory in bytes for what a task fetches, decompresses and builds."""
+    push_filters: bool
     client: ClientSettings
     warnings: tuple[str, ...] = field(default=())
 
+    def batch_warnings(self) -> list[str]:
+        """Return a warning for each option that has an effect only in streams."""
+        given = {
+            "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
+            "minOffsetsPerTrigger": self.min_offsets_per_trigger,
+        }
+        return [f"{name} has no effect in a batch query" for name, value in given.items() if value is not None]
+
     def check_batch(self) -> None:
-        """Raise `ConfigError` for options that only streams support."""
+        """Raise `ConfigError` for options that only streams support, or if the start is after the end."""
         start, end = self.start, self.end
         if start is not None and (start.position == LATEST or LATEST in (start.offsets or {}).values()):
             raise ConfigError(f"{start.option}: a batch query cannot start at the latest offset (latest, -1)")
         if end is not None and (end.position == EARLIEST or EARLIEST in (end.offsets or {}).values()):
             raise ConfigError(f"{end.option}: a batch query cannot end at the earliest offset (earliest, -2)")
+        if start is not None and end is not None:
+            _check_order(start, end)
 
     def check_stream(self) -> None:
         """Raise `ConfigError` for options that only batch queries support."""
@@ -116,9 +134,52 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         poll_timeout_ms=values.number("kafkaConsumer.pollTimeoutMs", low=1) or 120_000,
         fetch_offset_tries=values.number("fetchOffset.numRetries", low=1) or 3,
         fetch_offset_retry_ms=_or(values.number("fetchOffset.retryIntervalMs", low=0), 1000),
+        progress_group=progress_group(values),
+        max_batch_bytes=size_bytes(values, "maxBatchBytes", default=4 << 20, low=1 << 10),
+        max_task_memory=size_bytes(values, "maxTaskMemory", default=512 << 20, low=16 << 20),
+        push_filters=values.flag("pushFilters", False),
         client=client,
         warnings=warnings,
     )
+
+
+def progress_group(values: OptionValues, *, of_listener: bool = False) -> str | None:
+    """Return the consumer group of `progressGroup`; None without the option, or with `false`.
+
+    `true` stands for the name of the query, which only the listener knows; None is returned for it. Raises
+    `ConfigError` for `true` in the source, and for an empty name.
+    """
+    text = values.text("progressGroup")
+    if text is None or text.strip().lower() == "false":
+        return None
+    if text.strip().lower() == "true":
+        if of_listener:
+            return None
+        raise ConfigError(
+            "progressGroup='true' is not allowed in the source, which does not know the name of the query: give the id "
+            "of a consumer group, or use QueryListener(progress=...)"
+        )
+    if not text.strip():
+        raise ConfigError(f"progressGroup={text!r} is not allowed: it must be the id of a consumer group")
+    return text.strip()
+
+
+def _check_order(start: Bound, end: Bound) -> None:
+    """Raise `ConfigError` unless offsets or timestamps of the same partitions are in order, where both are known."""
+    for first, last in ((start.offsets, end.offsets), (start.timestamps_ms, end.timestamps_ms)):
+        if first is None or last is None:
+            continue
+        if first.keys() != last.keys():
+            raise ConfigError(
+                f"[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET] {start.option} and {end.option} "
+                "must name the same partitions"
+            )
+        for partition in sorted(first):
+            if first[partition] > last[partition] >= 0:
+                raise ConfigError(
+                    f"[UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {start.option} is after {end.option} for "
+                    f"{partition}: {first[partition]} > {last[partition]}"
+                )
 
 
 def _or(value: int | None, default: int) -> int:
@@ -148,12 +209,9 @@ def _topics(text: str) -> Subscription:
 
 
 def _pattern(text: str) -> Subscription:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ConfigError(f"subscribePattern={text!r} is not allowed: {error}") from None
     if not text.strip():
         raise ConfigError(f"subscribePattern={text!r} is not allowed: it must be a regular expression")
+    compile_pattern("subscribePattern", text)
     return Subscription(pattern=text)
 
 

@@ -1,8 +1,8 @@
 """Shared code of the jobs: arguments of the source, a session, and progress reports.
 
 A job writes one JSON object per line to standard output: `{"event": "progress", ...}` while Spark works and one
-`{"event": "result", ...}` at the end, for people and programs. An error is one message on standard error, after Spark's
-own output, with exit code 1.
+`{"event": "result", ...}` at the end. Standard error has Spark's own output, and at the end one sentence for people: a
+summary, or `error: ...` with exit code 1. Wrong arguments have exit code 2.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import json
 import re
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -26,28 +25,38 @@ _PYTHON_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTI
 _POLL_SECONDS: Final = 0.5
 
 
-def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser with the arguments of the source."""
-    parser = argparse.ArgumentParser(
+def job_parser(description: str, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser without arguments that keeps the lines of its texts."""
+    return argparse.ArgumentParser(
         description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+
+
+def argument_parser(description: str, epilog: str) -> argparse.ArgumentParser:
+    """Return a parser with the arguments of the source."""
+    parser = job_parser(description, epilog)
     source = parser.add_argument_group("source")
     source.add_argument(
         "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers to connect to first"
     )
-    source.add_argument("--topic", required=True, help="the topic to read")
+    topics = source.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topic", metavar="TOPIC,...", help="the topics to read")
+    topics.add_argument(
+        "--pattern", metavar="REGEX", help="a regular expression of the topics to read, also later ones"
+    )
     source.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        type=_name_and_value,
+        type=name_and_value,
         help="another option of the odradek source, such as kafka.isolation.level=read_committed; may be repeated",
     )
     return parser
 
 
-def _name_and_value(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
+    """Convert the text of an argument such as NAME=VALUE."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -56,11 +65,8 @@ def _name_and_value(text: str) -> tuple[str, str]:
 
 def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of `format("odradek")` in the arguments."""
-    return {
-        "kafka.bootstrap.servers": arguments.bootstrap_servers,
-        "subscribe": arguments.topic,
-        **dict(arguments.option),
-    }
+    selected = {"subscribe": arguments.topic} if arguments.topic else {"subscribePattern": arguments.pattern}
+    return {"kafka.bootstrap.servers": arguments.bootstrap_servers, **selected, **dict(arguments.option)}
 
 
 OpenSession = Callable[[str], AbstractContextManager[SparkSession]]
@@ -88,15 +94,28 @@ def tell(event: str, **values: object) -> None:
     sys.stdout.flush()
 
 
-def run(job: Callable[[], Mapping[str, Any]]) -> int:
-    """Run `job` and report its result. Returns the exit code."""
+def run(
+    job: Callable[[], dict[str, Any]],
+    summary: Callable[[dict[str, Any]], str] | None = None,
+    *,
+    failed: Callable[[str], None] = lambda message: None,
+) -> int:
+    """Run `job`, report its result, and write the sentence of `summary` about it. Returns the exit code.
+
+    `failed` is called with the message of an error.
+    """
     try:
-        tell("result", **job())
-    except OdradekError as error:
+        result = job()
+    except (OdradekError, OSError) as error:
+        failed(str(error))
         return _fail(str(error))
     except PySparkException as error:
-        traceback.print_exc()
-        return _fail(cause(str(error)))
+        message = cause(str(error))
+        failed(message)
+        return _fail(message)
+    tell("result", **result)
+    if summary is not None:
+        sys.stderr.write(f"{summary(result)}\n")
     return 0
 
 

@@ -1,26 +1,26 @@
-"""Runs the two jobs with real brokers, several times, with new records between the runs."""
+"""Runs the jobs of the demonstration with real brokers, several times, with new records between the runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from odradek.base.errors import TopicAlreadyExistsError
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.running_cluster import RunningCluster
-from odradek_demo import check, departures_windows, flights
-from odradek_demo.load import load, wait_for_topic
+from odradek_demo import check, flights
+from odradek_demo.demo_command import WINDOWS
+from odradek_demo.load import load as send
+from odradek_demo.load import wait_for_topic
 from odradek_demo.processes import ChildError, spark_job
 from pyspark_odradek import pipelines
-from pyspark_odradek.pipelines import archive
+from pyspark_odradek.pipelines import load, rollup
 
 pytestmark = [
     pytest.mark.java,
@@ -30,29 +30,6 @@ pytestmark = [
 ]
 
 Run = Callable[..., dict[str, Any]]
-TOO_BUSY = "Python worker failed to connect back"
-"""The error if the planning process of a streaming source does not start within ten seconds, which happens on a busy
-machine. Spark has no setting for this limit. No row has been read by then, so the job is started again."""
-
-
-@pytest.fixture
-def run(spark: SparkSession, odradek_cluster: RunningCluster, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs a job in the Spark session of the tests, and returns its result or its error message."""
-
-    def once(job: Any, topic: str, *arguments: str) -> dict[str, Any]:
-        source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", topic]
-        while True:
-            capsys.readouterr()
-            code = job.main([*source, *arguments], open_session=lambda name: nullcontext(spark))
-            output = capsys.readouterr()
-            if code and TOO_BUSY in output.err.splitlines()[-1]:
-                continue
-            if code:
-                return {"error": output.err.splitlines()[-1]}
-            result: dict[str, Any] = json.loads(output.out.splitlines()[-1])
-            return result
-
-    return once
 
 
 def rows_of(days: list[str]) -> list[dict[str, str]]:
@@ -60,40 +37,40 @@ def rows_of(days: list[str]) -> list[dict[str, str]]:
     return [row for row in rows if row["time_hour"][:10] in days]
 
 
-def test_a_second_run_takes_only_what_is_new(client: BlockingClient, run: Run, tmp_path: Path) -> None:
+def test_a_second_run_takes_only_what_is_new(client: BlockingClient, run_job: Run, tmp_path: Path) -> None:
     topic = "departures-of-two-days"
     keep = (("retention.ms", "-1"),)
     client.admin.create_topics([NewTopic(name=topic, partitions=4, replication_factor=1, configs=keep)])
     wait_for_topic(client, topic, timeout_seconds=30)
-    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
+    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint"), *WINDOWS]
     # Both halves have events in the same hours, so the second run must update existing windows.
     windows += ["--lateness", "3 days"]
     rows = rows_of(["2013-06-01", "2013-06-02"])
     halves = [flights.events(rows[::2]), flights.events(rows[1::2])]
     for half in halves:
-        load(client, topic, half, lambda acknowledged: None)
-        result = run(departures_windows, topic, *windows)
+        send(client, topic, half, lambda acknowledged: None)
+        result = run_job(rollup, topic, *windows)
         assert (result["rows"], result["dropped_late"]) == (len(half), 0)
-        assert run(archive, topic, "--output", str(tmp_path / "archive"))["rows"] == len(half)
+        assert run_job(load, topic, "--output", str(tmp_path / "archive"))["rows"] == len(half)
     expected = flights.expected(rows)
     assert check.compare_windows(check.read_windows(tmp_path / "windows"), expected) == []
     assert check.compare_archive(check.read_archive(tmp_path / "archive"), halves[0] + halves[1], expected) == []
-    assert run(archive, topic, "--output", str(tmp_path / "archive"))["rows"] == 0
+    assert run_job(load, topic, "--output", str(tmp_path / "archive"))["rows"] == 0
 
 
-def test_events_that_are_too_late_are_counted(client: BlockingClient, run: Run, tmp_path: Path) -> None:
+def test_events_that_are_too_late_are_counted(client: BlockingClient, run_job: Run, tmp_path: Path) -> None:
     topic = "late-departures"
     keep = (("retention.ms", "-1"),)
     client.admin.create_topics([NewTopic(name=topic, partitions=1, replication_factor=1, configs=keep)])
     wait_for_topic(client, topic, timeout_seconds=30)
-    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint")]
+    windows = ["--output", str(tmp_path / "windows"), "--checkpoint", str(tmp_path / "checkpoint"), *WINDOWS]
     for day, dropped in (("2013-06-05", 0), ("2013-06-01", 1)):
-        load(client, topic, flights.events(rows_of([day])[:1]), lambda acknowledged: None)
-        result = run(departures_windows, topic, *windows)
+        send(client, topic, flights.events(rows_of([day])[:1]), lambda acknowledged: None)
+        result = run_job(rollup, topic, *windows)
         assert result.get("dropped_late") == dropped, result
 
 
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, run: Run, tmp_path: Path) -> None:
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, run_job: Run, tmp_path: Path) -> None:
     topic = "created-again"
 
     def make(count: int) -> None:
@@ -108,20 +85,19 @@ def test_a_topic_made_anew_is_not_taken_for_the_old_one(client: BlockingClient, 
             producer.send_many(topic, [(None, b"v", 2_000_000_000_000)] * count, partition=0).result()
 
     make(5)
-    assert run(archive, topic, "--output", str(tmp_path))["rows"] == 5
+    assert run_job(load, topic, "--output", str(tmp_path))["rows"] == 5
     client.admin.delete_topics([topic])
     make(2)
     assert client.latest_offsets([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 2}
-    assert (
-        "created-again-0 is greater than its ending offset" in run(archive, topic, "--output", str(tmp_path))["error"]
-    )
+    error = run_job(load, topic, "--output", str(tmp_path))["error"]
+    assert error.startswith("error: topic created-again was deleted and created again")
 
 
 def test_spark_submit_tells_a_failure_in_one_sentence(odradek_cluster: RunningCluster, tmp_path: Path) -> None:
-    script = Path(pipelines.__file__).with_name("archive.py")
+    script = Path(pipelines.__file__).with_name("load.py")
     source = ["--bootstrap-servers", odradek_cluster.bootstrap, "--topic", "nowhere", "--output", str(tmp_path / "o")]
     with (
-        spark_job(script, source, tmp_path / "archive.log", cores=2, scratch=tmp_path) as job,
+        spark_job(script, source, tmp_path / "load.log", cores=2, scratch=tmp_path) as job,
         pytest.raises(ChildError, match=r"exit code 1: .*nowhere"),
     ):
         job.until("result", lambda event: None, timeout_seconds=250, silence_seconds=250)

@@ -126,10 +126,38 @@ def test_a_wrong_option_is_told_at_load(read: Callable[..., DataFrame], options:
         read(**options)
 
 
-def test_a_schema_of_ones_own_is_refused(spark: SparkSession, odradek_cluster: RunningCluster) -> None:
-    reader = spark.read.format("odradek").schema("key STRING").option("subscribe", "t")
-    with pytest.raises(AnalysisException, match="fixed one"):
-        reader.option("kafka.bootstrap.servers", odradek_cluster.bootstrap).load().count()
+def test_a_schema_of_ones_own_can_only_select_columns(
+    spark: SparkSession, client: BlockingClient, make_topic: MakeTopic, odradek_cluster: RunningCluster
+) -> None:
+    topic = make_topic(2)
+    send(client, topic, 1, 30)
+    reader = spark.read.format("odradek").option("kafka.bootstrap.servers", odradek_cluster.bootstrap)
+    reader = reader.option("subscribe", topic)
+    assert reader.schema("offset BIGINT").load().count() == 30
+    rows = reader.schema("value BINARY, partition INT").load().collect()
+    assert sorted(rows) == sorted(Row(value=b"value %d" % number, partition=1) for number in range(30))
+    with pytest.raises(AnalysisException, match="the schema is not allowed"):
+        reader.schema("key STRING").load().count()
+
+
+def test_pushed_filters_narrow_the_ranges(
+    spark: SparkSession, client: BlockingClient, make_topic: MakeTopic, read: Callable[..., DataFrame]
+) -> None:
+    topic = make_topic(3)
+    for partition in range(3):
+        send(client, topic, partition, 100)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = read(subscribe=topic, pushFilters="true")
+        some = frame.where((f.col("partition") == 1) & (f.col("offset") >= 90))
+        assert some.rdd.getNumPartitions() == 1
+        assert sorted(row.offset for row in some.collect()) == list(range(90, 100))
+        moment = datetime.datetime.fromtimestamp((NOW_MS + 95) / 1000, tz=datetime.UTC)
+        assert frame.where(f.col("timestamp") > f.lit(moment)).count() == 3 * 4
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    with pytest.raises(PySparkException, match=r"filterPushdown"):
+        read(subscribe=topic, pushFilters="true").count()
 
 
 def test_records_that_are_gone_fail_the_query(

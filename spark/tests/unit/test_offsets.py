@@ -9,7 +9,9 @@ import pytest
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
 from pyspark_odradek.offsets import (
+    LATEST,
     OffsetRange,
+    PlannedOffsetsError,
     admit,
     check_not_backwards,
     check_same_partitions,
@@ -37,8 +39,8 @@ def test_ranges_leave_out_what_is_empty_or_backwards() -> None:
 
 
 def test_a_batch_may_not_start_behind_its_end() -> None:
-    check_not_backwards({A0: 3}, {A0: 3})
-    with pytest.raises(ConfigError, match="a-1"):
+    check_not_backwards({A0: 3, A1: 3}, {A0: 3, A1: LATEST})
+    with pytest.raises(PlannedOffsetsError, match="a-1"):
         check_not_backwards({A0: 3, A1: 4}, {A0: 3, A1: 3})
 
 

@@ -1,4 +1,4 @@
-"""Tests the example's Spark job in cluster mode: driver and executors in pods read a topic and write Parquet."""
+"""Tests the example's Spark job: a driver and its executors, all in pods, read a topic and write Parquet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.e2e_full
 
-JOB: Final = "archive-departures"
-FILES: Final = EXAMPLES / "spark"
+JOB: Final = "load-departures"
+FILES: Final = (EXAMPLES / "spark/account.yaml", EXAMPLES / "spark/load.yaml")
 DEPARTURES: Final = "departures"
 EVENTS: Final = 500
 DONE_SECONDS: Final = 600.0
@@ -26,7 +26,7 @@ DONE_SECONDS: Final = 600.0
 
 @pytest.fixture
 def disk(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
-    """Disks for the archive, which are larger than those of the brokers."""
+    """Disks for the files, which are larger than those of the brokers."""
     made = Volumes(kubectl=kubernetes.kubectl, own=kubernetes.own, prefix=f"{namespace}-spark")
     made.provide(1, size="5Gi")
     yield
@@ -51,18 +51,20 @@ def ended(demo: Demo) -> str:
     return next((one["type"] for one in status.get("conditions", []) if one["status"] == "True"), "")
 
 
-def test_the_example_archives_a_topic_in_cluster_mode(demo: Demo, images: Images, disk: None, departures: str) -> None:
+def test_the_example_loads_a_topic_with_executors(demo: Demo, images: Images, disk: None, departures: str) -> None:
     images.bring("spark")
     try:
-        demo.apply(FILES)
+        for path in FILES:
+            demo.apply(path)
+        demo.kubectl.run("create", "job", JOB, f"--from=cronjob/{JOB}")
         how = eventually(lambda: ended(demo), what="the end of the job", seconds=DONE_SECONDS)
-        pods = demo.kubectl.pods(f"odradek.dev/job={JOB}")
-        (driver,) = (pod for pod in pods if pod.name.endswith("-driver"))
+        (driver,) = demo.kubectl.pods(f"batch.kubernetes.io/job-name={JOB}")
         output = demo.kubectl.logs(driver.name)
 
         assert how in ("Complete", "SuccessCriteriaMet"), output
         assert driver.phase == "Succeeded", output
         assert f'"rows": {EVENTS}' in output
-        tell(f"Spark archived {EVENTS} records of {departures}")
+        tell(f"Spark loaded {EVENTS} records of {departures}")
     finally:
-        demo.kubectl.run("delete", f"--filename={FILES}", "--ignore-not-found")
+        demo.kubectl.run("delete", "job", JOB, "--ignore-not-found")
+        demo.kubectl.run("delete", *(f"--filename={path}" for path in FILES), "--ignore-not-found")

@@ -428,6 +428,18 @@ class BlockingAdmin:
         """Abort a prepared transaction. Like `commit_prepared`, with commit and abort exchanged."""
         self._loop.run(self._admin.abort_prepared(transaction))
 
+    def end_transaction(self, transaction: PreparedTransaction, *, commit: bool) -> None:
+        """Commit or abort an open or prepared transaction in place of its producer.
+
+        The coordinator compares the producer id and the epoch. Use it for a transaction that its producer has
+        detached (`Producer.detach_transaction`), or to abort one whose producer is gone: it does not check that the
+        producer has sent all records. For prepared transactions, `commit_prepared` is safer.
+
+        Can be repeated, and raises as `commit_prepared`. `ProducerFencedError` also means that an open transaction
+        has exceeded its `transaction.timeout.ms` and was aborted. Returns when the decision is stored.
+        """
+        self._loop.run(self._admin.end_transaction(transaction, commit=commit))
+
     def find_hanging_transactions(
         self, partitions: Iterable[TopicPartition], *, open_for_ms: int = 900000
     ) -> list[HangingTransaction]:

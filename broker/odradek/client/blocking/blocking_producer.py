@@ -27,6 +27,7 @@ from odradek.client.models import (
 from odradek.client.producer.partitioning import Partitioner
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
+from odradek.records.v2.encode import EncodedRecords
 
 
 class BlockingProducer:
@@ -117,12 +118,13 @@ class BlockingProducer:
         """
         return self._loop.call(self._producer.metrics)
 
-    def partitions_for(self, topic: str) -> list[int]:
+    def partitions_for(self, topic: str, *, available: bool = False) -> list[int]:
         """Return the partition numbers of a topic, in order. Waits up to `max_block_ms` for the topic to exist.
 
-        Raises `UnknownTopicOrPartitionError` if it does not.
+        With `available`, only those that have a leader now; all of them if none has. Raises
+        `UnknownTopicOrPartitionError` if the topic does not exist.
         """
-        return self._loop.run(self._producer.partitions_for(topic))
+        return self._loop.run(self._producer.partitions_for(topic, available=available))
 
     def send(
         self,
@@ -181,6 +183,20 @@ class BlockingProducer:
         """
         return self._loop.run_for_future(self._producer.send_many(topic, records, partition=partition))
 
+    def send_encoded(
+        self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords]
+    ) -> concurrent.futures.Future[SendResult]:
+        """Buffer batches that `encode_records` made, with one future for all of them. Each can be sent only once.
+
+        Everything else is as for records of `send`: order, retries, transactions and the limit `buffer_memory`. Only
+        `linger_ms`, serializers, partitioner and interceptors have no effect. Raises the errors of `send`; then a
+        part of the batches may be sent all the same. Raises `MessageTooLargeError` without sending any if one of
+        them is larger than `max_request_size` before compression.
+
+        Any thread can wait for the future.
+        """
+        return self._loop.run_for_future(self._producer.send_encoded(topic_partition, batches))
+
     def init_transactions(self) -> None:
         """Get a producer id and an epoch for `transactional_id`. Call it once, before the first transaction.
 
@@ -234,6 +250,16 @@ class BlockingProducer:
         the same result.
         """
         return self._loop.run(self._producer.prepare_transaction())
+
+    def detach_transaction(self) -> PreparedTransaction:
+        """Send all buffered records, and leave the open transaction to another client, which ends it with
+        `Admin.end_transaction` and the returned value.
+
+        For brokers without prepared transactions (Apache Kafka): the coordinator still aborts the transaction
+        `transaction_timeout_ms` after its first record, and another producer with the same id aborts it. `close`
+        leaves it as it is. Otherwise it is like `prepare_transaction`.
+        """
+        return self._loop.run(self._producer.detach_transaction())
 
     def commit_transaction(self) -> None:
         """Send all buffered records, and commit the transaction when each is acknowledged.

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 from odradek.base.errors import NetworkError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from odradek.client.admin import Admin
+from odradek.client.admin_parts import described_topic
 from odradek.client.blocking import loop_thread
 from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.blocking_consumer import BlockingConsumer
@@ -22,7 +23,7 @@ from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.raw_fetch import Range, RawFetcher
 from odradek.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
-from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch
+from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch, TopicDescription
 from odradek.client.offsets import list_offsets
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings
@@ -120,6 +121,15 @@ class BlockingClient:
         if state is not None:
             state.loop.run(state.close())
 
+    def disconnect(self) -> None:
+        """Close the connections. The next call opens them again. Calls that are running raise `NetworkError`."""
+        if self._process_id != os.getpid():
+            return
+        with self._lock:
+            state, self._state = self._state, None
+        if state is not None:
+            state.loop.run(state.close())
+
     # Other clients
 
     @property
@@ -158,6 +168,24 @@ class BlockingClient:
         async def work(state: _Open) -> list[int]:
             description = await state.admin.describe_topics([topic])
             return [partition.partition for partition in description[topic].partitions]
+
+        return self._run(work)
+
+    def describe_topics(self, topics: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Return topics with their ids and partitions, by name, with one request. By default, all topics that clients
+        may see, except internal ones.
+
+        Raises `UnknownTopicOrPartitionError` if one of `topics` does not exist.
+        """
+        names = None if topics is None else sorted(set(topics))
+
+        async def work(state: _Open) -> dict[str, TopicDescription]:
+            if names is not None:
+                return await state.admin.describe_topics(names)
+            view = await state.cluster.fresh_view()
+            # A topic without partitions is being created or deleted, or may not be described.
+            found = (topic for topic in view.topics.values() if topic.partitions and not topic.internal)
+            return {topic.name: described_topic(topic.name, topic) for topic in found}
 
         return self._run(work)
 
@@ -219,6 +247,7 @@ class BlockingClient:
         max_wait_ms: int | None = None,
         isolation: str | None = None,
         read_ahead: bool = True,
+        end_offset: int | None = None,
     ) -> RawFetch:
         """Return whole batches from `offset` on, as the leader stores them.
 
@@ -226,8 +255,10 @@ class BlockingClient:
         milliseconds, by default `fetch_max_wait_ms`. `isolation` overrides the setting `isolation_level`.
 
         With `read_ahead`, the client fetches the next range while the caller processes this one. A call with
-        `next_offset` and the same `max_bytes` returns it. Raises `OffsetOutOfRangeError`,
-        `UnknownTopicOrPartitionError` and other errors that persist for `default_api_timeout_ms`.
+        `next_offset` and the same `max_bytes` returns it; otherwise it is freed after ten seconds. The caller needs no
+        record from `end_offset` on, so the fetch is not larger than the records before it probably are. Raises
+        `OffsetOutOfRangeError`, `UnknownTopicOrPartitionError` and other errors that persist for
+        `default_api_timeout_ms`.
         """
         wanted = Range(
             topic_partition=topic_partition,
@@ -236,8 +267,18 @@ class BlockingClient:
             max_wait_ms=self.settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
             min_bytes=self.settings.fetch_min_bytes,
             read_committed=self._read_committed(isolation),
+            end_offset=end_offset,
         )
         return self._run(lambda state: state.raw.fetch(wanted, read_ahead=read_ahead))
+
+    def drop_read_ahead(self, topic_partition: TopicPartition) -> None:
+        """Free what `fetch_raw` has fetched ahead of a partition that is not read further. Does not connect."""
+        if self._process_id != os.getpid():
+            return
+        with self._lock:
+            state = self._state
+        if state is not None:
+            state.loop.call(lambda: state.raw.drop_read_ahead(topic_partition))
 
 
 _shared: dict[ClientSettings, BlockingClient] = {}

@@ -15,6 +15,7 @@ from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
 from odradek.protocol.hotpath import FetchedPartition
 from odradek.records import formats
+from odradek.records.batch_table import entry_positions
 from odradek.records.v2.record import Record
 from odradek.records.v2.transactions import AbortedTransactions
 
@@ -26,13 +27,14 @@ def raw_fetch(topic_partition: TopicPartition, fetch_offset: int, answer: Fetche
     """Return the data of a successful response. Raises `MessageTooLargeError` if not even one batch is complete."""
     data = answer.held
     view = data if isinstance(data, memoryview) else memoryview(data)
-    end = 0
+    # Runs on the network thread, so only lengths are read. The decoder of the records checks everything.
+    positions, end = entry_positions(view)
     next_offset = fetch_offset
     leader_epoch = NO_EPOCH
-    for position, header in formats.iterate_entries(view):
-        end = position + header.size
-        next_offset = max(next_offset, header.next_offset)
-        leader_epoch = header.leader_epoch
+    if len(positions):
+        last = formats.read_entry(view, int(positions[-1]))
+        next_offset = max(next_offset, last.next_offset)
+        leader_epoch = last.leader_epoch
     if len(view) and not end:
         raise MessageTooLargeError(
             f"the batch at offset {fetch_offset} of {topic_partition} is larger than the fetch size: "

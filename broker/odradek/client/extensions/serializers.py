@@ -235,3 +235,10 @@ class BytesDeserializer:
     def deserialize(self, topic: str, data: bytes | None, headers: Headers) -> bytes | None:
         """Return the bytes."""
         return data
+
+
+def as_bytes(given: object, what: str) -> bytes:
+    """Return a key or value, which `what` names, as bytes. Raises `TypeError` if it is something else."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    raise TypeError(f"a {what} must be bytes, not {type(given).__name__}: give the producer a {what}_serializer")

@@ -17,12 +17,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from odradek.base.errors import OdradekError
+from odradek.base.ports import Buffer
 from odradek.base.types import NO_EPOCH, TopicPartition
 from odradek.client.models import BatchMetadata, Headers, KeyValueTime
 from odradek.client.producer.sequences import UNNUMBERED, Numbers
+from odradek.client.settings import ClientSettings
 
 RECORD_OVERHEAD_BYTES: Final = 21
 """Upper bound of the size of a record besides key, value and headers: length, attributes, deltas and lengths."""
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """Return an upper bound of the size of a record in bytes."""
+    size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        # A character takes up to four bytes, each of the two lengths up to five.
+        size += 4 * len(name) + len(content or b"") + 10
+    return size
 
 
 class Receipt(Protocol):
@@ -47,7 +58,7 @@ class Builder(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Uncompressed size."""
+        """Size in memory: before compression, unless the batch was encoded before."""
         ...
 
     def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> bool:
@@ -58,7 +69,7 @@ class Builder(Protocol):
         """Append records from `start` on while they fit. Returns the index of the first that was not appended."""
         ...
 
-    def build(self, numbers: Numbers) -> bytes:
+    def build(self, numbers: Numbers) -> Buffer:
         """Return the batch with these numbers. Can be called again with other numbers."""
         ...
 
@@ -124,6 +135,17 @@ class Limits(NamedTuple):
     buffer_memory: int
     delivery_timeout_ms: float
     max_in_flight: int
+
+    @classmethod
+    def of(cls, settings: ClientSettings) -> Limits:
+        """Return the limits of a producer with these settings."""
+        return cls(
+            batch_size=settings.batch_size,
+            linger_ms=settings.linger_ms,
+            buffer_memory=settings.buffer_memory,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            max_in_flight=settings.max_in_flight_requests_per_connection,
+        )
 
 
 class Accumulator:
@@ -211,18 +233,27 @@ class Accumulator:
                 return taken
             batch = self._next_batch(topic_partition, now_ms)
 
+    def append_encoded(self, topic_partition: TopicPartition, builder: Builder, *, now_ms: float) -> ProducerBatch:
+        """Add a batch that takes no more records. It is ready at once. The caller has checked `has_room`."""
+        batch = self._next_batch(topic_partition, now_ms, builder)
+        self._account(batch)
+        batch.closed = True
+        return batch
+
     def _open_batch(self, topic_partition: TopicPartition, now_ms: float) -> ProducerBatch:
         queue = self._queues.get(topic_partition)
         if queue and not queue[-1].closed:
             return queue[-1]
         return self._next_batch(topic_partition, now_ms)
 
-    def _next_batch(self, topic_partition: TopicPartition, now_ms: float) -> ProducerBatch:
+    def _next_batch(
+        self, topic_partition: TopicPartition, now_ms: float, builder: Builder | None = None
+    ) -> ProducerBatch:
         queue = self._queues.setdefault(topic_partition, [])
         if queue:
             queue[-1].closed = True
         self._order += 1
-        batch = ProducerBatch(topic_partition, self._order, self._new_builder(), now_ms)
+        batch = ProducerBatch(topic_partition, self._order, builder or self._new_builder(), now_ms)
         queue.append(batch)
         return batch
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from odradek.base.ports import Buffer
 from odradek.base.types import NO_TIMESTAMP
 from odradek.client.models import Headers, KeyValueTime
 from odradek.client.producer.sequences import Numbers
 from odradek.compression import Codec
 from odradek.records.v2.batch import HEADER_SIZE, BatchBuilder, assemble, read_header
+from odradek.records.v2.encode import EncodedRecords, ProducerNumbers
 
 CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 """Codec of each value of `compression.type`."""
@@ -75,3 +77,36 @@ class ClientBatchBuilder:
             header = header._replace(producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
             self._built = assemble(header, memoryview(self._built)[HEADER_SIZE:])
         return self._built
+
+
+class EncodedBatchBuilder:
+    """A batch that the caller of the producer has encoded. No record can be added to it."""
+
+    __slots__ = ("_is_transactional", "_records")
+
+    def __init__(self, records: EncodedRecords, *, is_transactional: bool = False) -> None:
+        """`is_transactional` marks it as part of a transaction (KIP-98)."""
+        self._records = records
+        self._is_transactional = is_transactional
+
+    @property
+    def record_count(self) -> int:
+        """Number of records."""
+        return self._records.record_count
+
+    @property
+    def size_bytes(self) -> int:
+        """Size as it is sent, because this is what is in memory."""
+        return self._records.size_bytes
+
+    def append(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> bool:
+        """Return False: the batch is complete."""
+        return False
+
+    def append_many(self, records: list[KeyValueTime], start: int) -> int:
+        """Return `start`: the batch is complete."""
+        return start
+
+    def build(self, numbers: Numbers) -> Buffer:
+        """Return the batch with these numbers. Can be called again with other numbers."""
+        return self._records.build(ProducerNumbers(*numbers, self._is_transactional))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Self, Unpack
 
 from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, RequestTimedOutError
@@ -20,12 +20,11 @@ from odradek.base.types import NO_TIMESTAMP, TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
 from odradek.client.extensions.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
-from odradek.client.extensions.serializers import Serializer, serialize_function
+from odradek.client.extensions.serializers import Serializer, as_bytes, serialize_function
 from odradek.client.keywords import ClientKeywords
 from odradek.client.metadata import TopicView
 from odradek.client.models import (
     GroupMetadata,
-    Headers,
     HeadersToSend,
     KeyValueTime,
     OffsetAndMetadata,
@@ -33,8 +32,8 @@ from odradek.client.models import (
     RecordMetadata,
     SendResult,
 )
-from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits
-from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder
+from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Limits, record_size
+from odradek.client.producer.batch_builder import CODECS, ClientBatchBuilder, EncodedBatchBuilder
 from odradek.client.producer.partitioning import DefaultPartitioner, Partitioner, partitioner_function
 from odradek.client.producer.receipts import BulkReceipt, Countdown, SingleReceipt
 from odradek.client.producer.sender import Sender
@@ -42,6 +41,7 @@ from odradek.client.producer.transaction_requests import Transactions
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.telemetry.client_metrics import PRODUCER_COUNTS, PRODUCER_VALUES
 from odradek.records.v2.batch import HEADER_SIZE
+from odradek.records.v2.encode import EncodedRecords
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Producer:
         limit_bytes = self._settings.batch_size
         in_transactions = self._settings.transactional_id is not None
         self._accumulator: Final = Accumulator(
-            _limits(self._settings),
+            Limits.of(self._settings),
             lambda: ClientBatchBuilder(codec, limit_bytes, is_transactional=in_transactions),
         )
         self._sender: Final = Sender(self._cluster, self._accumulator, on_room=self._admit)
@@ -144,12 +144,14 @@ class Producer:
             "buffer-available-bytes": max(0, limit - self._accumulator.used_bytes),
         }
 
-    async def partitions_for(self, topic: str) -> list[int]:
+    async def partitions_for(self, topic: str, *, available: bool = False) -> list[int]:
         """Return the partition numbers of a topic, in order. Waits up to `max_block_ms` for the topic to exist.
 
-        Raises `UnknownTopicOrPartitionError` if it does not.
+        With `available`, only those that have a leader now; all of them if none has. Raises
+        `UnknownTopicOrPartitionError` if the topic does not exist.
         """
-        return list((await self._topic(topic)).partitions)
+        view = await self._topic(topic)
+        return list((available and view.available) or view.partitions)
 
     # Send
 
@@ -193,13 +195,13 @@ class Producer:
         if self._serialize_value is not None:
             value = self._serialize_value(topic, value, headers)
         if type(value) is not bytes and value is not None:
-            value = _as_bytes(value, "value")
+            value = as_bytes(value, "value")
         if type(key) is not bytes and key is not None:
-            key = _as_bytes(key, "key")
+            key = as_bytes(key, "key")
         view = self._cluster.view.topics.get(topic)
         if view is None or not view.partitions:
             view = await self._topic(topic)
-        size = self._size(key, value, headers)
+        size = record_size(key, value, headers)
         self._check_size(size)
         if self._waiting or not self._accumulator.has_room(size):
             await self._wait_for_room(size)
@@ -251,6 +253,36 @@ class Producer:
             self._sender.wake()
             await asyncio.sleep(0)
         bulk.complete(len(records))
+        return delivered
+
+    async def send_encoded(
+        self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords]
+    ) -> asyncio.Future[SendResult]:
+        """Buffer batches that `encode_records` made, with one future for all of them. Each can be sent only once.
+
+        Everything else is as for records of `send`: order, retries, transactions and the limit `buffer_memory`. Only
+        `linger_ms`, serializers, partitioner and interceptors have no effect. Raises the errors of `send`; then a part
+        of the batches may be sent all the same. Raises `MessageTooLargeError` without sending any if one of them is
+        larger than `max_request_size` before compression.
+        """
+        topic, partition = topic_partition
+        self._checked_partition(await self._topic(topic), partition)
+        for batch in batches:
+            self._check_size(batch.uncompressed_bytes - HEADER_SIZE, f"a batch for topic {topic} with records of")
+        delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        bulk = BulkReceipt(delivered)
+        in_transaction = self._sender.transactions is not None
+        for batch in batches:
+            if self._waiting or not self._accumulator.has_room(batch.size_bytes):
+                await self._wait_for_room(batch.size_bytes)
+            self._check_sendable()
+            builder = EncodedBatchBuilder(batch, is_transactional=in_transaction)
+            added = self._accumulator.append_encoded(topic_partition, builder, now_ms=self._clock.monotonic_ms())
+            bulk.expect()
+            added.receipts.append(bulk)
+            self._include(topic_partition, delivered)
+            self._sender.wake()
+        bulk.complete(sum(batch.record_count for batch in batches))
         return delivered
 
     def _serialized(self, topic: str, chunk: Sequence[tuple[Any, Any, int]]) -> Sequence[KeyValueTime]:
@@ -333,19 +365,11 @@ class Producer:
             )
         return partition
 
-    @staticmethod
-    def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-        for name, content in headers:
-            # A character takes up to four bytes, each of the two lengths up to five.
-            size += 4 * len(name) + len(content or b"") + 10
-        return size
-
-    def _check_size(self, size: int) -> None:
+    def _check_size(self, size: int, what: str = "a record of about") -> None:
         limit = min(self._settings.max_request_size, self._settings.buffer_memory)
         if size + HEADER_SIZE > limit:
             raise MessageTooLargeError(
-                f"a record of about {size} bytes exceeds {limit} bytes, the lower of max.request.size and buffer.memory"
+                f"{what} {size} bytes exceeds {limit} bytes, the lower of max.request.size and buffer.memory"
             )
 
     async def _topic(self, topic: str) -> TopicView:
@@ -470,6 +494,16 @@ class Producer:
         """
         return await self._transactions.prepare(self.flush)
 
+    async def detach_transaction(self) -> PreparedTransaction:
+        """Send all buffered records, and leave the open transaction to another client, which ends it with
+        `Admin.end_transaction` and the returned value.
+
+        For brokers without prepared transactions (Apache Kafka): the coordinator still aborts the transaction
+        `transaction_timeout_ms` after its first record, and another producer with the same id aborts it. `close` leaves
+        it as it is. Otherwise it is like `prepare_transaction`.
+        """
+        return await self._transactions.detach(self.flush)
+
     async def commit_transaction(self) -> None:
         """Send all buffered records, and commit the transaction when each is acknowledged.
 
@@ -499,17 +533,7 @@ class Producer:
         If the block or the commit raises an error, or is cancelled, the transaction is aborted and the error is raised.
         A commit that takes longer than `max_block_ms` goes on, as that of `commit_transaction`.
         """
-        return self._whole_transaction()
-
-    @asynccontextmanager
-    async def _whole_transaction(self) -> AsyncIterator[None]:
-        self.begin_transaction()
-        try:
-            yield
-            await self.commit_transaction()
-        except BaseException:
-            await finish(self._transactions.abort_if_open(self.flush))
-            raise
+        return self._transactions.whole(self.flush)
 
     # Flush and close
 
@@ -569,22 +593,6 @@ class Producer:
             await self._cluster.close()
 
 
-def _as_bytes(given: object, what: str) -> bytes:
-    if isinstance(given, bytes | bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"a {what} must be bytes, not {type(given).__name__}: give the producer a {what}_serializer")
-
-
 def _read_error(delivered: asyncio.Future[Any]) -> None:
     if not delivered.cancelled():
         delivered.exception()
-
-
-def _limits(settings: ClientSettings) -> Limits:
-    return Limits(
-        batch_size=settings.batch_size,
-        linger_ms=settings.linger_ms,
-        buffer_memory=settings.buffer_memory,
-        delivery_timeout_ms=settings.delivery_timeout_ms,
-        max_in_flight=settings.max_in_flight_requests_per_connection,
-    )

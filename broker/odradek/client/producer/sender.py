@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.base.errors import (
     BY_CODE,
+    MessageTooLargeError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
@@ -253,9 +254,7 @@ class Sender:
             self._accumulator.done(batch)
             batch.acknowledged(answer.base_offset, answer.timestamp)
             return
-        error = error_for(
-            answer.error_code, answer.message or f"the leader of {batch.topic_partition} rejected a batch"
-        )
+        error = error_for(answer.error_code, _explanation(item, answer))
         now_ms = self._clock.monotonic_ms()
         late = now_ms >= batch.created_ms + self._settings.delivery_timeout_ms
         is_lost = self.transactions is not None and not self.transactions.machine.is_going_on
@@ -323,3 +322,10 @@ class Sender:
             else:
                 self._identity = ProducerIdentity(response.producer_id, response.producer_epoch)
         self.wake()
+
+
+def _explanation(item: PreparedBatch, answer: BatchAnswer) -> str:
+    if answer.error_code == MessageTooLargeError.code:
+        text = f"the leader of {item.batch.topic_partition} rejected a batch of {len(item.data)} bytes"
+        return f"{text}, which max.message.bytes of the topic does not allow. A lower batch.size makes smaller batches"
+    return answer.message or f"the leader of {item.batch.topic_partition} rejected a batch"

@@ -38,6 +38,9 @@ after the end of the transaction, because EndTxn waits for all batches and reque
 transaction may have been committed without one of its records, so the producer cannot be used any more, as in Kafka
 (KAFKA-14831).
 
+A detached transaction, which another client will end although the coordinator has not prepared it, takes the same
+phases as a prepared one.
+
 A producer that has ended a prepared transaction gets another epoch, so that id and epoch of a prepared transaction
 never stand for a later one.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from odradek.base.errors import (
@@ -29,7 +30,7 @@ from odradek.base.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from odradek.base.tasks import TaskOwner
+from odradek.base.tasks import TaskOwner, finish
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import ANY_VERSION, Cluster, Coordinated
@@ -128,6 +129,14 @@ class Transactions:
     async def prepare(self, flush: Flush) -> PreparedTransaction:
         """Prepare. Raises as `Producer.prepare_transaction`."""
         await self._run_call("prepare_transaction", self.machine.start_preparing, lambda: self._prepare(flush))
+        return self._handle()
+
+    async def detach(self, flush: Flush) -> PreparedTransaction:
+        """Leave the transaction to another client. Raises as `Producer.detach_transaction`."""
+        await self._run_call("detach_transaction", self.machine.start_preparing, lambda: self._detach(flush))
+        return self._handle()
+
+    def _handle(self) -> PreparedTransaction:
         producer_id, epoch = self._identity
         return PreparedTransaction(transactional_id=self._transactional_id, producer_id=producer_id, epoch=epoch)
 
@@ -143,6 +152,17 @@ class Transactions:
         """Abort if the transaction is neither being ended already nor lost with the producer."""
         if self.machine.phase in (TransactionPhase.IN_TRANSACTION, TransactionPhase.ABORTABLE_ERROR):
             await self.abort(flush)
+
+    @asynccontextmanager
+    async def whole(self, flush: Flush) -> AsyncIterator[None]:
+        """A transaction around a block. Raises as `Producer.transaction`."""
+        self.begin()
+        try:
+            yield
+            await self.commit(flush)
+        except BaseException:
+            await finish(self.abort_if_open(flush))
+            raise
 
     async def end_before_close(self, flush: Flush) -> None:
         """Abort an open transaction, or wait for the end that was requested, for up to `max_block_ms`."""
@@ -235,19 +255,33 @@ class Transactions:
     async def _prepare(self, flush: Flush) -> OdradekError | None:
         failure = await self._refusal_to_prepare()
         if failure is None:
-            await flush()
-            await self._finish_additions()
-            failure = self.machine.failure
-        if failure is None and not self.machine.must_tell_coordinator:
-            failure = InvalidTransactionStateError("an empty transaction cannot be prepared: commit or abort it")
+            failure = await self._complete(flush)
         if failure is None:
             failure = await self._settle(TransactionStep.PREPARE, self._ask_to_prepare)
+        self._end_preparation(failure)
+        return _explained(failure)
+
+    async def _detach(self, flush: Flush) -> OdradekError | None:
+        failure = await self._complete(flush)
+        self._end_preparation(failure)
+        return failure
+
+    async def _complete(self, flush: Flush) -> OdradekError | None:
+        """Wait for all records and requests. Return the error of one, or that of an empty transaction."""
+        await flush()
+        await self._finish_additions()
+        failure = self.machine.failure
+        if failure is None and not self.machine.must_tell_coordinator:
+            text = "an empty transaction has nothing for another client to end: commit or abort it"
+            failure = InvalidTransactionStateError(text)
+        return failure
+
+    def _end_preparation(self, failure: OdradekError | None) -> None:
         if self.machine.phase is TransactionPhase.PREPARING:
             if failure is None:
                 self.machine.prepared()
             else:
                 self.machine.cannot_prepare()
-        return _explained(failure)
 
     async def _refusal_to_prepare(self) -> OdradekError | None:
         """Return an error if the coordinator does not have PrepareTxn, before anything is done for it."""

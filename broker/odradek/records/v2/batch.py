@@ -323,9 +323,14 @@ def assemble(header: BatchHeader, records: Buffer) -> bytes:
 def assemble_pieces(header: BatchHeader, pieces: Iterable[Buffer]) -> bytearray:
     """Build a batch like `assemble`, from a records section in pieces, which are copied once."""
     batch = bytearray().join((bytes(HEADER_SIZE), *pieces))
+    write_header(batch, header)
+    return batch
+
+
+def write_header(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Write `header` into the space before the records section of `batch`; sets the length and the CRC."""
     _HEADER.pack_into(batch, 0, *header._replace(batch_length=len(batch) - _LENGTH_END))
     _CRC.pack_into(batch, _CRC_AT, crc32c(memoryview(batch)[_ATTRIBUTES_AT:]))
-    return batch
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -41,6 +41,8 @@ class Scenario:
     properties: Mapping[str, str] = field(default_factory=dict)
     tls: bool = False
     """Whether the clients that are measured connect with TLS."""
+    same_broker: str | None = None
+    """The system whose brokers both sides use, for a comparison of clients; None if each side uses its own."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Absolute bounds for Odradek: metric to the maximum of its median."""
 

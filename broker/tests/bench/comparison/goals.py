@@ -1,7 +1,8 @@
 """The metrics of runs: their names in tables, units, and the goals for the ratios. Pure.
 
 The goals: throughput at least 1.3 times Apache Kafka's, broker CPU at most half, p99 at most the same, memory and
-startup time at most a third. The latency during compaction may be at most twice that before.
+startup time at most a third. A Spark sink writes at least 2 times the rows of Spark's own one. The latency during
+compaction may be at most twice that before.
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ def _lower(bound: float) -> Goal:
 
 METRICS: Final[Mapping[str, Metric]] = {
     "records_per_s": Metric("records/s", _count, Goal(Direction.HIGHER, 1.3)),
+    "rows_per_s": Metric("rows/s", _count, Goal(Direction.HIGHER, 2.0)),
+    "rows_per_s_100": Metric("rows/s", _count, Goal(Direction.HIGHER, 4.0)),
+    "rows_per_s_1000": Metric("rows/s", _count, Goal(Direction.HIGHER, 3.0)),
+    "counted_per_s": Metric("records/s", _count, Goal(Direction.HIGHER, 6.0)),
+    "micro_batch_ms": Metric("micro-batch, ms", _plain("")),
+    "worker_mb": Metric("memory of a Python worker, maximum, MB", _plain("")),
     "requests_per_s": Metric("requests/s", _count, Goal(Direction.HIGHER, 1.3)),
     "megabytes_per_s": Metric("MB/s", _plain(""), Goal(Direction.HIGHER, 1.3)),
     "transactions_per_s": Metric("transactions/s", _count, Goal(Direction.HIGHER, 1.3)),
@@ -90,6 +97,7 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cpu_us": Metric("CPU per record, µs", _plain("")),
     "cpu_ms_per_mb": Metric("CPU per MB, ms", _plain("")),
     "client_us": Metric("CPU of the client per request, µs", _plain("")),
+    "spark_us": Metric("CPU of Spark per row, µs", _plain("")),
     "rss_max_mb": Metric("memory, maximum, MB", _plain(""), _lower(1 / 3)),
     "rss_after_mb": Metric("memory, at the end, MB", _plain(""), _lower(1 / 3)),
     "start_s": Metric("first produce, s", _plain(""), _lower(1 / 3)),

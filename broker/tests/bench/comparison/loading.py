@@ -30,6 +30,11 @@ def fill(address: Address, topic: str, partitions: int, *, records: int, record_
     _send(address, topic, partitions, -(-records // batch_records), lambda _: records_of)
 
 
+def fill_repeating(address: Address, topic: str, partitions: int, *, batches: int, content: bytes) -> None:
+    """Write the same batch again and again, over the partitions round-robin."""
+    _send(address, topic, partitions, batches, lambda _: content)
+
+
 def fill_keyed(address: Address, topic: str, *, records: int, record_bytes: int, keys: int) -> None:
     """Write records to partition 0 with random keys out of a number of keys, the same in every run."""
     count = records_in_a_batch(record_bytes)

@@ -65,9 +65,11 @@ def measure(scenario: Scenario, *, runs: int, scale: float, jars: Path, step: St
 
         def begin(system: str) -> None:
             running_system = everything.enter_context(
-                running(system, scenario.brokers, scenario.properties, jars=jars, tls=scenario.tls)
+                running(
+                    scenario.same_broker or system, scenario.brokers, scenario.properties, jars=jars, tls=scenario.tls
+                )
             )
-            benches[system] = Bench(running_system, jars, timeout, everything.enter_context(ExitStack()))
+            benches[system] = Bench(running_system, jars, timeout, everything.enter_context(ExitStack()), system)
             work.prepare(benches[system])
 
         def take_turn(system: str, number: int) -> None:

@@ -7,11 +7,14 @@ from typing import Final
 
 from comparison.curves import CURVES
 from comparison.declarations import USAGE, USAGE_PER_RECORD, Scenario, Theme
+from comparison.figures import OURS
+from comparison.spark_scenarios import SPARK_SCENARIOS, SPARK_THEMES
 from comparison.workloads.compacting import Compact
 from comparison.workloads.consuming import Consume, ConsumeBehind, ProduceOld, Reader
 from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
 from comparison.workloads.coordinating import GroupHeartbeats, LargeGroup, LoadOffsets, Transactions
 from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
+from comparison.workloads.spark_writing import SparkWrite
 from comparison.workloads.starting import Start
 
 GIBIBYTE: Final = 1 << 30
@@ -62,6 +65,15 @@ THEMES: Final = (
         text="`ProducerPerformance` with `linger.ms=0` at a rate that both systems sustain; `EndToEndLatency` sends "
         "one record at a time and waits until it is consumed (it reports whole milliseconds).",
         metrics=("p99_ms", "p50_ms", "p999_ms", *USAGE),
+    ),
+    Theme(
+        name="spark-sink",
+        title="Writing from Spark",
+        text="A Spark application (`local[2]`, 2 GiB) appends rows with an 8-byte key and a value to a topic of 6 "
+        'partitions, with the default options of each connector: `format("odradek")`, and Spark\'s own '
+        '`format("kafka")` 4.2.0 with the Java client 3.9.2 in the columns of Apache Kafka. Both write to one broker '
+        "of Odradek. A first write of a quarter of the rows warms up; the start of Spark is not measured.",
+        metrics=("rows_per_s", "megabytes_per_s", "spark_us", *USAGE_PER_RECORD),
     ),
     Theme(
         name="transactions",
@@ -142,6 +154,7 @@ THEMES: Final = (
         text="A broker without requests for 10 s; CPU seconds of that time.",
         metrics=("rss_after_mb", "cpu_s"),
     ),
+    *SPARK_THEMES,
 )
 
 
@@ -237,6 +250,21 @@ def _tls() -> list[Scenario]:
     return found
 
 
+def _spark_sink() -> list[Scenario]:
+    return [
+        Scenario(
+            name=f"spark-sink-{record_bytes}",
+            theme="spark-sink",
+            title=f"{record_bytes} B",
+            workload=SparkWrite(records=records, record_bytes=record_bytes),
+            seconds=60,
+            warm_ups=0,
+            same_broker=OURS,
+        )
+        for record_bytes, records in ((100, 4_000_000), (1000, 1_000_000))
+    ]
+
+
 CATALOGUE: Final = (
     *_throughput(),
     Scenario(
@@ -291,6 +319,7 @@ CATALOGUE: Final = (
         workload=EndToEnd(records=5_000, record_bytes=100, acks="1"),
         seconds=25,
     ),
+    *_spark_sink(),
     Scenario(
         name="transactions",
         theme="transactions",
@@ -418,6 +447,7 @@ CATALOGUE: Final = (
         prepare_seconds=30,
         warm_ups=0,
     ),
+    *SPARK_SCENARIOS,
 )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from odradek.compression import Codec
-from odradek.records import columns
 from odradek.records.v2.batch import (
     BatchBuilder,
     ControlType,
@@ -21,7 +20,7 @@ from odradek.records.v2.batch import (
 )
 from odradek.records.v2.record import Record, decode_batch
 from odradek.records.v2.transactions import marker_batch
-from odradek_testkit.batches import iterate
+from odradek_testkit.batches import frame_records, iterate
 
 FOLDER = Path(__file__).parent
 VECTORS = sorted(path.stem.removeprefix("java_3_9_1_") for path in FOLDER.glob("java_3_9_1_*.json"))
@@ -66,13 +65,7 @@ def test_java_batches_decode(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in VECTORS if not name.startswith("marker")])
 def test_java_batches_decode_into_columns(name: str) -> None:
     raw, _ = load(name)
-    decoded = columns.decode(list(columns.unpack(raw, limit=LIMIT)))
-    records = decode(raw)
-    assert decoded.offset.tolist() == [record.offset for record in records]
-    assert decoded.timestamp_ms.tolist() == [record.timestamp for record in records]
-    spans = zip(decoded.value_start.tolist(), decoded.value_length.tolist(), strict=True)
-    values = [None if length < 0 else decoded.buffer[start : start + length] for start, length in spans]
-    assert values == [record.value for record in records]
+    assert frame_records(raw) == decode(raw)
 
 
 @pytest.mark.parametrize("name", ["none", "idempotent"])

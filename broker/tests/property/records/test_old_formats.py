@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import CorruptMessageError, InvalidRecordError, UnsupportedCompressionTypeError
 from odradek.compression import Codec
-from odradek.records import columns
 from odradek.records.conversion.down import down
 from odradek.records.conversion.up import up
 from odradek.records.formats import check_entry, first_offset, iterate_entries, iterate_records, read_entry
@@ -18,6 +17,7 @@ from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, TimestampType
 from odradek.records.v2.record import Message, Record
+from odradek_testkit.batches import frame_records
 
 LIMIT = 1 << 20
 no_deadline = settings(deadline=None)
@@ -119,19 +119,12 @@ def test_columns_agree_with_records(parts: list[bytes], data: st.DataObject) -> 
     records = decode(raw)
     start = data.draw(st.sampled_from([0, *(record.offset for record in records)]))
     end = data.draw(st.sampled_from([2**60, *(record.offset for record in records)]))
-    found = columns.decode(list(columns.unpack(raw, limit=LIMIT)))
-    assert found.offset.tolist() == [record.offset for record in records]
-    assert found.timestamp_ms.tolist() == [record.timestamp for record in records]
-    assert found.timestamp_type.tolist() == [max(0, record.timestamp_type) for record in records]
-    spans = zip(found.value_start.tolist(), found.value_length.tolist(), strict=True)
-    assert [None if size < 0 else found.buffer[at : at + size] for at, size in spans] == [
-        each.value for each in records
-    ]
+    expected = [record._replace(timestamp_type=max(0, record.timestamp_type), headers=()) for record in records]
+    assert [record._replace(headers=()) for record in frame_records(raw)] == expected
     # The parts are independent, so their offsets need not ascend as in a log; each part alone is a log.
     for part in parts:
-        unpacked = list(columns.unpack(part, limit=LIMIT, start_offset=start, end_offset=end))
-        within = columns.decode(unpacked, start_offset=start, end_offset=end)
-        assert within.offset.tolist() == [each.offset for each in decode(part) if start <= each.offset < end]
+        within = frame_records(part, start_offset=start, end_offset=end)
+        assert [each.offset for each in within] == [each.offset for each in decode(part) if start <= each.offset < end]
 
 
 @settings(max_examples=300, deadline=None)

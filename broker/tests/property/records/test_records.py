@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.base.errors import CorruptMessageError
+from odradek.base.errors import CorruptMessageError, InvalidRecordError
 from odradek.compression import Codec, compress, decompress
 from odradek.records import columns
+from odradek.records.frame_columns import RecordFields
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder
-from odradek.records.v2.record import Record, decode_batch
+from odradek.records.v2.record import Record, decode_batch, record_bytes
 from odradek.records.v2.varint import decode_varint, encode_varint
-from odradek_testkit.batches import iterate
+from odradek_testkit.batches import frame_records, iterate
 
 LIMIT = 1 << 20
 no_deadline = settings(deadline=None)
@@ -50,6 +52,10 @@ def by_record(raw: bytes) -> list[Record]:
     return [record for position, header in iterate(raw) for record in decode_batch(raw, position, header, limit=LIMIT)]
 
 
+def unpacked(raw: bytes) -> list[columns.Unpacked]:
+    return [(header, record_bytes(raw, position, header, limit=LIMIT)) for position, header in iterate(raw)]
+
+
 def by_column(decoded: columns.Columns) -> list[Record]:
     buffer = decoded.buffer
 
@@ -80,22 +86,65 @@ def by_column(decoded: columns.Columns) -> list[Record]:
     return records
 
 
+FIELDS = st.builds(RecordFields, timestamp=st.booleans(), key=st.booleans(), value=st.booleans(), headers=st.booleans())
+PIECES = st.sampled_from([1, 2, 3, 10_000])
+"""Maximum number of records in the columns of a frame."""
+
+
+def only(fields: RecordFields, records: list[Record]) -> list[Record]:
+    """Return the records as a decoder of some fields returns them."""
+    return [
+        Record(
+            record.offset,
+            record.timestamp if fields.timestamp else -1,
+            record.key if fields.key else None,
+            record.value if fields.value else None,
+            record.headers if fields.headers else (),
+            record.timestamp_type,
+        )
+        for record in records
+    ]
+
+
 @no_deadline
 @given(record_sets(), st.data())
 def test_columns_agree_with_records(raw: bytes, data: st.DataObject) -> None:
     records = by_record(raw)
-    unpacked = list(columns.unpack(raw, limit=LIMIT))
-    assert by_column(columns.decode(unpacked, with_headers=True)) == records
+    assert by_column(columns.decode(unpacked(raw), with_headers=True)) == records
     last = records[-1].offset + 2 if records else 5
     start = data.draw(st.integers(max(0, last - 30), last))
     end = data.draw(st.integers(start, last))
-    within = columns.decode(
-        list(columns.unpack(raw, limit=LIMIT, start_offset=start, end_offset=end)),
-        start_offset=start,
-        end_offset=end,
-        with_headers=True,
-    )
-    assert by_column(within) == [record for record in records if start <= record.offset < end]
+    within = columns.decode(unpacked(raw), start_offset=start, end_offset=end, with_headers=True)
+    expected = [record for record in records if start <= record.offset < end]
+    assert by_column(within) == expected
+    fields = data.draw(FIELDS)
+    found = frame_records(raw, fields=fields, rows=data.draw(PIECES), start_offset=start, end_offset=end)
+    assert found == only(fields, expected)
+
+
+@no_deadline
+@given(st.lists(st.lists(rows, min_size=1, max_size=4), min_size=8, max_size=40), PIECES)
+def test_many_small_batches_are_read_together(content: list, pieces: int) -> None:
+    parts = []
+    offset = 7
+    for batch_rows in content:
+        builder = BatchBuilder(limit_bytes=1 << 30)
+        for key, value, timestamp_ms, headers in batch_rows:
+            builder.append(key, value, timestamp_ms=timestamp_ms, headers=headers)
+        parts.append(builder.build(base_offset=offset))
+        offset += len(batch_rows)
+    raw = b"".join(parts)
+    assert frame_records(raw, rows=pieces) == by_record(raw)
+
+
+@no_deadline
+@given(st.integers(1, 300), st.integers(0, 9000), st.sampled_from(Codec), PIECES)
+def test_records_of_one_size_are_read_together(count: int, size: int, codec: Codec, pieces: int) -> None:
+    builder = BatchBuilder(codec=codec, limit_bytes=1 << 30)
+    for number in range(count):
+        builder.append(b"%d" % number, bytes(size), timestamp_ms=number)
+    raw = builder.build(base_offset=5)
+    assert frame_records(raw, rows=pieces, limit=4 << 20) == decode_batch(raw, 0, batch.read_header(raw), limit=4 << 20)
 
 
 @no_deadline
@@ -140,6 +189,32 @@ def test_a_broken_section_is_refused_by_both_or_by_neither(raw: bytes, data: st.
     except CorruptMessageError:
         decoded = None
     assert decoded == expected
+    # In a frame, the sections are between other bytes, which must not be read as part of a record.
+    frame = b"".join(batch.assemble(header, bytes(section)) for header, section in sections)
+    try:
+        in_frame = frame_records(frame, rows=data.draw(PIECES))
+    except CorruptMessageError:
+        in_frame = None
+    assert in_frame == expected
+
+
+@settings(max_examples=400, deadline=None)
+@given(record_sets(), FIELDS, st.data())
+def test_a_broken_frame_is_refused_or_read_within_bounds(raw: bytes, fields: RecordFields, data: st.DataObject) -> None:
+    frame = bytearray(raw)
+    for _ in range(data.draw(st.integers(1, 4))):
+        if frame:
+            frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(frame[: data.draw(st.integers(0, len(frame)))])
+    with contextlib.suppress(CorruptMessageError, InvalidRecordError):
+        frame_records(cut, fields=fields, rows=data.draw(PIECES), check_crcs=False)
+
+
+@no_deadline
+@given(st.binary(max_size=300))
+def test_a_frame_of_noise_is_refused_or_read_within_bounds(noise: bytes) -> None:
+    with contextlib.suppress(CorruptMessageError, InvalidRecordError):
+        frame_records(noise, check_crcs=False)
 
 
 @no_deadline
@@ -153,6 +228,7 @@ def test_noise_is_corrupt_or_nothing(noise: bytes, count: int) -> None:
     for attempt in (
         lambda: decode_batch(raw, 0, header, limit=LIMIT),
         lambda: columns.decode([(header, noise)]),
+        lambda: frame_records(raw),
     ):
         try:
             assert len(attempt()) == count

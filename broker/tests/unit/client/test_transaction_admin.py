@@ -396,6 +396,25 @@ def test_only_a_prepared_transaction_is_ended(fakes: Any) -> None:
     with_admin(fake, work)
 
 
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("timeout_ms", [60_000, PREPARED_MS])
+def test_another_client_ends_an_open_transaction(fakes: Any, commits: bool, timeout_ms: int) -> None:
+    fake = fakes.cluster({})
+    coordinated = Coordinated(fake, timeout_ms=timeout_ms)
+
+    async def work(admin: Admin) -> None:
+        await admin.end_transaction(PREPARED, commit=commits)
+        await admin.end_transaction(PREPARED, commit=commits)
+        assert coordinated.ended == [commits, commits]
+        with pytest.raises(InvalidTransactionStateError, match="it was"):
+            await admin.end_transaction(PREPARED, commit=not commits)
+        coordinated.epoch = 3
+        with pytest.raises(ProducerFencedError, match="cannot be"):
+            await admin.end_transaction(PREPARED, commit=commits)
+
+    with_admin(fake, work)
+
+
 def test_prepared_transactions_are_listed(fakes: Any) -> None:
     fake = fakes.cluster({"t": 2})
     timeouts = {"a": PREPARED_MS, "b": 60_000, "c": PREPARED_MS, "moved": PREPARED_MS}

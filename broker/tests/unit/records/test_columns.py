@@ -7,13 +7,16 @@ import pytest
 from odradek.base.errors import CorruptMessageError
 from odradek.compression import Codec
 from odradek.records import columns
+from odradek.records.frame_columns import RecordFields
 from odradek.records.legacy.writing import encode_set
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.records.v2.transactions import marker_batch
 from odradek.records.v2.varint import encode_varint
+from odradek_testkit.batches import frame_records
 
 LIMIT = 1 << 20
+ONLY_OFFSETS = RecordFields(timestamp=False, key=False, value=False)
 
 
 def batch_at(offset: int, *, producer_id: int = -1, count: int = 2) -> bytes:
@@ -31,9 +34,12 @@ def marker_at(offset: int, producer_id: int, kind: ControlType) -> bytes:
 
 
 def offsets_of(raw: bytes, *, start_offset: int = 0, aborted: tuple[tuple[int, int], ...] = ()) -> list[int]:
-    unpacked = columns.unpack(raw, limit=LIMIT, start_offset=start_offset, aborted=aborted)
-    found: list[int] = columns.decode(list(unpacked), start_offset=start_offset).offset.tolist()
-    return found
+    records = frame_records(raw, start_offset=start_offset, aborted=aborted)
+    offsets = [record.offset for record in records]
+    # Without a field of the records, the offsets come from the headers.
+    counted = frame_records(raw, fields=ONLY_OFFSETS, start_offset=start_offset, aborted=aborted)
+    assert [record.offset for record in counted] == offsets
+    return offsets
 
 
 INTERLEAVED = (
@@ -94,9 +100,7 @@ def test_old_formats_come_as_batches() -> None:
     assert offsets_of(OLD) == [0, 1, 2, 3, 4, 5]
     assert offsets_of(OLD, start_offset=1) == [1, 2, 3, 4, 5]
     # The wrapper has the offset of its last message, after the requested range.
-    unpacked = list(columns.unpack(OLD, limit=LIMIT, end_offset=2))
-    assert columns.decode(unpacked, end_offset=2).offset.tolist() == [0, 1]
-    assert len(unpacked) == 1
+    assert [record.offset for record in frame_records(OLD, end_offset=2)] == [0, 1]
 
 
 def test_a_wrong_crc_of_an_old_message_is_refused() -> None:

@@ -7,14 +7,16 @@ import datetime
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from odradek.base.errors import CorruptMessageError
+from odradek.base.errors import ConfigError, CorruptMessageError
 from odradek.base.types import TopicPartition
 from odradek.compression import Codec
-from odradek.records import columns
+from odradek.records.frame_columns import FrameDecoder
 from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, Headers
-from pyspark_odradek.decoding.row_batches import BatchMaker, row_schema
+from pyspark_odradek.decoding.row_batches import BatchMaker
+from pyspark_odradek.decoding.row_schema import CORRUPT, RowSchema
 
 LIMIT = 1 << 24
 Row = tuple[bytes | None, bytes | None, int, Headers]
@@ -33,23 +35,90 @@ def raw_of(rows: list[Row], *, base_offset: int = 0, codec: Codec = Codec.NONE) 
     return builder.build(base_offset=base_offset)
 
 
-def made(raw: bytes, *, include_headers: bool = True, start_offset: int = 0) -> pa.RecordBatch:
-    maker = BatchMaker(TopicPartition("flights", 3), include_headers=include_headers)
-    unpacked = list(columns.unpack(raw, limit=LIMIT))
-    found = columns.decode(unpacked, start_offset=start_offset, with_headers=include_headers)
-    made_batch = maker.make(found)
-    made_batch.validate(full=True)
-    return made_batch
+def made(
+    raw: bytes, *, include_headers: bool = True, start_offset: int = 0, schema: RowSchema | None = None
+) -> pa.RecordBatch:
+    schema = schema or RowSchema.full(include_headers=include_headers)
+    maker = BatchMaker(TopicPartition("flights", 3), schema)
+    batches = []
+    # The decoder uses its buffer again, so each batch is made before the next columns.
+    for columns in FrameDecoder(schema.fields, rows=50_000, limit=LIMIT).decode(raw, start_offset=start_offset):
+        batches.append(maker.make(columns))
+        batches[-1].validate(full=True)
+    return pa.Table.from_batches(batches, schema=schema.arrow).combine_chunks().to_batches()[0]
 
 
 @pytest.mark.parametrize("include_headers", [False, True])
 def test_the_layout_is_exactly_what_pyspark_compares_with(include_headers: bool) -> None:
-    expected = to_arrow_schema(row_schema(include_headers=include_headers), timezone="UTC")
+    columns = RowSchema.full(include_headers=include_headers)
+    expected = to_arrow_schema(columns.spark, timezone="UTC")
     for rows in (ROWS, ROWS[:1]):
         assert made(raw_of(rows), include_headers=include_headers).schema == expected
-    assert row_schema(include_headers=include_headers).names[:7] == [
-        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType",
-    ]  # fmt: skip
+    assert columns.names[:7] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+def projected(*names: str) -> RowSchema:
+    full = RowSchema.full(include_headers=True)
+    return full.project(StructType([full.spark[name] for name in names]))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize(
+    "names", [("offset",), ("partition", "topic"), ("timestamp",), ("value", "key"), ("headers", "offset"), ("key",)]
+)
+def test_a_projection_has_the_wanted_columns_in_their_order(names: tuple[str, ...], codec: Codec) -> None:
+    raw = raw_of(ROWS, base_offset=4, codec=codec)
+    found = made(raw, schema=projected(*names))
+    assert found.schema.names == list(names)
+    assert found.to_pydict() == {name: made(raw).to_pydict()[name] for name in names}
+
+
+def test_offsets_alone_are_read_from_the_headers_of_batches() -> None:
+    # The records are damaged, but nothing looks at them.
+    header = batch.read_header(raw_of(ROWS, base_offset=9))
+    raw = batch.assemble(header, b"\xff" * (header.size - batch.HEADER_SIZE))
+    assert made(raw, schema=projected("offset")).to_pydict() == {"offset": [9, 10, 11, 12]}
+    with pytest.raises(CorruptMessageError):
+        made(raw, schema=projected("offset", "key"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [StructField("key", StringType())],
+        [StructField("offset", LongType()), StructField("offset", LongType())],
+        [StructField("other", BinaryType())],
+        [StructField("key", BinaryType(), nullable=False)],
+        [],
+    ],
+)
+def test_other_schemas_are_refused(fields: list[StructField]) -> None:
+    with pytest.raises(ConfigError, match="the schema is not allowed"):
+        RowSchema.full(include_headers=True).project(StructType(fields))
+
+
+class Numbers:
+    """A value decoder for decimal numbers."""
+
+    value_type = LongType()
+
+    def decode(self, values: pa.BinaryArray) -> tuple[pa.Array, pa.Array]:
+        content = values.to_pylist()
+        good = [value is not None and value.isdigit() for value in content]
+        numbers = [int(value) if fine else None for value, fine in zip(content, good, strict=True)]
+        return pa.array(numbers, pa.int64()), pa.array(
+            [None if fine else value for value, fine in zip(content, good, strict=True)], pa.binary()
+        )
+
+
+def test_a_value_decoder_makes_typed_values() -> None:
+    schema = RowSchema.full(include_headers=False, value_type=LongType())
+    assert schema.names[-1] == CORRUPT
+    wanted = schema.project(StructType([schema.spark[CORRUPT], schema.spark["value"]]))
+    maker = BatchMaker(TopicPartition("flights", 3), wanted, Numbers())
+    raw = raw_of([(None, b"12", 0, ()), (None, b"x", 0, ()), (None, None, 0, ())])
+    (columns,) = FrameDecoder(wanted.fields, rows=10, limit=LIMIT).decode(raw)
+    assert maker.make(columns).to_pydict() == {CORRUPT: [None, b"x", None], "value": [12, None, None]}
 
 
 def test_records_become_rows() -> None:
@@ -96,9 +165,6 @@ def test_header_names_that_are_no_utf8_are_made_readable() -> None:
 
 
 def test_a_timestamp_beyond_microseconds_is_refused() -> None:
-    with pytest.raises(CorruptMessageError, match="KAFKA_MALFORMED_RECORD_TIMESTAMP"):
-        made(raw_of([(None, None, 2**62, ())]))
-
-
-def test_no_rows_are_a_batch_all_the_same() -> None:
-    assert made(raw_of(ROWS), start_offset=9).num_rows == 0
+    for milliseconds in (2**62, -(2**63)):
+        with pytest.raises(CorruptMessageError, match="KAFKA_MALFORMED_RECORD_TIMESTAMP"):
+            made(raw_of([(None, None, milliseconds, ())]))

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from odradek.base.errors import CorruptMessageError, OffsetOutOfRangeError, RequestTimedOutError
+from odradek.base.errors import CorruptMessageError, MessageTooLargeError, OffsetOutOfRangeError, RequestTimedOutError
 from odradek.base.types import TopicPartition
 from odradek.client.models import AbortedTransaction, RawFetch
+from odradek.compression import Codec
+from odradek.records.v2 import batch
 from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.records.v2.transactions import marker_batch
 from odradek_testkit.batches import iterate
 from pyspark_odradek.decoding import task_reader
-from pyspark_odradek.decoding.task_reader import TaskReader
+from pyspark_odradek.decoding.row_schema import RowSchema
+from pyspark_odradek.decoding.task_reader import TaskMemory, TaskReader
 from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options.source_options import parse
 
 A0 = TopicPartition("a", 0)
+ALL = RowSchema.full(include_headers=False)
 
 
 def batch_at(offset: int, count: int, *, producer_id: int = -1) -> bytes:
@@ -37,6 +43,7 @@ class Log:
     start: int = 0
     aborted: tuple[AbortedTransaction, ...] = ()
     fetched: list[int] = field(default_factory=list)
+    dropped: list[TopicPartition] = field(default_factory=list)
 
     def fetch_raw(self, topic_partition: TopicPartition, offset: int, **_: object) -> RawFetch:
         self.fetched.append(offset)
@@ -57,13 +64,16 @@ class Log:
             aborted=self.aborted,
         )
 
+    def drop_read_ahead(self, topic_partition: TopicPartition) -> None:
+        self.dropped.append(topic_partition)
+
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.start)
 
 
 def read(log: Log, start: int, end: int, **options: str) -> list[int]:
     parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a", **options})
-    reader = TaskReader(parsed, connect=lambda _: log)
+    reader = TaskReader(parsed, ALL, connect=lambda _: log)
     batches = list(reader.read(InputPartition(OffsetRange(A0, start, end))))
     assert all(made.num_rows for made in batches)
     return [offset for made in batches for offset in made.column("offset").to_pylist()]
@@ -95,7 +105,7 @@ def test_control_records_and_aborted_transactions_are_left_out() -> None:
 
 def test_an_empty_plan_has_one_task_without_a_range() -> None:
     parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
-    assert list(TaskReader(parsed).read(InputPartition(None))) == []
+    assert list(TaskReader(parsed, ALL).read(InputPartition(None))) == []
 
 
 def test_lost_records_fail_the_task() -> None:
@@ -149,9 +159,87 @@ def test_silence_has_an_end() -> None:
         read(Log(THREE), 10, 13, **{"kafkaConsumer.pollTimeoutMs": "1"})
 
 
-def test_small_batches_are_gathered_and_large_portions_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def sizes(raw: bytes, monkeypatch: pytest.MonkeyPatch, **options: str) -> list[int]:
+    monkeypatch.setattr(task_reader, "BATCH_ROWS", 8)
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a", **options})
+    reader = TaskReader(parsed, ALL, connect=lambda _: Log([raw]))
+    whole = OffsetRange(A0, 0, batch.read_header(raw).next_offset)
+    return [made.num_rows for made in reader.read(InputPartition(whole))]
+
+
+def test_small_batches_are_gathered_and_large_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Whole(Log):
+        def fetch_raw(self, topic_partition: TopicPartition, offset: int, **_: object) -> RawFetch:
+            found = super().fetch_raw(topic_partition, offset)
+            return replace(found, records=b"".join(self.batches), next_offset=12)
+
     monkeypatch.setattr(task_reader, "BATCH_ROWS", 8)
     parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
-    reader = TaskReader(parsed, connect=lambda _: Log(THREE))
-    rows = [made.num_rows for made in reader.read(InputPartition(OffsetRange(A0, 0, 12)))]
-    assert rows == [8, 4]
+    reader = TaskReader(parsed, ALL, connect=lambda _: Whole(THREE))
+    assert [made.num_rows for made in reader.read(InputPartition(OffsetRange(A0, 0, 12)))] == [8, 4]
+    assert sizes(batch_at(0, 12), monkeypatch) == [8, 4]
+
+
+def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = BatchBuilder(limit_bytes=1 << 20)
+    for size in (300, 300, 300, 5000, 100, 900, 25):
+        builder.append(None, bytes(size), timestamp_ms=0)
+    assert sizes(builder.build(), monkeypatch, maxBatchBytes="1k") == [3, 1, 2, 1]
+
+
+def test_what_is_fetched_ahead_is_dropped_when_a_task_ends_early() -> None:
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    log = Log(THREE)
+    rows = TaskReader(parsed, ALL, connect=lambda _: log).read(InputPartition(OffsetRange(A0, 0, 12)))
+    next(rows)
+    assert log.dropped == []
+    rows.close()  # type: ignore[attr-defined]
+    assert log.dropped == [A0]
+    read(log, 0, 12)
+    assert log.dropped == [A0]
+
+
+def test_the_memory_of_a_task_bounds_fetches_and_decompressed_batches() -> None:
+    log = Asked(THREE)
+    options = {"maxTaskMemory": "16m"}
+    read(log, 0, 4, **options)
+    assert [(asked["max_bytes"], asked["end_offset"]) for asked in log.options] == [(2 << 20, 4)]
+    builder = BatchBuilder(limit_bytes=1 << 30, codec=Codec.ZSTD)
+    builder.append(None, bytes(5 << 20), timestamp_ms=0)
+    with pytest.raises(CorruptMessageError, match="maxTaskMemory=16777216"):
+        read(Log([builder.build()]), 0, 1, **options)
+    plain = BatchBuilder(limit_bytes=1 << 30)
+    plain.append(None, bytes(5 << 20), timestamp_ms=0)
+    with pytest.raises(MessageTooLargeError, match="maxTaskMemory=16777216"):
+        read(Log([plain.build()]), 0, 1, **options)
+    assert read(Log([plain.build()]), 0, 1) == read(Log([builder.build()]), 0, 1) == [0]
+
+
+def test_a_task_never_holds_more_than_its_memory() -> None:
+    """Arrow's and numpy's memory while batches that compress well are read."""
+    builder = BatchBuilder(limit_bytes=1 << 30, codec=Codec.ZSTD)
+    for number in range(4):
+        builder.append(None, bytes(900 << 10), timestamp_ms=number)
+    raw = b"".join(
+        batch.assemble(batch.read_header(one)._replace(base_offset=4 * number), one[batch.HEADER_SIZE :])
+        for number, one in enumerate([builder.build()] * 40)
+    )
+
+    class Whole(Log):
+        def fetch_raw(self, topic_partition: TopicPartition, offset: int, **_: object) -> RawFetch:
+            found = super().fetch_raw(topic_partition, offset)
+            return replace(found, records=raw, next_offset=160)
+
+    memory = TaskMemory(16 << 20)
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "maxTaskMemory": "16m"})
+    reader = TaskReader(parsed, ALL, connect=lambda _: Whole([raw[: len(raw) // 40]]))
+    tracemalloc.start()
+    try:
+        held, most = pa.total_allocated_bytes(), 0
+        for made in reader.read(InputPartition(OffsetRange(A0, 0, 160))):
+            most = max(most, pa.total_allocated_bytes() - held + tracemalloc.get_traced_memory()[1])
+            tracemalloc.reset_peak()
+            del made
+    finally:
+        tracemalloc.stop()
+    assert 4 << 20 < most < memory.total

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek_demo import check, flights
-from pyspark_odradek.pipelines.files import upsert_by_date
+from pyspark_odradek.pipelines.file_store import LocalStore
+from pyspark_odradek.pipelines.upserts import upsert_by_date
 
 ROWS = [
     {"carrier": carrier, "time_hour": f"2013-01-0{day}T10:00:00Z", "dep_delay": delay, "flight": "7", "dest": "IAH"}
@@ -50,7 +51,7 @@ def windows_folder(folder: Path) -> Path:
         }
         for (hour, carrier), total in EXPECTED.windows.items()
     ]
-    upsert_by_date(folder, pa.Table.from_pylist(rows), keys=("window_start", "carrier"))
+    upsert_by_date(LocalStore(folder), pa.Table.from_pylist(rows), keys=("window_start", "carrier"))
     return folder
 
 

@@ -65,6 +65,21 @@ def test_numbers_flags_and_durations() -> None:
     assert options.client.client_id == "nightly"
 
 
+@pytest.mark.parametrize(
+    ("options", "client_id"),
+    [
+        ({}, "spark-odradek-source"),
+        ({"groupIdPrefix": "nightly"}, "nightly"),
+        ({"groupIdPrefix": "nightly", "kafka.group.id": "mine"}, "mine"),
+        ({"kafka.group.id": "mine", "kafka.client.id": "other"}, "other"),
+    ],
+)
+def test_the_client_id_is_the_name_of_the_group_unless_given(options: dict[str, str], client_id: str) -> None:
+    found = parsed(**options)
+    assert found.client.client_id == client_id
+    assert found.warnings == ()
+
+
 def test_client_properties_pass_through_and_unknown_ones_are_told() -> None:
     options = parsed(**{"kafka.isolation.level": "read_committed", "kafka.client.id": "mine", "kafka.sasl.jaas.x": "1"})
     assert options.client.read_committed
@@ -198,6 +213,33 @@ def test_what_a_batch_may_not_say(options: dict[str, str]) -> None:
         parsed(**options).check_stream()
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "error_class"),
+    [
+        (
+            {"startingOffsets": '{"t":{"0":9}}'},
+            {"endingOffsets": '{"t":{"0":8}}'},
+            "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":9}}'},
+            {"endingOffsetsByTimestamp": '{"t":{"0":8}}'},
+            "UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":1}}'},
+            {"endingOffsets": '{"t":{"0":8,"1":9}}'},
+            "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
+        ),
+    ],
+)
+def test_a_batch_may_not_end_before_its_start(start: dict[str, str], end: dict[str, str], error_class: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\[{error_class}\] {next(iter(start))}"):
+        parsed(**start, **end).check_batch()
+    parsed(startingOffsets='{"t":{"0":9}}', endingOffsets='{"t":{"0":-1}}').check_batch()
+    parsed(startingOffsets='{"t":{"0":-2}}', endingOffsets='{"t":{"0":0}}').check_batch()
+
+
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp"])
 def test_what_a_stream_may_not_say(name: str) -> None:
     options = parsed(**{name: '{"t":{"0":5}}'})
@@ -212,7 +254,7 @@ def test_a_stream_ignores_an_ending_timestamp() -> None:
 
 HONOURED = frozenset(
     """
-    bootstrap.servers client.id client.rack isolation.level check.crcs
+    bootstrap.servers client.id client.rack group.id isolation.level check.crcs
     request.timeout.ms default.api.timeout.ms socket.connection.setup.timeout.ms metadata.max.age.ms
     retry.backoff.ms retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms
     fetch.min.bytes fetch.max.wait.ms fetch.max.bytes max.partition.fetch.bytes

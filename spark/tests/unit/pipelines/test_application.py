@@ -8,8 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from odradek.base.errors import ConfigError
-from odradek_demo import departures_windows
-from pyspark_odradek.pipelines import archive
+from pyspark_odradek.pipelines import load, mirror_from_files, mirror_to_files, pipeline_job, rollup, transform
 from pyspark_odradek.pipelines.application import argument_parser, cause, run, source_options
 
 ACCOUNT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
@@ -63,13 +62,17 @@ def test_a_job_tells_its_result_or_why_there_is_none(capsys: pytest.CaptureFixtu
     def spark() -> dict[str, int]:
         raise PySparkException(ACCOUNT)
 
-    for job, message in ((wrong, "subscribe is wrong"), (spark, "there is no topic departures")):
+    def disk() -> dict[str, int]:
+        raise PermissionError(13, "Permission denied", "/files")
+
+    sentences = ("subscribe is wrong", "there is no topic departures", "[Errno 13] Permission denied: '/files'")
+    for job, message in zip((wrong, spark, disk), sentences, strict=True):
         assert run(job) == 1
         output = capsys.readouterr()
         assert (output.out, output.err.splitlines()[-1]) == ("", f"error: {message}")
 
 
-@pytest.mark.parametrize("job", [archive, departures_windows])
+@pytest.mark.parametrize("job", [load, rollup, transform, mirror_to_files, mirror_from_files, pipeline_job])
 def test_help_teaches_with_an_example(job: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         job.main(["--help"])  # type: ignore[attr-defined]
@@ -79,7 +82,11 @@ def test_help_teaches_with_an_example(job: object, capsys: pytest.CaptureFixture
 
 def test_a_job_checks_its_options_before_spark_starts(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--bootstrap-servers", "nowhere", "--topic", "t", "--output", str(tmp_path / "o")]
-    assert archive.main(arguments) == 1
-    assert departures_windows.main([*arguments, "--checkpoint", str(tmp_path / "c")]) == 1
+    assert load.main(arguments) == 1
+    stream = [*arguments, "--checkpoint", str(tmp_path / "c")]
+    assert mirror_to_files.main(stream) == 1
+    assert transform.main([*arguments[:4], *stream[6:], "--sql", "SELECT 1", "--to-topic", "u"]) == 1
+    assert mirror_from_files.main([*arguments[:2], "--input", str(tmp_path / "o")]) == 1
+    assert rollup.main([*stream, "--window", "1 hour", "--aggregate", "count(*) AS n"]) == 1
     assert "bootstrap.servers" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

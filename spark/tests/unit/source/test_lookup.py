@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 import pytest
 
 from odradek.base.errors import ConfigError, LeaderNotAvailableError, UnknownTopicOrPartitionError
-from odradek.base.types import TopicPartition
-from odradek.client.models import OffsetAndTimestamp
+from odradek.base.types import ZERO_UUID, TopicPartition
+from odradek.client.blocking.client import BlockingClient
+from odradek.client.models import NewTopic, OffsetAndTimestamp, PartitionDescription, TopicDescription
+from odradek.testing.in_process import InProcessBroker
 from pyspark_odradek.options.source_options import parse
 from pyspark_odradek.source.lookup import OffsetLookup
 
 A0, A1, B0 = TopicPartition("my-log-1", 0), TopicPartition("my-log-1", 1), TopicPartition("other", 0)
 
 
+A_ID, B_ID = UUID(int=1), UUID(int=2)
+
+
+def described(name: str, topic_id: UUID, partitions: int) -> TopicDescription:
+    numbers = range(partitions)
+    parts = tuple(PartitionDescription(partition=n, leader=0, leader_epoch=0, replicas=(0,), isr=(0,)) for n in numbers)
+    return TopicDescription(name=name, topic_id=topic_id, partitions=parts)
+
+
+TOPICS = {
+    "__consumer_offsets": described("__consumer_offsets", ZERO_UUID, 1),
+    "my-log-1": described("my-log-1", A_ID, 2),
+    "other": described("other", B_ID, 1),
+}
+
+
 class Cluster:
-    """Two topics; A1 has no record as new as time 100."""
+    """Two topics; A1 has no record as new as time 100. The offsets that are behind come first."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, behind: int = 0) -> None:
         self.failures = failures
+        self.behind = behind
+        self.requests = 0
 
-    def topics(self) -> list[str]:
+    def describe_topics(self, topics: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        self.requests += 1
         if self.failures:
             self.failures -= 1
             raise LeaderNotAvailableError("an election")
-        return ["__consumer_offsets", "my-log-1", "other"]
-
-    def partitions(self, topic: str) -> list[int]:
-        try:
-            return {"my-log-1": [0, 1], "other": [0]}[topic]
-        except KeyError:
-            raise UnknownTopicOrPartitionError(f"no topic {topic}") from None
+        if topics is None:
+            return TOPICS
+        if unknown := set(topics) - TOPICS.keys():
+            raise UnknownTopicOrPartitionError(f"no topic {unknown}")
+        return {name: TOPICS[name] for name in topics}
 
     def earliest_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: {A0: 3, A1: 0, B0: 0}[partition] for partition in partitions}
@@ -40,6 +60,9 @@ class Cluster:
         self, partitions: Iterable[TopicPartition], *, isolation: str | None = None
     ) -> dict[TopicPartition, int]:
         top = 8 if isolation == "read_committed" else 10
+        if self.behind:
+            self.behind -= 1
+            top = 6
         return dict.fromkeys(partitions, top)
 
     def offsets_for_times(
@@ -51,15 +74,14 @@ class Cluster:
         }
 
 
-def lookup(cluster: Cluster | None = None, pauses: list[float] | None = None, **options: str) -> OffsetLookup:
-    pauses = [] if pauses is None else pauses
-    options = {"subscribe": "my-log-1", **options} if "kind" not in options else options
-    parsed = parse({"kafka.bootstrap.servers": "h:1", **options})
-    return OffsetLookup(parsed, connect=lambda _: cluster or Cluster(), sleep=pauses.append)
-
-
 def assigned(**option: str) -> tuple[TopicPartition, ...]:
-    return OffsetLookup(parse({"kafka.bootstrap.servers": "h:1", **option}), connect=lambda _: Cluster()).assigned()
+    cluster = Cluster()
+    lookup = OffsetLookup(parse({"kafka.bootstrap.servers": "h:1", **option}), connect=lambda _: cluster)
+    found = lookup.assignment()
+    assert cluster.requests == 1, "one request for the metadata of all topics"
+    assert found.topic_ids.items() <= {"my-log-1": A_ID, "other": B_ID}.items()
+    assert lookup.assigned() == found.partitions
+    return found.partitions
 
 
 def test_partitions_of_each_kind_of_subscription() -> None:
@@ -82,7 +104,7 @@ def resolved(latest_when_no_match: bool = False, **options: str) -> dict[TopicPa
     parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "my-log-1", **options})
     assert parsed.start is not None
     look = OffsetLookup(parsed, connect=lambda _: Cluster())
-    return look.resolve(parsed.start, (A0, A1), latest_when_no_match=latest_when_no_match)
+    return look.positions(look.bounds(parsed.start, (A0, A1), latest_when_no_match=latest_when_no_match))
 
 
 def test_positions() -> None:
@@ -101,9 +123,15 @@ def test_timestamps() -> None:
         resolved(startingTimestamp="100")
 
 
-@pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp"])
-def test_other_partitions_than_are_read(name: str) -> None:
-    with pytest.raises(ConfigError, match=name):
+@pytest.mark.parametrize(
+    ("name", "error_class"),
+    [
+        ("startingOffsets", "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ("startingOffsetsByTimestamp", "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+    ],
+)
+def test_other_partitions_than_are_read(name: str, error_class: str) -> None:
+    with pytest.raises(ConfigError, match=rf"\[{error_class}\] {name}"):
         resolved(**{name: '{"my-log-1":{"0":5}}'})
 
 
@@ -121,5 +149,26 @@ def test_what_may_pass_is_tried_again() -> None:
         cluster = Cluster(failures)
         assert OffsetLookup(parsed, connect=lambda _, it=cluster: it, sleep=paused.append).assigned() == (B0,)
         assert paused == pauses
+    paused = []
+    cluster = Cluster(behind=2)
+    behind = OffsetLookup(parsed, connect=lambda _: cluster, sleep=paused.append)
+    assert behind.latest([A0], {A0: 9, A1: 100}) == {A0: 10}
+    assert paused == [0.25, 0.25]
+    cluster.behind = 9
+    assert behind.latest([A0], {A0: 9}) == {A0: 6}, "it stays behind, so the offset has changed"
     with pytest.raises(LeaderNotAvailableError):
         OffsetLookup(parsed, connect=lambda _: Cluster(3), sleep=[].append).assigned()
+
+
+def test_a_trigger_of_many_topics_needs_two_requests(odradek_broker: InProcessBroker) -> None:
+    names = [f"trigger-{number}" for number in range(20)]
+    with BlockingClient(odradek_broker.bootstrap) as client:
+        client.admin.create_topics([NewTopic(name=name, partitions=2) for name in names])
+        for option in ({"subscribe": ",".join(names)}, {"subscribePattern": "^trigger-"}):
+            parsed = parse({"kafka.bootstrap.servers": odradek_broker.bootstrap, **option})
+            look = OffsetLookup(parsed, connect=lambda _: client)
+            look.latest(look.assignment().partitions)
+            before = client.admin.metrics()["request-total"]
+            found = look.latest(look.assignment().partitions)
+            assert found == dict.fromkeys((TopicPartition(name, n) for name in names for n in (0, 1)), 0)
+            assert client.admin.metrics()["request-total"] - before == 2, "Metadata, and ListOffsets to the only broker"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from comparison.figures import Figures
+from comparison.figures import OURS, Figures
 from comparison.systems import System
 
 TOPIC_PARTITIONS: Final = 1_000
@@ -25,6 +25,8 @@ class Bench:
     """Timeout of one step in seconds."""
     until_end: ExitStack
     """Closed at the end of the scenario, before the system stops."""
+    side: str = OURS
+    """Whose turn it is: the name of the system, or of its client if both sides have the same kind of broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

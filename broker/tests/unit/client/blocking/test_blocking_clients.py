@@ -101,3 +101,13 @@ def test_a_client_that_cannot_start_is_closed(odradek_broker: InProcessBroker) -
 def test_producers_of_a_client_can_have_other_settings(client: BlockingClient, topic: str) -> None:
     with client.producer(acks=0) as producer:
         assert producer.send_and_wait(topic, b"1").offset == -1
+
+
+def test_topics_are_described_with_their_ids(client: BlockingClient, topic: str) -> None:
+    everything = client.describe_topics()
+    assert [each.partition for each in everything[topic].partitions] == [0]
+    assert everything[topic].topic_id.int
+    assert client.describe_topics([topic, topic]) == {topic: everything[topic]}
+    assert client.describe_topics([]) == {}
+    with pytest.raises(UnknownTopicOrPartitionError):
+        client.describe_topics([topic, "nothing"])

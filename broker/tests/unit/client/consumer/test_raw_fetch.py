@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS = ClientSettings.of("fake:9001", default_api_timeout_ms=5_000)
 PARTITION = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
 
 
 def fill(cluster: Any, batches: int, partition: TopicPartition = PARTITION) -> None:
@@ -110,6 +112,67 @@ def test_read_ahead_stops_at_the_end_of_the_log(fakes: Any) -> None:
         assert fetches(cluster) == 1
         empty = await fetcher.fetch(wanted(2))
         assert (len(empty.records), empty.next_offset) == (0, 2)
+
+    with_fetcher(cluster, work)
+
+
+def test_nothing_is_fetched_ahead_after_the_wanted_range(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 1})
+    fill(cluster, 20)
+
+    async def work(fetcher: RawFetcher) -> None:
+        first = await fetcher.fetch(replace(wanted(0), end_offset=3))
+        assert first.next_offset == 2
+        await asyncio.sleep(0.1)
+        assert fetches(cluster) == 2
+        second = await fetcher.fetch(replace(wanted(2), end_offset=3))
+        assert second.next_offset == 4
+        await asyncio.sleep(0.1)
+        assert fetches(cluster) == 2
+
+    with_fetcher(cluster, work)
+
+
+def test_a_fetch_is_not_larger_than_the_wanted_range(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 1})
+    fill(cluster, 4000)
+    large = replace(wanted(0, max_bytes=4 << 20), end_offset=10)
+
+    async def work(fetcher: RawFetcher) -> None:
+        # The size of records is not known yet.
+        first = await fetcher.fetch(large, read_ahead=False)
+        assert 10 <= first.next_offset < 4000
+        # Now it is: the log has less than 64 KiB after this offset, so the rest is one fetch.
+        record_bytes = len(first.records) / first.next_offset
+        few = await fetcher.fetch(replace(large, offset=1000, end_offset=1010), read_ahead=False)
+        assert 10 <= few.next_offset - 1000 <= 10 + (64 << 10) / record_bytes + 2
+        everything = await fetcher.fetch(replace(large, end_offset=4000), read_ahead=False)
+        assert everything.next_offset == 4000
+
+    with_fetcher(cluster, work)
+
+
+@pytest.mark.parametrize("how", ["expired", "dropped"])
+def test_what_nobody_takes_is_freed(fakes: Any, how: str) -> None:
+    cluster = fakes.cluster({"t": 2})
+    for partition in cluster.logs:
+        fill(cluster, 20, partition)
+
+    async def work(fetcher: RawFetcher) -> None:
+        first = await fetcher.fetch(wanted(0))
+        await asyncio.sleep(5)
+        await fetcher.fetch(wanted(0, partition=OTHER))
+        await asyncio.sleep(0.1)
+        if how == "expired":
+            await asyncio.sleep(6)
+        else:
+            fetcher.drop_read_ahead(PARTITION)
+        before = fetches(cluster)
+        # The other one is younger than ten seconds.
+        await fetcher.fetch(wanted(2, partition=OTHER), read_ahead=False)
+        assert fetches(cluster) == before
+        assert (await fetcher.fetch(wanted(first.next_offset), read_ahead=False)).fetch_offset == first.next_offset
+        assert fetches(cluster) == before + 1
 
     with_fetcher(cluster, work)
 

@@ -213,6 +213,32 @@ def test_a_broker_that_cannot_prepare_changes_nothing(fakes: Any, is_kafka: bool
     play(fakes, work, linger_ms=5_000)
 
 
+def test_a_detached_transaction_stays_open(fakes: Any) -> None:
+    async def work(producer: Producer, coordinator: Coordinator) -> None:
+        coordinator.cluster.lacking.add(ApiKey.PREPARE_TXN)
+        with pytest.raises(InvalidTransactionStateError, match="empty"):
+            await producer.detach_transaction()
+        sent = await producer.send("t", b"x")
+        assert await producer.detach_transaction() == PREPARED
+        assert sent.done()
+        with pytest.raises(InvalidTransactionStateError, match="commit_transaction or abort_transaction first"):
+            await producer.send("t", b"y")
+
+    coordinator = play(fakes, work, linger_ms=5_000)
+    assert (coordinator.state, coordinator.ends) == ("open", []), "to close the producer does not end it"
+
+
+def test_a_record_that_fails_is_not_detached(fakes: Any) -> None:
+    async def work(producer: Producer, coordinator: Coordinator) -> None:
+        coordinator.cluster.faults[ApiKey.PRODUCE].append(fakes.fault(code=MessageTooLargeError.code))
+        await producer.send("t", b"x", partition=0)
+        with pytest.raises(TransactionAbortableError):
+            await producer.detach_transaction()
+        await producer.abort_transaction()
+
+    assert play(fakes, work).ends == [("open", False)]
+
+
 def test_an_empty_transaction_cannot_be_prepared(fakes: Any) -> None:
     async def work(producer: Producer, coordinator: Coordinator) -> None:
         with pytest.raises(InvalidTransactionStateError, match="empty"):

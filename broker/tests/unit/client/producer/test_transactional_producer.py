@@ -36,6 +36,7 @@ from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.protocol.apis import ApiKey
 from odradek.records.v2.batch import read_header
+from odradek.records.v2.encode import RecordColumns, encode_records
 from odradek.records.v2.record import decode_batch
 from odradek_testkit.loop import VirtualClock, run_virtual
 
@@ -50,6 +51,7 @@ SETTINGS: Final = ClientSettings.of(
 PRODUCER_ID: Final = 500
 GROUP: Final = GroupMetadata("g", 3, "m1")
 PARTITION: Final = TopicPartition("t", 0)
+RECORDS: Final = RecordColumns(count=3, timestamp_ms=1)
 COORDINATOR_APIS: Final = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -243,6 +245,20 @@ def test_an_empty_transaction_sends_nothing(fakes: Any) -> None:
 
     coordinator = play(fakes, work)
     assert {key for key, _ in coordinator.cluster.asked}.isdisjoint({ApiKey.END_TXN, ApiKey.ADD_OFFSETS_TO_TXN})
+
+
+def test_encoded_batches_belong_to_the_transaction(fakes: Any) -> None:
+    async def work(producer: Producer, coordinator: TransactionCoordinator) -> None:
+        with pytest.raises(InvalidTransactionStateError):
+            await producer.send_encoded(PARTITION, encode_records(RECORDS, limit_bytes=1_000))
+        for is_commit in (False, True):
+            producer.begin_transaction()
+            await producer.send_encoded(PARTITION, encode_records(RECORDS, limit_bytes=1_000))
+            await (producer.commit_transaction if is_commit else producer.abort_transaction)()
+        assert coordinator.ends == [True]
+        assert coordinator.values() == [None] * RECORDS.count
+
+    play(fakes, work)
 
 
 RETRIABLE: Final = [

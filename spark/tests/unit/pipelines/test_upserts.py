@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_odradek.pipelines.files import upsert_by_date, write_text_durably
+from pyspark_odradek.pipelines.file_store import LocalStore
+from pyspark_odradek.pipelines.upserts import upsert_by_date
 
 KEYS = ("window_start", "carrier")
 EPOCH = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
-Rows = dict[tuple[int, str], int]
+Rows = dict[tuple[int, str | None], int]
 
 
 def table(rows: Rows) -> pa.Table:
@@ -42,17 +43,17 @@ def stored(folder: Path) -> Rows:
 
 
 def test_new_totals_replace_old_ones(tmp_path: Path) -> None:
-    assert upsert_by_date(tmp_path, table({(0, "UA"): 1, (1, "UA"): 2, (30, "DL"): 3}), keys=KEYS) == 2
-    assert upsert_by_date(tmp_path, table({(1, "UA"): 5, (1, "DL"): 1}), keys=KEYS) == 1
+    assert upsert_by_date(LocalStore(tmp_path), table({(0, "UA"): 1, (1, "UA"): 2, (30, "DL"): 3}), keys=KEYS) == 2
+    assert upsert_by_date(LocalStore(tmp_path), table({(1, "UA"): 5, (1, "DL"): 1}), keys=KEYS) == 1
     assert stored(tmp_path) == {(0, "UA"): 1, (1, "UA"): 5, (1, "DL"): 1, (30, "DL"): 3}
 
 
 def test_no_update_writes_nothing(tmp_path: Path) -> None:
-    assert upsert_by_date(tmp_path, table({}), keys=KEYS) == 0
+    assert upsert_by_date(LocalStore(tmp_path), table({}), keys=KEYS) == 0
     assert list(tmp_path.iterdir()) == []
 
 
-windows = st.dictionaries(st.tuples(st.integers(0, 60), st.sampled_from(["UA", "DL", ""])), st.integers(0, 99))
+windows = st.dictionaries(st.tuples(st.integers(0, 60), st.sampled_from(["UA", "DL", "", None])), st.integers(0, 99))
 
 
 @settings(deadline=None, max_examples=40)
@@ -64,21 +65,6 @@ def test_upserts_are_a_dictionary_even_when_repeated(
     expected: Rows = {}
     for update in updates:
         for _ in range(data.draw(st.integers(1, 2))):
-            upsert_by_date(folder, table(update), keys=KEYS)
+            upsert_by_date(LocalStore(folder), table(update), keys=KEYS)
         expected.update(update)
     assert stored(folder) == expected
-
-
-def test_a_crash_before_the_replacement_leaves_the_old_file(tmp_path: Path) -> None:
-    upsert_by_date(tmp_path, table({(0, "UA"): 1}), keys=KEYS)
-    (tmp_path / "date=2013-01-01" / ".windows.parquet.new").write_bytes(b"half a file")
-    assert {path.name for path in (tmp_path / "date=2013-01-01").glob("*.parquet")} == {"windows.parquet"}
-    upsert_by_date(tmp_path, table({(0, "UA"): 2}), keys=KEYS)
-    assert stored(tmp_path) == {(0, "UA"): 2}
-
-
-def test_text_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    for text in ("one", "two"):
-        write_text_durably(tmp_path / "note.json", text)
-    assert [path.name for path in tmp_path.iterdir()] == ["note.json"]
-    assert (tmp_path / "note.json").read_text() == "two"

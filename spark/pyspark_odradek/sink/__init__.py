@@ -1,0 +1,1 @@
+"""The sink: from the rows of a query to acknowledged record batches."""
