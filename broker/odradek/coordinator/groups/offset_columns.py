@@ -27,7 +27,8 @@ from odradek.coordinator.groups.group_records import (
     decode_key,
     decode_offset_value,
 )
-from odradek.records.columns import Columns, Integers, Unpacked, decode
+from odradek.records.columns import Columns, Unpacked, decode
+from odradek.records.record_cursors import Integers
 
 _GROUP_AT: Final = 4
 """Position of the name of the group in a key: after the version and the length of the name."""
