@@ -262,8 +262,16 @@ class ConsumerRebalancer:
             return False
         self._owned |= gained
         if gained:
-            await self._fetching.start(gained)
+            await self._start(gained)
         return True
+
+    async def _start(self, gained: Owned) -> None:
+        try:
+            await self._fetching.start(gained)
+        except OdradekError:
+            # The next attempt starts them again.
+            await self._stop(frozenset(gained), is_lost=True)
+            raise
 
     async def _stop(self, partitions: frozenset[TopicPartition], *, is_lost: bool) -> None:
         if not partitions:
