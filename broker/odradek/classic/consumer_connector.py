@@ -1,6 +1,6 @@
 """The high-level consumer of the documents: streams of messages, balanced over a group through ZooKeeper.
 
-    connector = Consumer.create({"zookeeper.connect": "127.0.0.1:2181", "group.id": "g"})
+    connector = ClassicConsumer.create({"zookeeper.connect": "127.0.0.1:2181", "group.id": "g"})
     for message in connector.create_message_streams({"topic": 1})["topic"][0]:
         ...
 
@@ -41,7 +41,7 @@ from odradek.zk.port import ZkClient, ZkSettings
 log = logging.getLogger(__name__)
 
 
-class Consumer:
+class ClassicConsumer:
     """Creates connectors."""
 
     @staticmethod
@@ -119,10 +119,10 @@ class _Member:
 
 
 class ConsumerConnector:
-    """A member of a group. Create it with `Consumer.create`; `shutdown` ends it."""
+    """A member of a group. Create it with `ClassicConsumer.create`; `shutdown` ends it."""
 
     def __init__(self, config: ConsumerConfig, *, client_settings: ClientSettings | None = None) -> None:
-        """Connects to ZooKeeper and to the brokers that are registered there. Raises as `Consumer.create`."""
+        """Connects to ZooKeeper and to the brokers that are registered there. Raises as `ClassicConsumer.create`."""
         self._config: Final = config
         self._loop: Final = loop_thread.current()
         self._member: Final = self._loop.run(_connected(config, client_settings or ClientSettings()))

@@ -37,7 +37,7 @@ _MOST_BYTES: Final = 1 << 30
 """Maximum size of a fetch whose size is doubled because of a large message."""
 
 
-class FetchRequest(NamedTuple):
+class ClassicFetchRequest(NamedTuple):
     """What to fetch: messages of a partition from an offset on, about `max_size` bytes."""
 
     topic: str
@@ -66,7 +66,7 @@ class MessageAndOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageSet:
+class ByteBufferMessageSet:
     """The messages of one response, in order."""
 
     messages: tuple[MessageAndOffset, ...]
@@ -82,7 +82,7 @@ class MessageSet:
         return len(self.messages)
 
 
-def _complete(partition: TopicPartition, request: FetchRequest, answer: FetchedPartition) -> RawFetch | None:
+def _complete(partition: TopicPartition, request: ClassicFetchRequest, answer: FetchedPartition) -> RawFetch | None:
     """Return the data of a response; None if the first message is larger than the size of the request.
 
     Brokers before Kafka 0.10.1 return a part of such a message, and later ones return nothing, except for the first
@@ -144,7 +144,7 @@ class SimpleConsumer:
         if link is not None:
             self._loop.run(link.close())
 
-    def fetch(self, request: FetchRequest) -> MessageSet:
+    def fetch(self, request: ClassicFetchRequest) -> ByteBufferMessageSet:
         """Return messages of one partition; none if no message arrived within `max_wait_ms`.
 
         If the first message is larger than `max_size`, the size is doubled until the message fits. Raises
@@ -152,7 +152,7 @@ class SimpleConsumer:
         """
         return self._loop.run(self._fetch([request]))[0]
 
-    def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet]:
+    def multifetch(self, requests: Sequence[ClassicFetchRequest]) -> list[ByteBufferMessageSet]:
         """Send several fetches as one request and return a message set for each, in order. Raises as `fetch` for the
         first partition with an error. Each partition can occur once."""
         if len({(request.topic, request.partition) for request in requests}) < len(requests):
@@ -173,8 +173,8 @@ class SimpleConsumer:
             self._link = await self._connect(self._node)
         return self._link
 
-    async def _fetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet]:
-        found: dict[TopicPartition, MessageSet] = {}
+    async def _fetch(self, requests: Sequence[ClassicFetchRequest]) -> list[ByteBufferMessageSet]:
+        found: dict[TopicPartition, ByteBufferMessageSet] = {}
         left = list(requests)
         while left:
             larger = []
@@ -189,11 +189,11 @@ class SimpleConsumer:
                     for records, _ in iterate_records(fetched)
                     for record in records
                 )
-                found[partition] = MessageSet(messages, fetched.next_offset)
+                found[partition] = ByteBufferMessageSet(messages, fetched.next_offset)
             left = larger
         return [found[TopicPartition(request.topic, request.partition)] for request in requests]
 
-    async def _exchange(self, requests: Sequence[FetchRequest]) -> list[FetchedPartition]:
+    async def _exchange(self, requests: Sequence[ClassicFetchRequest]) -> list[FetchedPartition]:
         """Send one Fetch request and return the answer for each partition."""
         link = await self._open()
         version = min(link.pick(ApiKey.FETCH), _LAST_FETCH_BY_NAME)
@@ -227,7 +227,7 @@ class SimpleConsumer:
         rows = {(row.topic, row.partition): row for row in response.partitions}
         return [self._checked(request, rows.get((request.topic, request.partition))) for request in requests]
 
-    def _checked(self, request: FetchRequest, row: FetchedPartition | None) -> FetchedPartition:
+    def _checked(self, request: ClassicFetchRequest, row: FetchedPartition | None) -> FetchedPartition:
         where = f"offset {request.offset} of {request.topic}-{request.partition}"
         if row is None:
             raise NetworkError(f"the response of {self._node.host}:{self._node.port} lacks {where}")

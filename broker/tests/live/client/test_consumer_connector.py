@@ -10,9 +10,14 @@ import pytest
 
 from odradek.base.errors import ConfigError, OffsetOutOfRangeError
 from odradek.base.types import TopicPartition
-from odradek.classic.consumer_connector import Consumer, ConsumerConnector
-from odradek.classic.message_streams import ConsumerTimeoutError, MessageAndMetadata, MessageStream
-from odradek.classic.topic_filters import Whitelist
+from odradek.classic import (
+    Consumer,
+    ConsumerConnector,
+    ConsumerTimeoutError,
+    MessageAndMetadata,
+    MessageStream,
+    Whitelist,
+)
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.running_cluster import RunningCluster
@@ -115,7 +120,7 @@ def test_members_share_a_topic_and_continue_after_each_other(
     first.shutdown()
     for reader in readers:
         reader.join()
-    # Whoever gives up a partition stores its offset before, so nothing is consumed twice.
+    # A member stores its offset before it gives up a partition, so nothing is consumed twice.
     assert numbers(*readers) == list(range(sent + COUNT))
 
     with create(odradek_cluster, group) as third, pytest.raises(ConsumerTimeoutError):

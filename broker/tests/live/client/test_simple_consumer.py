@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.base.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from odradek.classic.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
+from odradek.classic import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.plugin import ClusterFactory
