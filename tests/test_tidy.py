@@ -51,6 +51,7 @@ coordinator/groups/consumer/classic_members
 coordinator/transactions/transaction_shard coordinator/transactions/sender_requests
 coordinator/lag/lag_requests coordinator/lag/lag_values cli/groups/group_render cli/groups/reset_plans
 client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
+client/java_regex/*
 client/metadata client/producer/partitioning client/producer/accumulator
 client/producer/batch_builder client/producer/sequences client/consumer/fetched client/consumer/fetch_state
 client/consumer/assignors client/consumer/assignor_values client/consumer/sticky_assignor client/consumer/range_assignor
@@ -71,7 +72,7 @@ PURE_SPARK = """
 offsets options/option_values options/source_options options/sink_options decoding/row_batches decoding/row_schema
 source/pushed_filters sink/sink_schema sink/partitioning sink/arrow_strings sink/decisions observation/query_states
 formats/* pipelines/pipeline_spec pipelines/driver_command pipelines/load_plan
-options/java_pattern options/character_classes source/stream_offsets
+source/stream_offsets
 """.split()
 WRITES_FILES = frozenset({"crds/generate_crds.py", "dashboards/generate_dashboards.py"})
 """Scripts of `make` among the operator's pure modules."""

@@ -6,11 +6,10 @@ and the whole name has to match.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from odradek.base.errors import ConfigError
 from odradek.base.types import INTERNAL_TOPICS
+from odradek.client.java_regex.java_pattern import compile_pattern
 
 
 class TopicFilter:
@@ -20,10 +19,7 @@ class TopicFilter:
         """Raises `ConfigError` if the expression is invalid."""
         self.expression: Final = expression.strip().replace(",", "|").replace(" ", "").strip("\"'")
         self.is_blacklist: Final = is_blacklist
-        try:
-            self._pattern = re.compile(self.expression)
-        except re.error as error:
-            raise ConfigError(f"the topic filter {expression!r} is not a regular expression: {error}") from None
+        self._pattern: Final = compile_pattern("topic filter", self.expression)
 
     def allows(self, topic: str, *, exclude_internal_topics: bool) -> bool:
         """Return whether a topic is chosen. Internal topics are not if they are excluded."""

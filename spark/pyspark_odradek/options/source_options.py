@@ -12,10 +12,10 @@ from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
+from odradek.client.java_regex.java_pattern import compile_pattern
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, parse_assignment, parse_json
 from pyspark_odradek.options.client_options import source_client
-from pyspark_odradek.options.java_pattern import compile_pattern
 from pyspark_odradek.options.option_values import OptionValues, duration_ms, size_bytes
 
 

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from odradek.base.errors import ConfigError, OdradekError, ProtocolError
 from odradek.base.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
+from odradek.client.java_regex.java_pattern import compile_pattern
 from odradek.client.models import OffsetAndTimestamp, TopicDescription
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets, check_same_partitions
-from pyspark_odradek.options.java_pattern import compile_pattern
 from pyspark_odradek.options.source_options import Bound, SourceOptions
 from pyspark_odradek.shared_client import shared_client
 

@@ -25,6 +25,10 @@ def test_a_blacklist_is_the_opposite() -> None:
     assert Blacklist("a").allows("b", exclude_internal_topics=True)
 
 
+def test_the_expression_is_one_of_java() -> None:
+    assert Whitelist(r"\p{Lower}++-\d{2}").allows("log-42", exclude_internal_topics=True)
+
+
 def test_internal_topics_are_omitted_if_wanted() -> None:
     for chosen in (Whitelist(".*"), Blacklist("x")):
         assert not chosen.allows("__consumer_offsets", exclude_internal_topics=True)
@@ -32,5 +36,5 @@ def test_internal_topics_are_omitted_if_wanted() -> None:
 
 
 def test_an_invalid_expression_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the topic filter '\\('"):
+    with pytest.raises(ConfigError, match="topic filter='\\('"):
         Whitelist("(")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.base.errors import ConfigError
-from pyspark_odradek.options.java_pattern import compile_pattern
+from odradek.client.java_regex.java_pattern import compile_pattern
 
 NAMES = "a aab AAB log my-log-1 Log.x orders.v2 a_b _x 7 a.b".split()
 

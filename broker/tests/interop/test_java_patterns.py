@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.base.errors import ConfigError
+from odradek.client.java_regex.java_pattern import compile_pattern
 from odradek_testkit.interop.apache import compile_java, run_tool
-from pyspark_odradek.options.java_pattern import compile_pattern
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.timeout(300)]
 

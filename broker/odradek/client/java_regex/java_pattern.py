@@ -1,4 +1,4 @@
-r"""Regular expressions of Java, for the option subscribePattern, as Python patterns.
+r"""Regular expressions of Java as Python patterns, for subscriptions of the Spark source and of classic consumers.
 
 A pattern is only applied to topic names, which have 65 different characters. So every character class, such as
 `\p{Alpha}` or `[a-z&&[^b]]`, is converted to the set of those characters that it contains, and flags are resolved here.
@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from odradek.base.errors import ConfigError
-from pyspark_odradek.options.character_classes import (
+from odradek.client.java_regex.character_classes import (
     TOPIC_CHARACTERS,
     CharacterSource,
     ClassParser,
@@ -33,8 +33,8 @@ _NOTHING: Final = "(?!)"
 
 
 def compile_pattern(option: str, text: str) -> re.Pattern[str]:
-    """Return the pattern for topic names, to use with `search`. Raises a `ConfigError` with the option and the reason
-    if Java would refuse it, or if it has something that cannot be expressed in Python."""
+    """Return the pattern for topic names, to use with `search` or `fullmatch`. Raises a `ConfigError` with the option
+    and the reason if Java would refuse it, or if it has something that cannot be expressed in Python."""
     try:
         return re.compile(_translated(text))
     except (UnsupportedPatternError, re.error, OverflowError, RecursionError) as error:
