@@ -31,7 +31,7 @@ base/errors base/error_kinds base/request_errors base/data_errors base/group_err
 base/ports base/config base/fields/* base/setting_definitions base/settings_catalogue
 base/topic_rules cluster compression protocol/* records/* timer/*
 zk/layout zk/ownership zk/port classic/assignment classic/consumer_znodes classic/topic_filters classic/consumer_config
-znode zk/acl zk/security zk/security_digest
+classic/producer_config znode zk/acl zk/security zk/security_digest
 log/producers/producer_state log/producers/verification log/epoch_cache log/retention log/segments/transaction_index
 log/compaction/cleaning_decisions log/compaction/offset_map log/compaction/filtering log/compaction/record_groups
 replication/partition replication/isr replication/replica_requests replication/sessions/fetch_session

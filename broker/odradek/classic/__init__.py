@@ -1,4 +1,4 @@
-"""The consumers of Kafka before 0.9, with the names of their documents (design note 0031).
+"""The consumers and producers of Kafka before 0.9, with the names of their documents (design note 0031).
 
 from odradek.classic import Consumer
 
@@ -8,10 +8,23 @@ for message in connector.create_message_streams({"topic": 1})["topic"][0]:
 """
 
 from odradek.classic.assignment import ConsumerThread
+from odradek.classic.classic_producer import ClassicProducer as Producer
+from odradek.classic.classic_producer import QueueFullError
 from odradek.classic.consumer_config import ConsumerConfig
 from odradek.classic.consumer_connector import ClassicConsumer as Consumer
 from odradek.classic.consumer_connector import ConsumerConnector
 from odradek.classic.message_streams import ConsumerTimeoutError, MessageAndMetadata, MessageStream
+from odradek.classic.producer_config import ProducerConfig
+from odradek.classic.producer_plugins import (
+    CallbackHandler,
+    DefaultEncoder,
+    Encoder,
+    EventHandler,
+    HashPartitioner,
+    ProducerData,
+    StringEncoder,
+)
+from odradek.classic.producer_plugins import ClassicPartitioner as Partitioner
 from odradek.classic.rebalancer import ConsumerRebalanceFailedError
 from odradek.classic.simple_consumer import (
     EARLIEST_TIME,
@@ -29,18 +42,29 @@ __all__ = [
     "LATEST_TIME",
     "Blacklist",
     "ByteBufferMessageSet",
+    "CallbackHandler",
     "Consumer",
     "ConsumerConfig",
     "ConsumerConnector",
     "ConsumerRebalanceFailedError",
     "ConsumerThread",
     "ConsumerTimeoutError",
+    "DefaultEncoder",
+    "Encoder",
+    "EventHandler",
     "FetchRequest",
+    "HashPartitioner",
     "Message",
     "MessageAndMetadata",
     "MessageAndOffset",
     "MessageStream",
+    "Partitioner",
+    "Producer",
+    "ProducerConfig",
+    "ProducerData",
+    "QueueFullError",
     "SimpleConsumer",
+    "StringEncoder",
     "TopicFilter",
     "Whitelist",
 ]

@@ -22,6 +22,7 @@ from odradek.base.system_ports import SystemClock
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.classic import consumer_znodes
+from odradek.classic.broker_discovery import registered_addresses
 from odradek.classic.consumer_config import ConsumerConfig
 from odradek.classic.consumer_znodes import BLACKLIST, STATIC, WHITELIST, ConsumerRegistration
 from odradek.classic.group_registry import GroupRegistry
@@ -33,9 +34,7 @@ from odradek.classic.topic_filters import TopicFilter
 from odradek.client.blocking import loop_thread
 from odradek.client.cluster_client import Cluster
 from odradek.client.settings import ClientSettings
-from odradek.zk import layout
 from odradek.zk.kazoo_client import KazooZkClient
-from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ZkClient, ZkSettings
 
 log = logging.getLogger(__name__)
@@ -246,20 +245,13 @@ async def _connected(config: ConsumerConfig, client_settings: ClientSettings) ->
 
 async def _cluster(config: ConsumerConfig, zk: ZkClient, client_settings: ClientSettings) -> Cluster:
     """Connect to the brokers that are registered in ZooKeeper."""
-    paths = {layout.broker_path(int(name)): int(name) for name in await zk.children_or_none(layout.BROKER_IDS) or []}
-    nodes = await zk.get_many(paths)
     protocol = client_settings.security_protocol
-    addresses = []
-    for path, node in nodes.items():
-        if node is None:
-            continue
-        registration = BrokerRegistration.decode(paths[path], node[0])
-        addresses += [f"{end.host}:{end.port}" for end in registration.endpoints if end.security_protocol == protocol]
+    addresses = await registered_addresses(zk, protocol)
     if not addresses:
         raise NetworkError(f"no broker with a listener for {protocol} is registered in {config.zookeeper_connect}")
     cluster = Cluster(
         client_settings.replace(
-            bootstrap_servers=tuple(addresses),
+            bootstrap_servers=addresses,
             client_id=config.client_id or config.group_id,
             request_timeout_ms=config.socket_timeout_ms,
         )
