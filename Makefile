@@ -74,8 +74,8 @@ unit: $(STAMP) ## Run only the tests that need no Java, for work in progress
 	@$(BIN)/pytest $(PARALLEL) -m "not (java or $(ELSEWHERE))"
 
 .PHONY: interop
-interop: check-java $(STAMP) ## Test with Apache Kafka's tools and with clients of others (needs mvn and Go)
-	@$(BIN)/pytest -m interop
+interop: check-java $(STAMP) ## Test with Apache Kafka's tools and with clients of others (needs mvn and Go); LEVEL=full once a day
+	@$(BIN)/pytest -m "interop$(if $(filter full,$(LEVEL)),, and not daily)"
 
 .PHONY: e2e
 e2e: check-java $(STAMP) ## Test on Kubernetes: the cluster of KUBECONFIG, or one built here (root, Go); LEVEL=short or full

@@ -67,7 +67,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Spa
     session.stop()
 
 
-@pytest.fixture(scope="session", params=["kafka", "odradek"])
+@pytest.fixture(scope="session", params=[pytest.param("kafka", marks=pytest.mark.daily), "odradek"])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
 ) -> Iterator[KafkaProcess | OdradekBroker]:
