@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DelegationTokenNotFoundError,
         DelegationTokenOwnerMismatchError,
         DelegationTokenRequestNotAllowedError,
+        ElectionNotNeededError,
         FencedInstanceIdError,
         GroupAuthorizationFailedError,
         GroupIdNotFoundError,
@@ -36,14 +37,17 @@ if TYPE_CHECKING:
         InvalidProducerIdMappingError,
         InvalidRecordError,
         InvalidRegularExpressionError,
+        InvalidReplicaAssignmentError,
         InvalidReplicationFactorError,
         InvalidTopicError,
         InvalidTransactionStateError,
         InvalidTransactionTimeoutError,
+        LogDirNotFoundError,
         LogTruncationError,
         MessageTooLargeError,
         NetworkError,
         NonEmptyGroupError,
+        NoReassignmentInProgressError,
         NotEnoughReplicasError,
         NotLeaderOrFollowerError,
         OdradekError,
@@ -135,6 +139,7 @@ if TYPE_CHECKING:
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PartitionDescription,
+        PartitionReassignment,
         PreparedTransaction,
         ProducerDescription,
         RawFetch,
@@ -146,6 +151,7 @@ if TYPE_CHECKING:
         TransactionDescription,
     )
     from odradek.client.offsets import GroupMembership
+    from odradek.client.partition_admin import ElectionType
     from odradek.client.producer.producer import Producer
     from odradek.client.settings import ClientSettings
     from odradek.client.telemetry.prometheus_collector import ClientCollector
@@ -220,6 +226,8 @@ __all__ = [
     "Deserializer",
     "DoubleDeserializer",
     "DoubleSerializer",
+    "ElectionNotNeededError",
+    "ElectionType",
     "EncodedRecords",
     "FencedInstanceIdError",
     "FloatDeserializer",
@@ -244,6 +252,7 @@ __all__ = [
     "InvalidProducerIdMappingError",
     "InvalidRecordError",
     "InvalidRegularExpressionError",
+    "InvalidReplicaAssignmentError",
     "InvalidReplicationFactorError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
@@ -253,6 +262,7 @@ __all__ = [
     "ListedOffset",
     "ListedTransaction",
     "LogDirDescription",
+    "LogDirNotFoundError",
     "LogTruncationError",
     "LongDeserializer",
     "LongSerializer",
@@ -260,6 +270,7 @@ __all__ = [
     "MessageTooLargeError",
     "NetworkError",
     "NewTopic",
+    "NoReassignmentInProgressError",
     "NonEmptyGroupError",
     "NotEnoughReplicasError",
     "NotLeaderOrFollowerError",
@@ -270,6 +281,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "PartitionDescription",
+    "PartitionReassignment",
     "PatternType",
     "PolicyViolationError",
     "PreparedTransaction",
@@ -327,17 +339,20 @@ __all__ = [
 ]
 
 _NAMES = {
+    "client.partition_admin": "ElectionType",
     "client.consumer.rebalance_events": "RebalanceListener",
     "base.errors": """
         AuthenticationError ClusterAuthorizationFailedError ConcurrentTransactionsError ConfigError
         CorruptMessageError DelegationTokenAuthDisabledError DelegationTokenAuthorizationFailedError
         DelegationTokenExpiredError DelegationTokenNotFoundError DelegationTokenOwnerMismatchError
-        DelegationTokenRequestNotAllowedError FencedInstanceIdError GroupAuthorizationFailedError
-        GroupIdNotFoundError GroupMaxSizeReachedError GroupSubscribedToTopicError IllegalGenerationError
-        InvalidConfigError InvalidPartitionsError InvalidProducerEpochError InvalidProducerIdMappingError
-        InvalidRecordError InvalidRegularExpressionError InvalidReplicationFactorError InvalidTopicError
-        InvalidTransactionStateError InvalidTransactionTimeoutError LogTruncationError MessageTooLargeError
-        NetworkError NonEmptyGroupError NotEnoughReplicasError NotLeaderOrFollowerError OdradekError
+        DelegationTokenRequestNotAllowedError ElectionNotNeededError FencedInstanceIdError
+        GroupAuthorizationFailedError GroupIdNotFoundError GroupMaxSizeReachedError
+        GroupSubscribedToTopicError IllegalGenerationError InvalidConfigError InvalidPartitionsError
+        InvalidProducerEpochError InvalidProducerIdMappingError InvalidRecordError
+        InvalidRegularExpressionError InvalidReplicaAssignmentError InvalidReplicationFactorError
+        InvalidTopicError InvalidTransactionStateError InvalidTransactionTimeoutError LogDirNotFoundError
+        LogTruncationError MessageTooLargeError NetworkError NoReassignmentInProgressError
+        NonEmptyGroupError NotEnoughReplicasError NotLeaderOrFollowerError OdradekError
         OffsetMetadataTooLargeError OffsetOutOfRangeError OutOfOrderSequenceError PolicyViolationError
         ProducerFencedError ProtocolError RebalanceInProgressError RequestTimedOutError
         ResourceNotFoundError SaslAuthenticationFailedError SecurityDisabledError
@@ -371,8 +386,9 @@ _NAMES = {
         ConfigResource ConsumerGroupDescription ConsumerGroupMember ConsumerRecord
         DelegationTokenDescription GroupDescription GroupLag GroupListing GroupMetadata HangingTransaction
         ListedOffset ListedTransaction LogDirDescription MemberDescription NewTopic OffsetAndMetadata
-        OffsetAndTimestamp PartitionDescription PreparedTransaction ProducerDescription RawFetch
-        RecordMetadata ReplicaSize SendResult SubscriptionPattern TopicDescription TransactionDescription
+        OffsetAndTimestamp PartitionDescription PartitionReassignment PreparedTransaction
+        ProducerDescription RawFetch RecordMetadata ReplicaSize SendResult SubscriptionPattern
+        TopicDescription TransactionDescription
     """,
     "client.offsets": "GroupMembership",
     "client.producer.producer": "Producer",

@@ -66,6 +66,7 @@ CLIENTS: Final = (
             ("client/access_admin", "AccessAdmin"),
             ("client/token_admin", "TokenAdmin"),
             ("client/transaction_admin", "TransactionAdmin"),
+            ("client/partition_admin", "PartitionAdmin"),
         ),
         without={"start": _STARTED_BY_CLIENT},
         phrases={

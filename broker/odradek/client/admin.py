@@ -41,6 +41,7 @@ from odradek.client.models import (
     TopicDescription,
 )
 from odradek.client.offsets import list_offsets
+from odradek.client.partition_admin import PartitionAdmin
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.token_admin import TokenAdmin
 from odradek.client.transaction_admin import TransactionAdmin
@@ -62,9 +63,10 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin):
+class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmin):
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
-    delegation tokens; describes brokers; describes and aborts transactions.
+    delegation tokens; describes brokers; describes and aborts transactions; deletes records, elects leaders and moves
+    replicas.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
 

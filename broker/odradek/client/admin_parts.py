@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from odradek.base.errors import UnknownTopicOrPartitionError, error_for
-from odradek.base.types import TopicPartition
+from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.admin_kinds import ConfigSource, ConfigType, ConsumerGroupState
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
-from odradek.client.metadata import TopicView
+from odradek.client.metadata import TopicView, topics_of
 from odradek.client.models import (
     ConfigEntry,
     ConsumerGroupDescription,
@@ -22,6 +23,7 @@ from odradek.client.models import (
     ReplicaSize,
     TopicDescription,
 )
+from odradek.client.offsets import leaderless_error
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.configs import DescribeConfigsResponseResourceResult
 from odradek.protocol.messages.consumer_groups import (
@@ -51,6 +53,18 @@ class AdminPart:
 
     async def _retrying(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         return await self._cluster.retrying(attempt, self._cluster.deadline(what))
+
+    async def _by_leader(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Return the partitions by leader. Raises `LeaderNotAvailableError` and `UnknownTopicOrPartitionError`."""
+        cluster = self._cluster
+        await asyncio.gather(*(cluster.topic(topic) for topic in sorted(topics_of(partitions))))
+        found: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = cluster.view.leader(partition)
+            if leader == NO_BROKER:
+                raise leaderless_error(cluster, partition)
+            found.setdefault(leader, []).append(partition)
+        return found
 
     async def _ask_any(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
         """Send a request to any broker, with retries. `at_least` is that of `Cluster.ask_any`."""

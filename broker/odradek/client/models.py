@@ -371,6 +371,18 @@ class ListedOffset(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """A reassignment in progress (KIP-455)."""
+
+    replicas: tuple[int, ...]
+    """All replicas for the time being: the old and the new ones."""
+    adding: tuple[int, ...]
+    """Replicas that are not in sync yet, or were not before."""
+    removing: tuple[int, ...]
+    """Replicas that are removed at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSize:
     """The size of a replica in a log directory."""
 

@@ -22,11 +22,10 @@ from odradek.base.errors import (
     TransactionalIdNotFoundError,
 )
 from odradek.base.topic_rules import grouped_by_topic
-from odradek.base.types import NO_BROKER, NO_OFFSET, TopicPartition
+from odradek.base.types import NO_OFFSET, TopicPartition
 from odradek.client.admin_kinds import TransactionalIdState
 from odradek.client.admin_parts import AdminPart, check_answer
 from odradek.client.cluster_client import ANY_VERSION, Coordinated
-from odradek.client.metadata import topics_of
 from odradek.client.models import (
     HangingTransaction,
     ListedTransaction,
@@ -34,7 +33,6 @@ from odradek.client.models import (
     ProducerDescription,
     TransactionDescription,
 )
-from odradek.client.offsets import leaderless_error
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.produce import DescribeProducersResponse, InitProducerIdResponse
 from odradek.protocol.messages.transactions import (
@@ -337,18 +335,6 @@ class TransactionAdmin(AdminPart):
         return found
 
     # Requests
-
-    async def _by_leader(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Return the partitions by leader. Raises `LeaderNotAvailableError` and `UnknownTopicOrPartitionError`."""
-        cluster = self._cluster
-        await asyncio.gather(*(cluster.topic(topic) for topic in sorted(topics_of(partitions))))
-        found: dict[int, list[TopicPartition]] = {}
-        for partition in partitions:
-            leader = cluster.view.leader(partition)
-            if leader == NO_BROKER:
-                raise leaderless_error(cluster, partition)
-            found.setdefault(leader, []).append(partition)
-        return found
 
     async def _ask_coordinator(self, transactional_id: str, expected: type[Response], message: Message) -> Response:
         return await self._cluster.ask_coordinator(

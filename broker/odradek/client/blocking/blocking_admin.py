@@ -31,11 +31,13 @@ from odradek.client.models import (
     LogDirDescription,
     NewTopic,
     OffsetAndMetadata,
+    PartitionReassignment,
     PreparedTransaction,
     ProducerDescription,
     TopicDescription,
     TransactionDescription,
 )
+from odradek.client.partition_admin import ElectionType
 from odradek.client.settings import ClientSettings
 from odradek.security.acls.model import AclBinding, AclFilter
 from odradek.security.quotas.quota_filters import QuotaFilter
@@ -44,7 +46,8 @@ from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 
 class BlockingAdmin:
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
-    delegation tokens; describes brokers; describes and aborts transactions.
+    delegation tokens; describes brokers; describes and aborts transactions; deletes records, elects leaders and
+    moves replicas.
 
     Any thread can use it; `close` is idempotent.
 
@@ -451,3 +454,48 @@ class BlockingAdmin:
         the transactional ids and Read on the topics.
         """
         return self._loop.run(self._admin.find_hanging_transactions(partitions, open_for_ms=open_for_ms))
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition; -1 stands for the high watermark (KIP-107).
+
+        Returns the first offset of each partition then. Raises `OffsetOutOfRangeError` for an offset above the high
+        watermark, and `PolicyViolationError` for a topic that is compacted only; other partitions may be changed
+        then.
+        """
+        return self._loop.run(self._admin.delete_records(offsets))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, election: ElectionType = ElectionType.PREFERRED
+    ) -> dict[TopicPartition, ProtocolError | None]:
+        """Elect the leaders of partitions, by default of all. Return the error of each; None means success.
+
+        A partition whose leader is right already has `ElectionNotNeededError` if it was named, and is missing
+        otherwise. Raises `ClusterAuthorizationFailedError`.
+        """
+        return self._loop.run(self._admin.elect_leaders(partitions, election=election))
+
+    def alter_partition_reassignments(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Move partitions to other replicas, the first of which is the preferred leader (KIP-455). None cancels a
+        reassignment.
+
+        Returns when the reassignments have begun; `list_partition_reassignments` shows those in progress. Raises
+        `InvalidReplicaAssignmentError`, `NoReassignmentInProgressError` and `UnknownTopicOrPartitionError` for the
+        first partition with an error; those of other partitions have begun.
+        """
+        self._loop.run(self._admin.alter_partition_reassignments(targets))
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the reassignments in progress of these partitions, by default of all."""
+        return self._loop.run(self._admin.list_partition_reassignments(partitions))
+
+    def alter_replica_log_dirs(
+        self, directories: Mapping[tuple[int, TopicPartition], str]
+    ) -> dict[tuple[int, TopicPartition], ProtocolError | None]:
+        """Move replicas to other log directories of their brokers (KIP-113). Keys are broker ids and partitions.
+
+        Returns the error of each replica, such as `LogDirNotFoundError`; None means that the move has begun.
+        `describe_log_dirs` shows its progress as a future replica.
+        """
+        return self._loop.run(self._admin.alter_replica_log_dirs(directories))
