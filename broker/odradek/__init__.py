@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         UnsupportedVersionError,
     )
     from odradek.base.types import TopicPartition
-    from odradek.client.access_requests import ScramPassword
     from odradek.client.admin import Admin
     from odradek.client.admin_kinds import (
         ConfigOperation,
@@ -85,6 +84,8 @@ if TYPE_CHECKING:
         ConsumerGroupState,
         TransactionalIdState,
     )
+    from odradek.client.administration.access_requests import ScramPassword
+    from odradek.client.administration.partition_admin import ElectionType
     from odradek.client.blocking.blocking_admin import BlockingAdmin
     from odradek.client.blocking.blocking_consumer import BlockingConsumer
     from odradek.client.blocking.blocking_producer import BlockingProducer
@@ -151,7 +152,6 @@ if TYPE_CHECKING:
         TransactionDescription,
     )
     from odradek.client.offsets import GroupMembership
-    from odradek.client.partition_admin import ElectionType
     from odradek.client.producer.producer import Producer
     from odradek.client.settings import ClientSettings
     from odradek.client.telemetry.prometheus_collector import ClientCollector
@@ -339,7 +339,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "client.partition_admin": "ElectionType",
+    "client.administration.partition_admin": "ElectionType",
     "client.consumer.rebalance_events": "RebalanceListener",
     "base.errors": """
         AuthenticationError ClusterAuthorizationFailedError ConcurrentTransactionsError ConfigError
@@ -362,7 +362,7 @@ _NAMES = {
         UnknownTopicOrPartitionError UnsupportedVersionError
     """,
     "base.types": "TopicPartition",
-    "client.access_requests": "ScramPassword",
+    "client.administration.access_requests": "ScramPassword",
     "client.admin": "Admin",
     "client.admin_kinds": """
         ConfigOperation ConfigResourceType ConfigSource ConfigType ConsumerGroupState TransactionalIdState

@@ -62,11 +62,11 @@ CLIENTS: Final = (
         name="Admin",
         created_by="BlockingClient.admin",
         parents=(
-            ("client/group_admin", "GroupAdmin"),
-            ("client/access_admin", "AccessAdmin"),
-            ("client/token_admin", "TokenAdmin"),
-            ("client/transaction_admin", "TransactionAdmin"),
-            ("client/partition_admin", "PartitionAdmin"),
+            ("client/administration/group_admin", "GroupAdmin"),
+            ("client/administration/access_admin", "AccessAdmin"),
+            ("client/administration/token_admin", "TokenAdmin"),
+            ("client/administration/transaction_admin", "TransactionAdmin"),
+            ("client/administration/partition_admin", "PartitionAdmin"),
         ),
         without={"start": _STARTED_BY_CLIENT},
         phrases={

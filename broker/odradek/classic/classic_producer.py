@@ -159,7 +159,7 @@ class SyncProducer:
         return partitions[index]
 
     def _follow_brokers(self) -> None:
-        """Connect anew if none of the brokers is registered any more to which this producer has connected first."""
+        """Connect again if none of the brokers is registered any more to which this producer has connected first."""
         if self._discovery is None:
             return
         addresses = self._discovery.addresses()

@@ -30,7 +30,8 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final = {
     "broker": Lazy("odradek.cli.main:broker", "Run one broker."),
-    "topic": Lazy("odradek.cli.topic_commands:topic", "List, create, describe and delete topics."),
+    "cluster": Lazy("odradek.cli.cluster_commands:cluster", "Show brokers, the health of partitions, log directories."),
+    "topic": Lazy("odradek.cli.topic_commands:topic", "List, create, describe, change and delete topics."),
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
     "group": Lazy(

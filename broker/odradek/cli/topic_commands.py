@@ -187,3 +187,116 @@ def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: boo
         echo_json({"deleted": gone})
     else:
         click.echo(f"Deleted: {', '.join(gone)}." if gone else "Nothing was deleted: none of the topics exists.")
+
+
+@topic.command("add-partitions")
+@click.argument("name")
+@click.option("-n", "--number", type=click.IntRange(1), required=True, help="How many partitions to add.")
+@connection_options
+@click.option("--dry-run", is_flag=True, help="Only check whether it is possible.")
+@output_option
+def add_partitions(name: str, *, number: int, bootstrap: str, dry_run: bool, as_json: bool) -> None:
+    """Add partitions to the topic NAME. Keys that are hashed go to other partitions then.
+
+    \b
+    Example:
+      odradek topic add-partitions orders -n 3
+    """
+    from odradek.client.admin import Admin
+
+    async def work() -> int:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            total = len((await admin.describe_topics([name]))[name].partitions) + number
+            await admin.create_partitions({name: total}, validate_only=dry_run)
+            return total
+
+    total = run(work())
+    if as_json:
+        echo_json({"topic": name, "partitions": total, "changed": not dry_run})
+    else:
+        click.echo(f"Topic {name} {'would have' if dry_run else 'has'} {total} partitions.")
+
+
+@topic.command()
+@click.argument("name")
+@click.option(
+    "-c",
+    "--config",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda _context, _parameter, values: pairs(values),
+    help="Topic property to set; repeatable.",
+)
+@click.option("--remove", "removed", multiple=True, metavar="KEY", help="Topic property to reset; repeatable.")
+@connection_options
+@click.option("--dry-run", is_flag=True, help="Only check whether it is possible.")
+@output_option
+def alter(
+    name: str, *, config: dict[str, str], removed: tuple[str, ...], bootstrap: str, dry_run: bool, as_json: bool
+) -> None:
+    """Change properties of the topic NAME. The others stay as they are.
+
+    \b
+    Example:
+      odradek topic alter orders -c retention.ms=86400000 --remove max.message.bytes
+    """
+    from odradek.client.admin import Admin
+    from odradek.client.admin_kinds import ConfigOperation
+    from odradek.client.models import ConfigChange, ConfigResource
+
+    if not config and not removed:
+        raise click.UsageError("Nothing to change: use --config or --remove.")
+    changes = [ConfigChange(name=key, value=value) for key, value in config.items()]
+    changes += [ConfigChange(name=key, value=None, operation=ConfigOperation.DELETE) for key in removed]
+
+    async def work() -> None:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            await admin.incremental_alter_configs({ConfigResource.topic(name): changes}, validate_only=dry_run)
+
+    run(work())
+    if as_json:
+        echo_json({"topic": name, "set": config, "removed": list(removed), "changed": not dry_run})
+    else:
+        click.echo(f"Topic {name} {'can be' if dry_run else 'was'} changed.")
+
+
+@topic.command("delete-records")
+@click.argument("name")
+@click.option("--before-offset", type=click.IntRange(0), help="Delete the records before this offset.")
+@click.option("--all", "everything", is_flag=True, help="Delete all records that exist now.")
+@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only these; repeatable.")
+@connection_options
+@output_option
+def delete_records(
+    name: str,
+    *,
+    before_offset: int | None,
+    everything: bool,
+    partitions: tuple[int, ...],
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Delete the oldest records of the topic NAME, in all partitions or in some.
+
+    \b
+    Example:
+      odradek topic delete-records orders --partition 0 --before-offset 5000
+    """
+    from odradek.base.types import TopicPartition
+    from odradek.client.admin import Admin
+
+    if everything == (before_offset is not None):
+        raise click.UsageError("Use either --before-offset or --all.")
+    offset = -1 if before_offset is None else before_offset
+
+    async def work() -> dict[TopicPartition, int]:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            known = [part.partition for part in (await admin.describe_topics([name]))[name].partitions]
+            return await admin.delete_records({TopicPartition(name, each): offset for each in partitions or known})
+
+    found = sorted(run(work()).items())
+    if as_json:
+        echo_json([{"topic": name, "partition": each.partition, "firstOffset": first} for each, first in found])
+    else:
+        for each, first in found:
+            click.echo(f"Partition {each.partition} begins at offset {first}.")

@@ -86,8 +86,8 @@ def add(*, name: str, password_file: str | None, mechanisms: tuple[str, ...], it
       odradek user add alice
       pwgen 32 1 | odradek user add alice --password-file -
     """
-    from odradek.client.access_requests import ScramPassword
     from odradek.client.admin import Admin
+    from odradek.client.administration.access_requests import ScramPassword
 
     if password_file is None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)

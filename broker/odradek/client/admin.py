@@ -22,12 +22,15 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
-from odradek.client.access_admin import AccessAdmin
 from odradek.client.admin_kinds import ConfigResourceType
-from odradek.client.admin_parts import check_answer, config_entry, described_log_dir, described_topic
+from odradek.client.administration.access_admin import AccessAdmin
+from odradek.client.administration.admin_parts import check_answer, config_entry, described_log_dir, described_topic
+from odradek.client.administration.group_admin import GroupAdmin
+from odradek.client.administration.partition_admin import PartitionAdmin
+from odradek.client.administration.token_admin import TokenAdmin
+from odradek.client.administration.transaction_admin import TransactionAdmin
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
-from odradek.client.group_admin import GroupAdmin
 from odradek.client.keywords import ClientKeywords
 from odradek.client.models import (
     BrokerDescription,
@@ -41,10 +44,7 @@ from odradek.client.models import (
     TopicDescription,
 )
 from odradek.client.offsets import list_offsets
-from odradek.client.partition_admin import PartitionAdmin
 from odradek.client.settings import ClientSettings, as_settings
-from odradek.client.token_admin import TokenAdmin
-from odradek.client.transaction_admin import TransactionAdmin
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.cluster import DescribeClusterResponse
 from odradek.protocol.messages.configs import (

@@ -91,6 +91,36 @@ def test_topics_are_created_listed_described_and_deleted(odradek: Odradek, topic
     assert odradek("topic", "delete", topic, "--if-exists").returncode == 0
 
 
+def test_topics_are_changed(odradek: Odradek, topic: str) -> None:
+    assert odradek("topic", "add-partitions", topic, "-n", "1", "--dry-run").stdout == (
+        f"Topic {topic} would have 3 partitions.\n"
+    )
+    assert as_json(odradek("topic", "add-partitions", topic, "-n", "1", "-o", "json"))["partitions"] == 3
+    assert odradek("topic", "alter", topic, "-c", "retention.ms=5", "--remove", "max.message.bytes").returncode == 0
+    (described,) = as_json(odradek("topic", "describe", topic, "-o", "json"))
+    assert described["config"] == {"retention.ms": "5"}
+    assert "use --config or --remove" in odradek("topic", "alter", topic).stderr
+    odradek("produce", topic, "-p", "0", stdin="a\nb\nc\n")
+    assert odradek("topic", "delete-records", topic, "--partition", "0", "--before-offset", "2").stdout == (
+        "Partition 0 begins at offset 2.\n"
+    )
+    begins = as_json(odradek("topic", "delete-records", topic, "--all", "-p", "0", "-p", "1", "-o", "json"))
+    assert [(row["partition"], row["firstOffset"]) for row in begins] == [(0, 3), (1, 0)]
+    assert "either --before-offset or --all" in odradek("topic", "delete-records", topic).stderr
+
+
+def test_the_cluster_is_shown(odradek: Odradek, odradek_cluster: RunningCluster, topic: str) -> None:
+    assert "controller" in odradek("cluster", "info").stdout
+    found = as_json(odradek("cluster", "info", "-o", "json"))
+    assert [broker["id"] for broker in found["brokers"]] == odradek_cluster.broker_ids
+    wait_until(lambda: odradek("cluster", "health").returncode == 0, what="a healthy cluster")
+    assert as_json(odradek("cluster", "health", "-o", "json"))["healthy"] is True
+    assert "online" in odradek("cluster", "log-dirs").stdout
+    (first, *_) = odradek_cluster.broker_ids
+    directories = as_json(odradek("cluster", "log-dirs", "--broker", str(first), "-o", "json"))
+    assert topic in {replica["topic"] for directory in directories for replica in directory["replicas"]}
+
+
 def test_produced_records_are_consumed(odradek: Odradek, topic: str) -> None:
     lines = [f"k{number % 7}:v{number}" for number in range(1000)]
     sent = as_json(odradek("produce", topic, "-k", ":", "-o", "json", stdin="\n".join(lines)))

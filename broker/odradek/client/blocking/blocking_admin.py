@@ -10,8 +10,9 @@ from typing import Self, Unpack
 
 from odradek.base.errors import ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.client.access_requests import ScramPassword
 from odradek.client.admin import Admin
+from odradek.client.administration.access_requests import ScramPassword
+from odradek.client.administration.partition_admin import ElectionType
 from odradek.client.blocking import loop_thread
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.keywords import ClientKeywords
@@ -37,7 +38,6 @@ from odradek.client.models import (
     TopicDescription,
     TransactionDescription,
 )
-from odradek.client.partition_admin import ElectionType
 from odradek.client.settings import ClientSettings
 from odradek.security.acls.model import AclBinding, AclFilter
 from odradek.security.quotas.quota_filters import QuotaFilter

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 from odradek.base.errors import NetworkError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from odradek.client.admin import Admin
-from odradek.client.admin_parts import described_topic
+from odradek.client.administration.admin_parts import described_topic
 from odradek.client.blocking import loop_thread
 from odradek.client.blocking.blocking_admin import BlockingAdmin
 from odradek.client.blocking.blocking_consumer import BlockingConsumer

@@ -92,7 +92,7 @@ def test_an_error_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> N
 
 
 class Callbacks(CallbackHandler):
-    """Changes what passes the queue, and notes what it is told."""
+    """Changes what passes the queue, and keeps what it is called with."""
 
     def __init__(self) -> None:
         self.added: list[bool] = []

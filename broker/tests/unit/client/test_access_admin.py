@@ -14,8 +14,8 @@ from odradek.base.errors import (
     ResourceNotFoundError,
     SecurityDisabledError,
 )
-from odradek.client.access_admin import AccessAdmin
-from odradek.client.access_requests import ScramPassword
+from odradek.client.administration.access_admin import AccessAdmin
+from odradek.client.administration.access_requests import ScramPassword
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_response
 from odradek.security.acls.model import (

@@ -14,8 +14,8 @@ from odradek.base.errors import (
     DelegationTokenNotFoundError,
     DelegationTokenOwnerMismatchError,
 )
+from odradek.client.administration.token_admin import TokenAdmin
 from odradek.client.models import DelegationTokenDescription
-from odradek.client.token_admin import TokenAdmin
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_response
 

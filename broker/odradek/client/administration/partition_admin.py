@@ -21,7 +21,7 @@ from odradek.base.errors import (
 )
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import TopicPartition
-from odradek.client.admin_parts import AdminPart, check_answer
+from odradek.client.administration.admin_parts import AdminPart, check_answer
 from odradek.client.models import PartitionReassignment
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.fetch import DeleteRecordsResponse

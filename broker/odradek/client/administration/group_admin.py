@@ -21,7 +21,13 @@ from odradek.base.errors import (
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import LATEST_TIMESTAMP, NO_BROKER, TopicPartition
 from odradek.client.admin_kinds import ConsumerGroupState
-from odradek.client.admin_parts import AdminPart, as_group, check_answer, described_consumer_group, described_group
+from odradek.client.administration.admin_parts import (
+    AdminPart,
+    as_group,
+    check_answer,
+    described_consumer_group,
+    described_group,
+)
 from odradek.client.cluster_client import ANY_VERSION
 from odradek.client.metadata import topics_of
 from odradek.client.models import ConsumerGroupDescription, GroupDescription, GroupLag, GroupListing, OffsetAndMetadata

@@ -24,7 +24,7 @@ from odradek.base.errors import (
 from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import NO_OFFSET, TopicPartition
 from odradek.client.admin_kinds import TransactionalIdState
-from odradek.client.admin_parts import AdminPart, check_answer
+from odradek.client.administration.admin_parts import AdminPart, check_answer
 from odradek.client.cluster_client import ANY_VERSION, Coordinated
 from odradek.client.models import (
     HangingTransaction,

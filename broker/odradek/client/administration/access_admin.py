@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from odradek.client.access_requests import (
+from odradek.client.administration.access_requests import (
     ScramPassword,
     acl_binding,
     acl_filter_fields,
@@ -17,7 +17,7 @@ from odradek.client.access_requests import (
     quotas_of,
     upsertion_fields,
 )
-from odradek.client.admin_parts import AdminPart, check_answer
+from odradek.client.administration.admin_parts import AdminPart, check_answer
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.acls import CreateAclsResponse, DeleteAclsResponse, DescribeAclsResponse
 from odradek.protocol.messages.quotas import AlterClientQuotasResponse, DescribeClientQuotasResponse

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from odradek.base.errors import error_for
-from odradek.client.admin_parts import AdminPart
+from odradek.client.administration.admin_parts import AdminPart
 from odradek.client.models import DelegationTokenDescription
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.delegation_tokens import (

@@ -1,0 +1,1 @@
+"""The parts of the admin client, by subject."""
