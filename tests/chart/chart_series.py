@@ -56,10 +56,13 @@ def _spark() -> frozenset[str]:
     return frozenset(sample.name for family in QueryCollector(table).collect() for sample in family.samples)
 
 
+SPARK: Final = _spark()
+"""The series of the query listener of the Spark connector."""
+
 KNOWN: Final = (
     _broker()
     | _operator()
-    | _spark()
+    | SPARK
     | {series.name for series in EXPORTER_SERIES}
     | {series.name for series in ZOOKEEPER_SERIES}
     | PROCESS
