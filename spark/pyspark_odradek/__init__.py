@@ -5,6 +5,20 @@ PySpark looks for `DefaultSource` in installed packages whose name begins with `
     spark.read.format("odradek").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "t").load()
 """
 
-from pyspark_odradek.data_source import DefaultSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark_odradek.data_source import DefaultSource
 
 __all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `DefaultSource` when PySpark looks for it. Workers that read or write import only what they need."""
+    if name == "DefaultSource":
+        from pyspark_odradek.data_source import DefaultSource
+
+        return DefaultSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,25 +8,26 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Self, TypeVar, Unpack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from odradek.base.errors import NetworkError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
-from odradek.client.admin import Admin
 from odradek.client.administration.admin_parts import described_topic
 from odradek.client.blocking import loop_thread
-from odradek.client.blocking.blocking_admin import BlockingAdmin
-from odradek.client.blocking.blocking_consumer import BlockingConsumer
-from odradek.client.blocking.blocking_producer import BlockingProducer
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.cluster_client import Cluster
-from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.raw_fetch import Range, RawFetcher
-from odradek.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch, TopicDescription
 from odradek.client.offsets import list_offsets
-from odradek.client.producer.producer import Producer
 from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings
+
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.blocking.blocking_admin import BlockingAdmin
+    from odradek.client.blocking.blocking_consumer import BlockingConsumer
+    from odradek.client.blocking.blocking_producer import BlockingProducer
+    from odradek.client.keywords import ClientKeywords, ConsumerKeywords, ProducerKeywords
 
 T = TypeVar("T")
 
@@ -35,15 +36,22 @@ DEFAULT_FETCH_BYTES: Final = 4 << 20
 
 
 class _Open:
-    """The connections of a client in one process."""
+    """The connections of a client in one process.
 
-    __slots__ = ("admin", "cluster", "loop", "raw")
+    Admin clients, producers and consumers are imported when they are first used: workers of Spark only fetch, and each
+    new one would wait for the imports.
+    """
 
     def __init__(self, loop: LoopThread, cluster: Cluster) -> None:
         self.loop: Final = loop
         self.cluster: Final = cluster
         self.raw: Final = RawFetcher(cluster)
-        self.admin: Final = Admin(cluster.settings, cluster=cluster)
+
+    @cached_property
+    def admin(self) -> Admin:
+        from odradek.client.admin import Admin
+
+        return Admin(self.cluster.settings, cluster=self.cluster)
 
     async def close(self) -> None:
         try:
@@ -136,6 +144,8 @@ class BlockingClient:
     def admin(self) -> BlockingAdmin:
         """An admin client over the connections of this client."""
         state = self._open()
+        from odradek.client.blocking.blocking_admin import BlockingAdmin
+
         return BlockingAdmin.of(state.loop, state.admin)
 
     def producer(self, **keywords: Unpack[ProducerKeywords]) -> BlockingProducer:
@@ -143,6 +153,9 @@ class BlockingClient:
 
         Raises `NetworkError` if no broker answers.
         """
+        from odradek.client.blocking.blocking_producer import BlockingProducer
+        from odradek.client.producer.producer import Producer
+
         loop = self._open().loop
         return BlockingProducer.of(loop, loop.start(lambda: Producer(self.settings, **keywords)))
 
@@ -151,6 +164,9 @@ class BlockingClient:
 
         Raises `NetworkError` if no broker answers.
         """
+        from odradek.client.blocking.blocking_consumer import BlockingConsumer
+        from odradek.client.consumer.consumer import Consumer
+
         loop = self._open().loop
         return BlockingConsumer.of(loop, loop.start(lambda: Consumer(self.settings, *topics, **keywords)))
 
