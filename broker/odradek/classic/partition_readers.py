@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.base.errors import NetworkError, OdradekError, OffsetOutOfRangeError, ProtocolError
+from odradek.base.errors import OdradekError, OffsetOutOfRangeError, ProtocolError
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from odradek.classic.assignment import ConsumerThread
@@ -46,7 +46,7 @@ class PartitionReaders:
         self._config: Final = config
         self._stream_of: Final = stream_of
         self._on_failure: Final = on_failure
-        self._tasks: Final = TaskOwner()
+        self._tasks: Final = TaskOwner(lambda name, error: on_failure(OdradekError(f"{name} failed: {error!r}")))
         self._readers: dict[TopicPartition, tuple[MessageStream, asyncio.Task[None]]] = {}
         self._stored: dict[TopicPartition, int] = {}
 
@@ -71,7 +71,7 @@ class PartitionReaders:
             self._stored.pop(partition, None)
 
     async def _end(self, partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-        """End the tasks, and return the offsets after the messages that were returned."""
+        """End the tasks. Return the next offset after the messages that the streams have delivered."""
         readers = [self._readers.pop(partition) for partition in partitions if partition in self._readers]
         for _, task in readers:
             task.cancel()
@@ -82,7 +82,7 @@ class PartitionReaders:
         return consumed
 
     async def commit(self) -> None:
-        """Store the offsets of all messages that were returned."""
+        """Store the offsets of all messages that the streams have delivered."""
         consumed: dict[TopicPartition, int] = {}
         for stream, _ in list(self._readers.values()):
             consumed.update(stream.consumed())
@@ -119,7 +119,7 @@ class PartitionReaders:
                     self._on_failure(error)
                     return
                 position = None
-            except (ProtocolError, NetworkError) as error:
+            except ProtocolError as error:
                 if not error.retriable:
                     self._on_failure(error)
                     return

@@ -100,7 +100,7 @@ class ConsumerRebalancer:
         self._settings: Final = settings
         self._clock: Final = clock
         self._on_failure: Final = on_failure
-        self._tasks: Final = TaskOwner()
+        self._tasks: Final = TaskOwner(lambda name, error: on_failure(OdradekError(f"{name} failed: {error!r}")))
         self._wake: Final = asyncio.Event()
         self._watches: list[Watch] = []
         self._topic_watches: dict[str, Watch] = {}
