@@ -15,7 +15,6 @@ from odradek.base.topic_rules import MAX_NAME_LENGTH as MAX_TOPIC_NAME_LENGTH
 from odradek_operator.crds.cluster_types import CLUSTER_NAME_ALLOWED, CLUSTER_NAME_PATTERN
 from odradek_operator.crds.fields import (
     MAX_LABEL,
-    MAX_LABELS,
     MAX_PROPERTIES,
     MAX_PROPERTY,
     Entries,
@@ -36,7 +35,13 @@ from odradek_operator.crds.fields import (
 )
 from odradek_operator.crds.metadata import MAX_CLUSTER_NAME_LENGTH, METADATA, SPECIFICATION, Metadata
 from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading, Rule, must, published
-from odradek_operator.crds.pod_types import MAX_GRACE_SECONDS, MAX_PULL_SECRETS, SecretName
+from odradek_operator.crds.pod_types import (
+    MAX_GRACE_SECONDS,
+    MAX_PULL_SECRETS,
+    SecretName,
+    additional_labels,
+    operated_rule,
+)
 from odradek_operator.pipelines.pipeline_names import PIPELINE_LABELS
 from odradek_operator.pipelines.schedule import ScheduleError, check_cron, check_time_zone
 
@@ -412,20 +417,14 @@ class PipelineRestart(Model):
     driver that ran for ten minutes begins a new count."""
 
 
-def _operated_label(key: str, value: str, reading: Reading) -> str | None:
-    return "is set by the operator itself: remove it." if key in PIPELINE_LABELS else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTemplate(Model):
     """Additions to the pods of driver and executors."""
 
     labels: Annotated[
         Mapping[str, str],
-        Entries(check=_operated_label, max_entries=MAX_LABELS, max_length=MAX_LABEL),
-        published(
-            Rule(without_keys(frozenset(PIPELINE_LABELS)), "The operator sets one of these labels itself: remove it.")
-        ),
+        additional_labels(PIPELINE_LABELS),
+        published(operated_rule(PIPELINE_LABELS)),
     ] = field(default_factory=dict)
     """Labels in addition to those that the operator sets."""
     annotations: Annotated[Mapping[str, str], Entries()] = field(default_factory=dict)

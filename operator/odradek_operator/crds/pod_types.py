@@ -101,8 +101,18 @@ class SecretName(Model):
     """Name of the Secret."""
 
 
-def _operated_label(key: str, value: str, reading: Reading) -> str | None:
-    return "is set by the operator itself: remove it." if key in OPERATED_LABELS else None
+def additional_labels(operated: frozenset[str]) -> Entries:
+    """Return the check of labels that users add to `operated`, which the operator sets."""
+
+    def check(key: str, value: str, reading: Reading) -> str | None:
+        return "is set by the operator itself: remove it." if key in operated else None
+
+    return Entries(check=check, max_entries=MAX_LABELS, max_length=MAX_LABEL)
+
+
+def operated_rule(operated: frozenset[str]) -> Rule:
+    """Return the CEL rule that is the same."""
+    return Rule(without_keys(operated), "The operator sets one of these labels itself: remove it.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +121,8 @@ class PodTemplate(Model):
 
     labels: Annotated[
         Mapping[str, str],
-        Entries(check=_operated_label, max_entries=MAX_LABELS, max_length=MAX_LABEL),
-        published(Rule(without_keys(OPERATED_LABELS), "The operator sets one of these labels itself: remove it.")),
+        additional_labels(OPERATED_LABELS),
+        published(operated_rule(OPERATED_LABELS)),
     ] = field(default_factory=dict)
     """Labels in addition to those that the operator sets."""
     annotations: Annotated[Mapping[str, str], Entries()] = field(default_factory=dict)
