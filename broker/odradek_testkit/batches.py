@@ -34,7 +34,7 @@ def frame_records(
     aborted: Sequence[tuple[int, int]] = (),
     check_crcs: bool = True,
 ) -> list[Record]:
-    """Return the records; fields that were not decoded are None, -1 or empty. Asserts that columns are in bounds."""
+    """Return the records, and assert that all columns are in bounds. Fields without a value are None, -1 or empty."""
     decoder = FrameDecoder(fields, rows=rows, limit=limit, check_crcs=check_crcs)
     found: list[Record] = []
     for columns in decoder.decode(raw, start_offset=start_offset, end_offset=end_offset, aborted=aborted):

@@ -127,7 +127,7 @@ class MessageStream:
             await self._room.wait()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Drop all messages of partitions that were not returned. Return the offsets after those that were."""
+        """Drop messages of partitions that are not delivered yet. Return the next offset after the delivered ones."""
         gone = set(partitions)
         with self._changed:
             kept = [chunk for chunk in self._chunks if chunk.topic_partition not in gone]

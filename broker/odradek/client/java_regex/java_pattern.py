@@ -150,7 +150,7 @@ class _Translator:
             return self._reference(f"(?P={name})")
         if character in ("R", "X"):
             source.next()
-            # A topic name has no line break, and each of its characters is a grapheme of its own.
+            # A topic name has no line break and no combining characters.
             return f"(?:{_NOTHING})" if character == "R" else "."
         members = shorthand(source, self._flags)
         return self._of(with_case(frozenset(read_character(source)), self._flags) if members is None else members)
