@@ -9,6 +9,7 @@ reference documentation use one table.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -163,6 +164,33 @@ class Setting:
     def shown(self, value: object) -> str | None:
         """Return the value as text for people and clients; None if it is secret."""
         return None if self.sensitive else self.render(value)
+
+
+def check_values(holder: object, settings: Mapping[str, Setting]) -> None:
+    """Check the value of each setting that `holder` has an attribute for; None is not checked. Raises `ConfigError`."""
+    for setting in settings.values():
+        value = getattr(holder, setting.attribute)
+        if value is not None:
+            setting.parse(setting.render(value) or "")
+
+
+def parse_known(
+    properties: Mapping[str, str], settings: Mapping[str, Setting], aliases: Mapping[str, str], *, whose: str
+) -> dict[str, Any]:
+    """Return the values of properties by attribute. `aliases` are other names of settings.
+
+    Raises `ConfigError` for an invalid value, or for a name that is not a setting of `whose`, with a suggestion.
+    """
+    values = {}
+    for key, value in properties.items():
+        name = aliases.get(key.strip(), key.strip())
+        setting = settings.get(name)
+        if setting is None:
+            close = difflib.get_close_matches(name, settings, n=1)
+            suggestion = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"{key} is not a setting of {whose}{suggestion}")
+        values[setting.attribute] = setting.parse(str(value))
+    return values
 
 
 def _bound(number: float | None) -> str:

@@ -8,22 +8,18 @@ from odradek.base.errors import NetworkError
 from odradek.client.blocking import loop_thread
 from odradek.zk import layout
 from odradek.zk.kazoo_client import KazooZkClient
-from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import Watch, ZkClient, ZkError, ZkSettings
+from odradek.zk.registration import registered_brokers
 
 
 async def registered_addresses(zk: ZkClient, security_protocol: str) -> tuple[str, ...]:
     """Return host:port of the listeners with a security protocol, of all brokers that are registered."""
-    paths = {layout.broker_path(int(name)): int(name) for name in await zk.children_or_none(layout.BROKER_IDS) or []}
-    found: list[str] = []
-    for path, node in (await zk.get_many(paths)).items():
-        if node is None:
-            continue
-        registration = BrokerRegistration.decode(paths[path], node[0])
-        found += [
-            f"{end.host}:{end.port}" for end in registration.endpoints if end.security_protocol == security_protocol
-        ]
-    return tuple(found)
+    return tuple(
+        f"{end.host}:{end.port}"
+        for registration in (await registered_brokers(zk)).values()
+        for end in registration.endpoints
+        if end.security_protocol == security_protocol
+    )
 
 
 class BrokerDiscovery:

@@ -5,13 +5,21 @@ https://kafka.apache.org/082/documentation.html#consumerconfigs
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from odradek.base.errors import ConfigError
-from odradek.base.setting_definitions import Setting, boolean, choice, integer, settings_of, text
+from odradek.base.setting_definitions import (
+    Setting,
+    boolean,
+    check_values,
+    choice,
+    integer,
+    parse_known,
+    settings_of,
+    text,
+)
 from odradek.classic.assignment import STRATEGIES
 
 NO_TIMEOUT: Final = -1
@@ -73,10 +81,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for setting in CONSUMER_SETTINGS.values():
-            value = getattr(self, setting.attribute)
-            if value is not None:
-                setting.parse(setting.render(value) or "")
+        check_values(self, CONSUMER_SETTINGS)
         for required in ("group.id", "zookeeper.connect"):
             if not getattr(self, CONSUMER_SETTINGS[required].attribute):
                 raise ConfigError(f"{required} is missing: the consumer needs it")
@@ -84,16 +89,7 @@ class ConsumerConfig:
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
         """Parse properties with the names of Kafka 0.8.2 or 0.7. Raises `ConfigError` for an unknown name."""
-        values: dict[str, Any] = {}
-        for key, value in properties.items():
-            name = OLD_NAMES.get(key.strip(), key.strip())
-            setting = CONSUMER_SETTINGS.get(name)
-            if setting is None:
-                close = difflib.get_close_matches(name, CONSUMER_SETTINGS, n=1)
-                suggestion = f"; did you mean {close[0]}?" if close else ""
-                raise ConfigError(f"{key} is not a setting of this consumer{suggestion}")
-            values[setting.attribute] = setting.parse(str(value))
-        return cls(**values)
+        return cls(**parse_known(properties, CONSUMER_SETTINGS, OLD_NAMES, whose="this consumer"))
 
     @property
     def is_in_zookeeper(self) -> bool:

@@ -1,11 +1,10 @@
-"""The znodes of consumer groups: members, owners and offsets, as Apache Kafka 0.8.2 and 0.9 write them.
+"""The znodes of consumer groups: members and owners, as Apache Kafka 0.8.2 and 0.9 write them.
 
     /consumers/GROUP/ids/CONSUMER                 ephemeral: what the consumer reads
     /consumers/GROUP/owners/TOPIC/PARTITION       ephemeral: the name of the thread that reads the partition
-    /consumers/GROUP/offsets/TOPIC/PARTITION      the next offset to read
 
-`registry` and `offset_storage` use it. Paths are relative to the chroot. Invalid content raises `LayoutError`, which
-names the path.
+`group_registry` uses it; `zk/layout` has the offsets. Paths are relative to the chroot. Invalid content raises
+`LayoutError`, which names the path.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from uuid import UUID
 
 from odradek.base.errors import InvalidGroupIdError
 from odradek.base.types import TopicPartition
-from odradek.zk.layout import CONSUMERS, consumer_offset_path
-from odradek.znode import LayoutError, ZnodeJson, is_node_name
+from odradek.zk.layout import CONSUMERS
+from odradek.znode import ZnodeJson, is_node_name
 
 STATIC: Final = "static"
 WHITELIST: Final = "white_list"
@@ -90,21 +89,3 @@ def owners_path(group_id: str, topic: str) -> str:
 def owner_path(group_id: str, partition: TopicPartition) -> str:
     """Return the path of the owner of a partition."""
     return f"{CONSUMERS}/{group_id}/owners/{partition.topic}/{partition.partition}"
-
-
-def offset_path(group_id: str, partition: TopicPartition) -> str:
-    """Return the path of an offset of a group."""
-    return consumer_offset_path(group_id, partition)
-
-
-def encode_offset(offset: int) -> bytes:
-    """Encode the next offset to read."""
-    return b"%d" % offset
-
-
-def decode_offset(data: bytes, path: str) -> int:
-    """Decode an offset. Raises `LayoutError` if it is not a number."""
-    try:
-        return int(data.decode("ascii").strip())
-    except (UnicodeDecodeError, ValueError):
-        raise LayoutError(path, f"an offset must be a number, found {data[:100]!r}") from None

@@ -13,12 +13,12 @@ from typing import Final, Protocol, TypeVar
 
 from odradek.base.errors import ProtocolError
 from odradek.base.types import TopicPartition
-from odradek.classic import consumer_znodes
 from odradek.classic.consumer_config import ConsumerConfig
 from odradek.client.cluster_client import Cluster
 from odradek.client.models import OffsetAndMetadata
 from odradek.client.offsets import GroupMembership, commit_offsets, fetch_committed
-from odradek.zk.port import NodeExists, NoNode, ZkClient
+from odradek.zk import layout
+from odradek.zk.port import ZkClient, set_or_create
 
 log = logging.getLogger(__name__)
 
@@ -48,28 +48,26 @@ class ZooKeeperStorage:
 
     async def read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the stored offsets. Raises `LayoutError` if one is not a number."""
-        paths = {consumer_znodes.offset_path(self._group_id, partition): partition for partition in partitions}
+        paths = {layout.consumer_offset_path(self._group_id, partition): partition for partition in partitions}
         found = await self._zk.get_many(paths)
         return {
-            paths[path]: consumer_znodes.decode_offset(node[0], path)
+            paths[path]: layout.decode_consumer_offset(path, node[0])
             for path, node in found.items()
             if node is not None
         }
 
     async def store(self, offsets: Offsets) -> None:
         """Store offsets."""
-        await asyncio.gather(*(self._store(partition, offset) for partition, offset in offsets.items()))
-
-    async def _store(self, partition: TopicPartition, offset: int) -> None:
-        path = consumer_znodes.offset_path(self._group_id, partition)
-        data = consumer_znodes.encode_offset(offset)
-        try:
-            await self._zk.set(path, data)
-        except NoNode:
-            try:
-                await self._zk.create(path, data, make_parents=True)
-            except NodeExists:
-                await self._zk.set(path, data)
+        await asyncio.gather(
+            *(
+                set_or_create(
+                    self._zk,
+                    layout.consumer_offset_path(self._group_id, partition),
+                    layout.encode_consumer_offset(offset),
+                )
+                for partition, offset in offsets.items()
+            )
+        )
 
 
 class KafkaStorage:

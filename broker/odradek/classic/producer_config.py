@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from odradek.base.errors import ConfigError
-from odradek.base.setting_definitions import Setting, choice, integer, settings_of, text, words
+from odradek.base.setting_definitions import (
+    Setting,
+    check_values,
+    choice,
+    integer,
+    parse_known,
+    settings_of,
+    text,
+    words,
+)
 
 CODECS: Final[Mapping[str, str]] = {"0": "none", "1": "gzip", "2": "snappy"}
 """Values of `compression.codec` in Kafka 0.7, and what they are called later."""
@@ -18,14 +26,13 @@ LATER_NAMES: Final[Mapping[str, str]] = {
     "zookeeper.connect": "zk.connect",
     "queue.buffering.max.ms": "queue.time",
     "queue.buffering.max.messages": "queue.size",
-    "queue.enqueue.timeout.ms": "queue.enqueueTimeout.ms",
+    "queue.enqueue.timeout.ms": "queue.enqueuetimeout.ms",
     "batch.num.messages": "batch.size",
     "request.required.acks": "acks",
     "request.timeout.ms": "socket.timeout.ms",
     "message.send.max.retries": "num.retries",
-    "client.id": "client.id",
 }
-"""Names of Kafka 0.8 and those of 0.7."""
+"""Names of Kafka 0.8 and those of 0.7, in lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,24 +63,21 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for setting in PRODUCER_SETTINGS.values():
-            setting.parse(setting.render(getattr(self, setting.attribute)) or "")
+        check_values(self, PRODUCER_SETTINGS)
         if bool(self.broker_list) == bool(self.zk_connect):
             raise ConfigError("the producer needs either broker.list or zk.connect, and not both")
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
         """Parse properties with the names of Kafka 0.7 or 0.8. Raises `ConfigError` for an unknown name."""
-        values: dict[str, Any] = {}
-        for key, value in properties.items():
-            name = LATER_NAMES.get(key.strip(), key.strip()).lower()
-            setting = PRODUCER_SETTINGS.get(name)
-            if setting is None:
-                close = difflib.get_close_matches(name, PRODUCER_SETTINGS, n=1)
-                suggestion = f"; did you mean {close[0]}?" if close else ""
-                raise ConfigError(f"{key} is not a setting of this producer{suggestion}")
-            values[setting.attribute] = setting.parse(str(value))
-        return cls(**values)
+        return cls(
+            **parse_known(
+                {key.lower(): properties[key] for key in properties},
+                PRODUCER_SETTINGS,
+                LATER_NAMES,
+                whose="this producer",
+            )
+        )
 
     @property
     def compression_type(self) -> str:

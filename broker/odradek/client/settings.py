@@ -13,6 +13,7 @@ from odradek.base.setting_definitions import (
     Setting,
     SettingType,
     boolean,
+    check_values,
     choice,
     integer,
     long,
@@ -127,10 +128,7 @@ class ClientSettings(SecurityFields):
 
     def __post_init__(self) -> None:
         """Validate each value, then the rules between values."""
-        for setting in CLIENT_SETTINGS.values():
-            value = getattr(self, setting.attribute)
-            if value is not None:
-                setting.parse(setting.render(value) or "")
+        check_values(self, CLIENT_SETTINGS)
         for address in self.bootstrap_servers:
             parse_address(address)
         self.security(SystemClock())

@@ -329,6 +329,18 @@ class ZkClient(Protocol):
         ...
 
 
+async def set_or_create(zk: ZkClient, path: str, data: bytes) -> None:
+    """Replace the data of a znode, which is created with its parents if necessary. The last of several concurrent calls
+    wins."""
+    try:
+        await zk.set(path, data)
+    except NoNode:
+        try:
+            await zk.create(path, data, make_parents=True)
+        except NodeExists:
+            await zk.set(path, data)
+
+
 def parents(path: str) -> list[str]:
     """Return all ancestors of a path except the root, the outermost first. For /a/b/c, they are /a and /a/b."""
     parts = path.strip("/").split("/")[:-1]

@@ -72,12 +72,8 @@ def _new_cluster_id(clock: Clock) -> str:
             return text
 
 
-async def machines(zk: ZkClient) -> dict[int, str]:
-    """Return the machines of the registered brokers, by broker id.
-
-    Brokers without a machine, such as Java brokers, and invalid registrations are omitted. The controller does not
-    announce machines to brokers, because UpdateMetadata has no field for them.
-    """
+async def registered_brokers(zk: ZkClient) -> dict[int, BrokerRegistration]:
+    """Return the registrations of the live brokers, by broker id. Invalid ones are omitted and logged."""
     names = await zk.children_or_none(layout.BROKER_IDS) or []
     ids = {layout.broker_path(int(name)): int(name) for name in names if name.isdecimal()}
     found = {}
@@ -85,13 +81,20 @@ async def machines(zk: ZkClient) -> dict[int, str]:
         if znode is None:
             continue
         try:
-            registration = BrokerRegistration.decode(ids[path], znode[0])
+            found[ids[path]] = BrokerRegistration.decode(ids[path], znode[0])
         except LayoutError as error:
-            log.warning("the machine of a broker is unknown, because its registration is invalid: %s", error)
-            continue
-        if registration.machine is not None:
-            found[ids[path]] = registration.machine
+            log.warning("a broker is left out, because its registration is invalid: %s", error)
     return found
+
+
+async def machines(zk: ZkClient) -> dict[int, str]:
+    """Return the machines of the registered brokers, by broker id.
+
+    Brokers without a machine, such as Java brokers, and invalid registrations are omitted. The controller does not
+    announce machines to brokers, because UpdateMetadata has no field for them.
+    """
+    found = await registered_brokers(zk)
+    return {broker: each.machine for broker, each in found.items() if each.machine is not None}
 
 
 class BrokerRegistrar:

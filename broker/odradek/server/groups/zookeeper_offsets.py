@@ -21,7 +21,7 @@ from odradek.base.errors import (
 from odradek.base.types import NO_OFFSET, TopicPartition
 from odradek.server.failures import wire_error
 from odradek.zk import layout
-from odradek.zk.port import NodeExists, NoNode, ZkClient
+from odradek.zk.port import ZkClient, set_or_create
 
 logger = logging.getLogger(__name__)
 
@@ -55,23 +55,14 @@ class ZooKeeperOffsets:
                 if _java_length(metadata) > self._metadata_max:
                     raise OffsetMetadataTooLargeError(f"The metadata of {topic_partition} is too long.")
                 async with turns:
-                    await self._store(_path(group_id, topic_partition), layout.encode_consumer_offset(offset))
+                    path = _path(group_id, topic_partition)
+                    await set_or_create(self._zk, path, layout.encode_consumer_offset(offset))
             except OdradekError as error:
                 return _code(error, group_id, topic_partition)
             return NONE
 
         codes = await asyncio.gather(*(one(partition, *given) for partition, given in offsets.items()))
         return dict(zip(offsets, codes, strict=True))
-
-    async def _store(self, path: str, data: bytes) -> None:
-        """Set or create the znode. The last of several concurrent writes wins."""
-        try:
-            await self._zk.set(path, data)
-        except NoNode:
-            try:
-                await self._zk.create(path, data, make_parents=True)
-            except NodeExists:
-                await self._zk.set(path, data)
 
     async def fetch(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KeptOffset]:
         """Return the offset of each partition. As in Kafka, one without an offset gets UNKNOWN_TOPIC_OR_PARTITION."""

@@ -10,6 +10,7 @@ from odradek.base.errors import InvalidGroupIdError
 from odradek.base.types import TopicPartition
 from odradek.classic import consumer_znodes
 from odradek.classic.consumer_znodes import BLACKLIST, WHITELIST, ConsumerRegistration
+from odradek.zk import layout
 from odradek.znode import LayoutError
 
 KAFKA = b'{"version":1,"subscription":{"t":2},"pattern":"static","timestamp":"1416000000000"}'
@@ -56,15 +57,15 @@ def test_ids_and_paths() -> None:
     assert consumer_znodes.member_path("g", "c") == PATH
     assert consumer_znodes.owners_path("g", "t") == "/consumers/g/owners/t"
     assert consumer_znodes.owner_path("g", partition) == "/consumers/g/owners/t/3"
-    assert consumer_znodes.offset_path("g", partition) == "/consumers/g/offsets/t/3"
+    assert layout.consumer_offset_path("g", partition) == "/consumers/g/offsets/t/3"
 
 
 def test_offsets() -> None:
-    assert consumer_znodes.decode_offset(consumer_znodes.encode_offset(42), PATH) == 42
-    assert consumer_znodes.decode_offset(b"-1", PATH) == -1
+    assert layout.decode_consumer_offset(PATH, layout.encode_consumer_offset(42)) == 42
+    assert layout.decode_consumer_offset(PATH, b"-1") == -1
     for data in (b"", b"x", b"1.5", b"\xff"):
         with pytest.raises(LayoutError, match=PATH):
-            consumer_znodes.decode_offset(data, PATH)
+            layout.decode_consumer_offset(PATH, data)
 
 
 @pytest.mark.parametrize("group_id", ["", "a/b", ".", "a\0b"])
