@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
-from odradek.records.record_cursors import HeaderColumns, Integers, RecordCursors, read_headers
+from odradek.records.record_cursors import (
+    HeaderColumns,
+    Integers,
+    RecordCursors,
+    absolute_offsets,
+    absolute_timestamps,
+    read_headers,
+)
 from odradek.records.v2.batch import BatchHeader
 from odradek.records.v2.record_starts import find_record_starts
 
@@ -143,11 +150,7 @@ def _add_bases(
     def spread(values: list[int]) -> Integers:
         return np.repeat(np.array(values, dtype=np.int64), counts)
 
-    base_timestamp = spread([header.base_timestamp for header in headers])
-    timestamp = base_timestamp + timestamp_delta
-    # The sum has wrapped around if both terms have the opposite sign.
-    if bool((((base_timestamp ^ timestamp) & (timestamp_delta ^ timestamp)) < 0).any()):
-        raise CorruptMessageError("a record's timestamp is longer than 64 bits")
+    timestamp = absolute_timestamps(spread([header.base_timestamp for header in headers]), timestamp_delta)
     timestamp_type = spread([header.timestamp_type for header in headers])
     if timestamp_type.any():
         timestamp = np.where(timestamp_type == 1, spread([header.max_timestamp for header in headers]), timestamp)
@@ -157,10 +160,8 @@ def _add_bases(
 def _offsets(batches: Sequence[Unpacked], offset_delta: Integers) -> Integers:
     counts = np.array([header.record_count for header, _ in batches], dtype=np.int64)
     last_delta = np.array([header.last_offset_delta for header, _ in batches], dtype=np.int64)
-    if not ((offset_delta >= 0) & (offset_delta <= np.repeat(last_delta, counts))).all():
-        raise CorruptMessageError("a record's offset is outside its batch")
     base_offset = np.array([header.base_offset for header, _ in batches], dtype=np.int64)
-    return np.repeat(base_offset, counts) + offset_delta
+    return absolute_offsets(np.repeat(base_offset, counts), np.repeat(last_delta, counts), offset_delta)
 
 
 def _select(columns: Columns, inside: NDArray[np.bool_]) -> Columns:

@@ -28,7 +28,15 @@ from odradek.compression import decompress_into
 from odradek.records.batch_table import BatchTable, entry_positions, has_old_formats, rows_before, spread
 from odradek.records.conversion.up import up_entry
 from odradek.records.formats import iterate_entries
-from odradek.records.record_cursors import Bytes, HeaderColumns, Integers, RecordCursors, read_headers
+from odradek.records.record_cursors import (
+    Bytes,
+    HeaderColumns,
+    Integers,
+    RecordCursors,
+    absolute_offsets,
+    absolute_timestamps,
+    read_headers,
+)
 from odradek.records.section_starts import check_counts, follow_section, section_starts
 from odradek.records.v2.batch import MAGIC
 from odradek.records.v2.transactions import AbortedTransactions
@@ -367,13 +375,12 @@ class FrameDecoder:
         cursors = RecordCursors(array, begin)
         end = cursors.read_record_lengths(following)
         timestamp_delta, offset_delta = cursors.read_deltas(end)
+        base_offset = spread(table.base_offset[batches], counts)
         last_delta = spread(table.last_offset_delta[batches], counts)
-        if ((offset_delta < 0) | (offset_delta > last_delta)).any():
-            raise CorruptMessageError("a record's offset is outside its batch")
         timestamp_type = spread(table.timestamp_type[batches], counts)
         columns = FrameColumns(
             buffer=array,
-            offset=spread(table.base_offset[batches], counts) + offset_delta,
+            offset=absolute_offsets(base_offset, last_delta, offset_delta),
             timestamp_type=timestamp_type,
         )
         if wanted.timestamp:
@@ -406,11 +413,7 @@ def _groups(counts: Integers, rows: int) -> Iterator[tuple[int, int]]:
 
 def _timestamps(table: BatchTable, batches: Integers, counts: Integers, delta: Integers) -> Integers:
     """Return the timestamps of records; with log append time, that of the batch."""
-    base = spread(table.base_timestamp[batches], counts)
-    timestamp = base + delta
-    # The sum has wrapped around if both terms have the opposite sign.
-    if (((base ^ timestamp) & (delta ^ timestamp)) < 0).any():
-        raise CorruptMessageError("a record's timestamp is longer than 64 bits")
+    timestamp = absolute_timestamps(spread(table.base_timestamp[batches], counts), delta)
     append_time = table.timestamp_type[batches]
     if append_time.any():
         timestamp = np.where(spread(append_time, counts) == 1, spread(table.max_timestamp[batches], counts), timestamp)

@@ -200,3 +200,19 @@ def _walk_rest(cursors: RecordCursors, record: int, end: int, count: int) -> tup
         rows.append((record, name_start, name_length, value_start, value_length))
     cursors.position[record] = position
     return tuple(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+
+
+def absolute_offsets(base: Integers, last_delta: Integers, delta: Integers) -> Integers:
+    """Return the offsets of records from those of their batches. Raises `CorruptMessageError` if one is outside."""
+    if ((delta < 0) | (delta > last_delta)).any():
+        raise CorruptMessageError("a record's offset is outside its batch")
+    return base + delta
+
+
+def absolute_timestamps(base: Integers, delta: Integers) -> Integers:
+    """Return the timestamps of records. Raises `CorruptMessageError` if one is longer than 64 bits."""
+    timestamp = base + delta
+    # The sum has wrapped around if both terms have the opposite sign.
+    if (((base ^ timestamp) & (delta ^ timestamp)) < 0).any():
+        raise CorruptMessageError("a record's timestamp is longer than 64 bits")
+    return timestamp
