@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from odradek.client.blocking.client import BlockingClient
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.interop.apache import KafkaProcess, KraftBroker, jars, spark_connector_jars
+from pyspark_odradek.pipelines.application import register_if_not_found
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -63,6 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Spa
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    register_if_not_found(session)
     yield session
     session.stop()
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.settings import ClientSettings
 from odradek.testing.running_cluster import RunningCluster
+from pyspark_odradek.pipelines.application import register_if_not_found
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -39,6 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    register_if_not_found(session)
     yield session
     session.stop()
 
