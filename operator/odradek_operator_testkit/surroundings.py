@@ -42,6 +42,7 @@ from odradek_operator.kube.cluster.tls_reports import TlsReport, UsedFiles
 from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.kube.scopes import Leases
 from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.objects import names
@@ -426,6 +427,7 @@ class Operator:
             events=Events(self.client, instance="operator-0"),
             settings=self.settings,
             reconciliations=Reconciliations(self.registry, namespaces),
+            pipelines=PipelineMetrics(self.registry),
             reports=Reports(),
             ask_brokers=world.ask_brokers,
             ask_members=world.ask_members,

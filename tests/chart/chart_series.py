@@ -14,7 +14,9 @@ from odradek.metrics.series import SeriesType
 from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
 from odradek_operator.kube.operator_metrics import Reconciliations
+from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.objects.names import Component
+from odradek_operator.pipelines.job_report import JobReport
 from pyspark_odradek.observation.query_metrics import QueryCollector, QueryTable
 from pyspark_odradek.observation.query_states import QueryState, apply_progress
 
@@ -43,6 +45,9 @@ def _broker() -> frozenset[str]:
 def _operator() -> frozenset[str]:
     registry = CollectorRegistry()
     Reconciliations(registry, ()).pods("namespace", "cluster", Component.KAFKA, wanted=1, ready=1)
+    PipelineMetrics(registry).show(
+        "namespace", "pipeline", JobReport(lag=1, rate=1, input_rate=1, batch=1), is_ready=True
+    )
     return frozenset(sample.name for family in registry.collect() for sample in family.samples)
 
 
@@ -73,7 +78,7 @@ LABELS: Final = frozenset(
     """
     namespace pod container kubernetes_pod_name strimzi_io_cluster strimzi_io_kind strimzi_io_name
     topic partition request error quantile listener delayedOperation directory consumergroup kind le
-    persistentvolumeclaim cluster_namespace component query phase
+    persistentvolumeclaim cluster_namespace component query phase pipeline_namespace pipeline
     """.split()
 )
 """The labels of these series that queries may use: those of the processes, the PodMonitors and the kubelet."""

@@ -68,6 +68,8 @@ def test_alerts_of_one_cluster_are_all_but_those_of_the_operator_and_spark() -> 
         "ReconciliationsStopped",
         "ReconciliationSlow",
         "ResourcesPaused",
+        "PipelineNotReady",
+        "PipelineLagGrows",
         "SparkQueryFails",
         "SparkQueryLagGrows",
         "SparkQueryStalled",

@@ -158,4 +158,29 @@ _OPERATOR: Final = AlertGroup(
     ),
 )
 
-GROUPS: Final[Sequence[AlertGroup]] = (_ZOOKEEPER, _GROUPS, _OPERATOR)
+_PIPELINE: Final = "{{ $labels.pipeline_namespace }}: pipeline {{ $labels.pipeline }}"
+
+_PIPELINES: Final = AlertGroup(
+    name="odradek.pipelines",
+    of_clusters=False,
+    alerts=(
+        Alert(
+            name="PipelineNotReady",
+            severity=Severity.WARNING,
+            query="max by (pipeline_namespace, pipeline) (odradek_pipeline_ready) == 0",
+            duration="15m",
+            summary=f"{_PIPELINE} is not ready",
+            description="Its status has the reason: kubectl describe pipeline.",
+        ),
+        Alert(
+            name="PipelineLagGrows",
+            severity=Severity.WARNING,
+            query=f"({queries.PIPELINE_LAG} > 1000) and deriv(({queries.PIPELINE_LAG})[15m:1m]) >= 0",
+            duration="15m",
+            summary=f"{_PIPELINE} is {{{{ $value }}}} records behind",
+            description="The lag has not decreased for 15 minutes.",
+        ),
+    ),
+)
+
+GROUPS: Final[Sequence[AlertGroup]] = (_ZOOKEEPER, _GROUPS, _OPERATOR, _PIPELINES)

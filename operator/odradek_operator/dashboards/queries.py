@@ -97,6 +97,7 @@ SPARK_QUERY: Final = "namespace, query"
 SPARK_LAG: Final = f"sum by ({SPARK_QUERY}) (odradek_spark_query_total_offsets_behind_latest)"
 SPARK_SILENCE: Final = "time() - odradek_spark_query_last_progress_timestamp_seconds{RUNNING}"
 """Time since the last event of a query. Queries that have ended have no such series."""
+PIPELINE_LAG: Final = "max by (pipeline_namespace, pipeline) (odradek_pipeline_lag_records)"
 PREPARED_MS: Final = f"max by ({CLUSTER}) (odradek_transaction_coordinator_oldest_prepared_ms{{SCOPE}})"
 """Age of the oldest prepared transaction of each cluster."""
 LATE_AFTER_MS: Final = 300_000

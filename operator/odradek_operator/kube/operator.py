@@ -29,6 +29,7 @@ from odradek_operator.kube.lease import Timing
 from odradek_operator.kube.manager import Manager
 from odradek_operator.kube.operator_metrics import Leadership, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.kube.scopes import Alone, Leases
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Operator:
             events=Events(self._client, instance=settings.identity),
             settings=settings,
             reconciliations=Reconciliations(self._registry, settings.namespaces),
+            pipelines=PipelineMetrics(self._registry),
             reports=self._reports,
         )
         # Leases use a separate connection, so that no other request delays a renewal.

@@ -58,6 +58,7 @@ from odradek_operator.kube.cluster.zookeeper_session import (
 from odradek_operator.kube.job_reports import AskDriver, ask_driver
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
+from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
 from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
@@ -102,6 +103,7 @@ class Shared:
     events: Events
     settings: OperatorSettings
     reconciliations: Reconciliations
+    pipelines: PipelineMetrics
     reports: Reports
     ask_brokers: AskBrokers = ask_brokers
     """Asks brokers which certificates they use."""

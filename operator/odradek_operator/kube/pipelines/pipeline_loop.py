@@ -48,7 +48,7 @@ from odradek_operator.pipelines.pipeline_plan import (
     watch_only,
 )
 from odradek_operator.pipelines.pipeline_status import PipelineFindings, figures, phase_condition, read_memory
-from odradek_operator.topics.topic_status import Condition, not_ready
+from odradek_operator.topics.topic_status import Condition, Truth, not_ready
 
 logger = logging.getLogger(__name__)
 
@@ -86,21 +86,21 @@ class PipelineLoop:
     async def run(self) -> None:
         """Run until the resource is deleted."""
         periodic = False
-        while True:
-            self._woken.clear()
-            pause = await self._guarded_round(periodic=periodic)
-            if pause is None:
-                return
-            await asyncio.sleep(MIN_PAUSE_SECONDS)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
-                periodic = False
-            except TimeoutError:
-                periodic = True
+        try:
+            while (pause := await self._guarded_round(periodic=periodic)) is not None:
+                await asyncio.sleep(MIN_PAUSE_SECONDS)
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._woken.wait()
+                    periodic = False
+                except TimeoutError:
+                    periodic = True
+        finally:
+            self._shared.pipelines.forget(self.namespace, self.name)
 
     async def _guarded_round(self, *, periodic: bool) -> float | None:
         """Run one round. Returns the seconds until the next one, or None if the resource is deleted."""
+        self._woken.clear()
         with self._shared.reconciliations.one("Pipeline", self.namespace, periodic=periodic) as outcome:
             try:
                 return await self._round(outcome)
@@ -309,6 +309,7 @@ class PipelineLoop:
             "conditions": conditions([condition], generation, previous=before, now=state.now.timestamp()),
             **figures(findings, before),
         }
+        self._shared.pipelines.show(self.namespace, self.name, report, is_ready=condition.status is not Truth.FALSE)
         if patch := merge_patch(before, document):
             await self._client.merge(Reference.of(body), {"status": patch}, sub="status")
 

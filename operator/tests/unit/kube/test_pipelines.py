@@ -53,6 +53,11 @@ def status(world: World) -> Object:
     return found
 
 
+def figure(operator: Operator, name: str) -> float | None:
+    labels = {"pipeline_namespace": NAMESPACE, "pipeline": NAME}
+    return operator.registry.get_sample_value(f"odradek_pipeline_{name}", labels)
+
+
 def phase(world: World) -> str:
     return str(status(world).get("phase", ""))
 
@@ -100,6 +105,9 @@ def test_a_streaming_job_runs_and_reports() -> None:
         assert (found["batch"], found["rate"], found["inputRate"]) == (7, 12.5, 13.0)
         assert (found["lastCheckpoint"], found["driver"]) == (time_text(checkpoint), FIRST)
         assert "error" not in found
+        assert figure(operator, "lag_records") == 42
+        assert figure(operator, "processed_records_per_second") == 12.5
+        assert figure(operator, "ready") == 1
         world.job_reports[FIRST] = JobReport(batch=8, error="The topic is gone.")
         await until(lambda: status(world).get("error") == "The topic is gone.", "the error")
         assert status(world)["lag"] == 42, "what is unknown is kept"
