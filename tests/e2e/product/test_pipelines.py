@@ -45,7 +45,8 @@ def departures(demo: Demo, outside: str) -> list[Event]:
     """All departures of the CSV, in the topic of the example."""
     found = events(read_flights(data_folder()))
     demo.await_topic(SOURCE)
-    producer = Producer({"bootstrap.servers": outside, "acks": "all", "enable.idempotence": True, "linger.ms": 50})
+    settings = {"bootstrap.servers": outside, "acks": "all", "enable.idempotence": True, "linger.ms": 50}
+    producer = Producer({**settings, "queue.buffering.max.messages": len(found)})
     failed: list[str] = []
     for key, value, timestamp in found:
         producer.produce(SOURCE, value, key=key, timestamp=timestamp, on_delivery=lambda e, _: e and failed.append(e))

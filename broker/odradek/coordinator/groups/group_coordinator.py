@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from odradek.base.errors import (
@@ -88,6 +89,16 @@ class CoordinatedGroup:
     def committed_offsets(self) -> dict[TopicPartition, int]:
         """Return the committed offsets, without those of open transactions."""
         return {partition: value.offset for partition, value in self._group.offsets.committed().items()}
+
+
+def _partition_of(group_id: str, partitions: int) -> TopicPartition:
+    """Return the partition of a group among `partitions`."""
+    return TopicPartition(GROUP_METADATA_TOPIC, partition_for(group_id, partitions))
+
+
+_cached_partition_of: Final = lru_cache(maxsize=1 << 15)(_partition_of)
+"""For heartbeats. Only for short ids, so that the cache is small whatever clients send."""
+_CACHED_CHARACTERS: Final = 256
 
 
 class GroupCoordinator:
@@ -209,7 +220,8 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> TopicPartition:
         """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
-        return TopicPartition(GROUP_METADATA_TOPIC, partition_for(group_id, self._partition_count()))
+        find = _cached_partition_of if len(group_id) <= _CACHED_CHARACTERS else _partition_of
+        return find(group_id, self._partition_count())
 
     def _member_partition(self, group_id: str, instance_id: str | None) -> TopicPartition:
         """Return the group's partition for a request of a member. Also raises `UnsupportedVersionError` for a static

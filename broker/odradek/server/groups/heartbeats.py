@@ -77,9 +77,7 @@ class HeartbeatHandler:
         group_id, generation, member_id, instance_id = fields
         try:
             self._check_access(request, group_id)
-            self._groups.heartbeat(
-                MemberCheck(group_id=group_id, member_id=member_id, instance_id=instance_id, generation=generation)
-            )
+            self._groups.heartbeat(MemberCheck(group_id, member_id, instance_id, generation))
         except OdradekError as caught:
             error = wire_error(caught)
             if error is not caught:
