@@ -62,6 +62,8 @@ MAX_BACKOFF_LIMIT: Final = 1_000
 MAX_HISTORY: Final = 20
 MIN_SPARK_MEMORY: Final = "1Gi"
 """Spark needs a heap of 450 MiB, and Python needs memory beside it."""
+MIN_DRIVER_MEMORY: Final = "1536Mi"
+"""A heap of 512 MiB, and 1 GiB for the Python processes of a driver."""
 
 _TopicName = Annotated[Text, Field(max_length=MAX_TOPIC_NAME_LENGTH, description="Name of a topic.")]
 _Formats = Literal["json", "avro", "csv", "string"]
@@ -288,20 +290,24 @@ class PipelineStreaming(Model):
 
 
 SparkMemory = Annotated[str, Quantities(at_least=MIN_SPARK_MEMORY, hint=", with its unit, such as 2Gi")]
-_MEMORY_RULE: Final = Rule(
-    f"!has(self.memory) || quantity(string(self.memory)).compareTo(quantity('{MIN_SPARK_MEMORY}')) >= 0",
-    f"The memory is less than {MIN_SPARK_MEMORY}: give it with its unit, such as 2Gi.",
-)
+DriverMemory = Annotated[str, Quantities(at_least=MIN_DRIVER_MEMORY, hint=", with its unit, such as 2Gi")]
+
+
+def _memory_rule(least: str) -> Rule:
+    return Rule(
+        f"!has(self.memory) || quantity(string(self.memory)).compareTo(quantity('{least}')) >= 0",
+        f"The memory is less than {least}: give it with its unit, such as 2Gi.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineDriver(Model):
     """The pod that plans the work."""
 
-    cel_rules: ClassVar[tuple[Rule, ...]] = (_MEMORY_RULE,)
+    cel_rules: ClassVar[tuple[Rule, ...]] = (_memory_rule(MIN_DRIVER_MEMORY),)
 
-    memory: SparkMemory = MIN_SPARK_MEMORY
-    """Memory of the container. Java has 60 % of it as its heap."""
+    memory: DriverMemory = "2Gi"
+    """Memory of the container. Java has all but 1 GiB as its heap, and 60 % at most."""
     cpu: Annotated[str, Quantities()] = "500m"
     """Processors that the scheduler reserves."""
 
@@ -337,7 +343,7 @@ class PipelineExecutors(Model):
     """The pods that do the work."""
 
     cel_rules: ClassVar[tuple[Rule, ...]] = (
-        _MEMORY_RULE,
+        _memory_rule(MIN_SPARK_MEMORY),
         Rule(
             "!has(self.instances) || !has(self.dynamicAllocation)",
             "Set only one of instances and dynamicAllocation.",

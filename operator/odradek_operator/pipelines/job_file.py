@@ -17,7 +17,10 @@ from odradek_operator.pipelines.connection import JobConnection
 
 EXACTLY_ONCE: Final = "exactly-once"
 _HEAP: Final = Decimal("0.6")
-"""Share of the memory of a container that is Java's heap."""
+"""Largest share of the memory of a container that is Java's heap."""
+_DRIVER_REST: Final = 1024
+"""MiB of a driver that are not heap. Beside Java run the job, the planner of the source and the committer of the sink,
+each in a Python process."""
 _MEBIBYTE: Final = 1 << 20
 
 
@@ -120,7 +123,7 @@ def _spark(pipeline: Pipeline, pull_policy: str) -> dict[str, Any]:
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
     }
     return {
-        "driver": {"memory": f"{_memory(pipeline.driver.memory)[0]}m"},
+        "driver": {"memory": f"{_memory(pipeline.driver.memory, rest=_DRIVER_REST)[0]}m"},
         "executors": {
             "memory": f"{heap}m",
             "cores": executors.cores,
@@ -138,10 +141,10 @@ def _number(pipeline: Pipeline) -> dict[str, int]:
     return {"minInstances": dynamic.min, "maxInstances": dynamic.max}
 
 
-def _memory(quantity: str) -> tuple[int, int]:
-    """Return the heap and the rest of the memory of a container, in MiB."""
+def _memory(quantity: str, *, rest: int = 0) -> tuple[int, int]:
+    """Return the heap and the rest of the memory of a container, in MiB; at least `rest`."""
     whole = int(quantity_value(quantity)) // _MEBIBYTE
-    heap = int(whole * _HEAP)
+    heap = min(int(whole * _HEAP), whole - rest)
     return heap, whole - heap
 
 

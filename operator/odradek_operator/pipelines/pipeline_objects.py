@@ -294,9 +294,10 @@ def _container(pipeline: Pipeline, connection: JobConnection, role: str) -> Obje
         mounts.append({"name": "user", "mountPath": names.USER_FOLDER, "readOnly": True})
     if connection.authority is not None:
         mounts.append({"name": "login", "mountPath": names.LOGIN_FOLDER, "readOnly": True})
+    volumes = _claim_volumes(pipeline)
     mounts += [
-        {"name": f"{_CLAIM}-{index}", "mountPath": path, **({"readOnly": True} if read_only else {})}
-        for index, (_, path, read_only) in enumerate(_claims(pipeline))
+        {"name": volumes[claim], "mountPath": path, **({"readOnly": True} if read_only else {})}
+        for claim, path, read_only in _claims(pipeline)
     ]
     return {
         "name": role,
@@ -322,6 +323,15 @@ def _claims(pipeline: Pipeline) -> list[tuple[str, str, bool]]:
     if pipeline.checkpoint.claim is not None:
         found.append((pipeline.checkpoint.claim, names.CHECKPOINT_FOLDER, False))
     return found
+
+
+def _claim_volumes(pipeline: Pipeline) -> dict[str, str]:
+    """Return the name of the volume of each claim.
+
+    A claim that is mounted at several paths has one volume: a pod with two volumes of one claim never starts.
+    """
+    claims = dict.fromkeys(claim for claim, _, _ in _claims(pipeline))
+    return {claim: f"{_CLAIM}-{index}" for index, claim in enumerate(claims)}
 
 
 def _pod_spec(pipeline: Pipeline, connection: JobConnection, container: Object, *, config_map: str | None) -> Object:
@@ -361,8 +371,8 @@ def _volumes(pipeline: Pipeline, connection: JobConnection, config_map: str | No
     if connection.authority is not None:
         volumes.append({"name": "login", "projected": {"sources": _login(connection)}})
     volumes += [
-        {"name": f"{_CLAIM}-{index}", "persistentVolumeClaim": {"claimName": claim}}
-        for index, (claim, _, _) in enumerate(_claims(pipeline))
+        {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
+        for claim, volume in _claim_volumes(pipeline).items()
     ]
     return volumes
 

@@ -6,6 +6,8 @@ The results are compared with the CSV that the departures come from.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from kube.cluster import Cluster
 from odradek_demo.flights import Event, data_folder, events, expected, read_flights
@@ -21,7 +24,7 @@ from odradek_operator.pipelines import pipeline_names as names
 from support.figures import tell
 from support.images import Images
 from support.kubernetes import Kubernetes
-from support.product import EXAMPLES, PIPELINE, Demo
+from support.product import EXAMPLES, PIPELINE, Demo, Release
 from support.tables import parse
 from support.values import Pod
 from support.volumes import Volumes
@@ -37,6 +40,7 @@ TARGET: Final = "departures-delayed"
 LATE_MINUTES: Final = 15
 START_SECONDS: Final = 300.0
 DONE_SECONDS: Final = 900.0
+LAG_METRIC: Final = "odradek_pipeline_lag_records"
 EVERY_MINUTE: Final = {"spec": {"schedule": {"cron": "* * * * *"}}}
 
 
@@ -98,6 +102,14 @@ def kill(demo: Demo, pipeline: str, role: str) -> str:
     running = eventually(lambda: pods(demo, pipeline, role), what=f"a running {role}", seconds=START_SECONDS)
     demo.kubectl.delete("pod", running[0].name, force=True)
     return running[0].name
+
+
+def group_lags(bootstrap: str) -> list[int]:
+    """The lag of each partition that `odradek group describe` shows of the group of the streaming job."""
+    describe = [sys.executable, "-m", "odradek.cli.main", "group", "describe", DELAYS, "--offsets", "--output", "json"]
+    done = subprocess.run([*describe, "--bootstrap-server", bootstrap], check=True, capture_output=True, text=True)
+    (group,) = json.loads(done.stdout)
+    return [offset["lag"] for offset in group["offsets"]]
 
 
 def is_delayed(value: bytes) -> bool:
@@ -175,6 +187,25 @@ def test_the_streaming_job_writes_every_delayed_departure_once(
     wanted = Counter(identity(value) for _, value, _ in departures if is_delayed(value))
     assert committed(outside, wanted.total()) == wanted
     tell(f"a streaming Pipeline wrote {wanted.total()} records once, with {driver} and {executor} killed")
+
+
+@pytest.mark.usefixtures("pipelines")
+def test_the_lag_of_the_streaming_job_is_visible_everywhere(
+    demo: Demo, outside: str, operator_release: Release
+) -> None:
+    eventually(lambda: row(demo, DELAYS)["LAG"], lambda lag: lag == "0", what="no lag", seconds=DONE_SECONDS)
+    labels = {"pipeline_namespace": demo.kubectl.namespace, "pipeline": DELAYS}
+
+    def exported() -> list[float]:
+        service = f"services/{operator_release.name}-operator:http/proxy/metrics"
+        path = f"/api/v1/namespaces/{operator_release.kubectl.namespace}/{service}"
+        families = text_string_to_metric_families(operator_release.kubectl.run("get", "--raw", path))
+        samples = [sample for family in families for sample in family.samples]
+        return [each.value for each in samples if each.name == LAG_METRIC and each.labels == labels]
+
+    eventually(exported, lambda lag: lag == [0.0], what="the lag as a metric of the operator")
+    lags = eventually(lambda: group_lags(outside), lambda lags: lags and not any(lags), what="the lag of the group")
+    tell(f"the lag of a streaming Pipeline is 0 in kubectl, in Prometheus and in its group of {len(lags)} partitions")
 
 
 @pytest.mark.usefixtures("pipelines")

@@ -205,6 +205,22 @@ def test_the_checkpoint_is_on_its_volume() -> None:
     assert checkpoint_path(pipeline()) == "s3a://bucket/checkpoint"
 
 
+def test_a_claim_has_one_volume_whatever_is_mounted_from_it() -> None:
+    what = pipeline(
+        checkpoint={"claim": "shared", "path": "checkpoint"},
+        volumes=[{"claim": "other", "mountPath": "/other"}, {"claim": "shared", "mountPath": "/archive"}],
+    )
+    spec = driver(what)["spec"]
+    claims = {
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    mounts = {each["mountPath"]: claims.get(each["name"]) for each in spec["containers"][0]["volumeMounts"]}
+    assert sorted(claims.values()) == ["other", "shared"]
+    assert (mounts["/other"], mounts["/archive"], mounts[names.CHECKPOINT_FOLDER]) == ("other", "shared", "shared")
+
+
 def test_names_are_short_enough() -> None:
     longest = "p" * 32
     assert len(names.driver_pod(longest, 999_999)) <= 47, "spark.kubernetes.executor.podNamePrefix"
