@@ -50,7 +50,7 @@ coordinator/groups/consumer/consumer_views coordinator/groups/consumer/migration
 coordinator/groups/consumer/classic_members
 coordinator/transactions/transaction_shard coordinator/transactions/sender_requests
 coordinator/lag/lag_requests coordinator/lag/lag_values cli/groups/group_render cli/groups/reset_plans
-cli/render_cluster
+cli/render_cluster console/console_settings console/json_paths console/message_query console/shown_bytes
 client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
 client/java_regex/*
 client/metadata client/producer/partitioning client/producer/accumulator

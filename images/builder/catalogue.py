@@ -29,7 +29,8 @@ class Image:
 IMAGES: Final = (
     Image(
         name="broker",
-        summary="a broker, or the exporter of a cluster",
+        summary="a broker, or the exporter or the console of a cluster",
+        extras=("console",),
         scripts=("make-venv", "with-machine", "add-user", "add-compiler", "build-wheel"),
         is_compiled=True,
     ),

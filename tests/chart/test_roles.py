@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from chart_files import RENDERED, pod_specs, rendered, rules
+from chart_files import RENDERED, Object, pod_specs, rendered, rules
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
 from odradek_operator.objects.names import FIELD_MANAGER
 from odradek_operator.pipelines.pipeline_names import pipeline_objects_name
@@ -147,7 +147,7 @@ def test_the_guard_is_about_this_account() -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_pods_satisfy_the_restricted_standard(name: str) -> None:
     pods = list(pod_specs(rendered(name)))
-    assert len(pods) == 2
+    assert len(pods) == (3 if name == "everything" else 2)
     for pod, spec in pods:
         assert spec["securityContext"]["runAsNonRoot"] is True, pod
         assert spec["securityContext"]["runAsUser"] == 10001, pod
@@ -163,17 +163,26 @@ def test_pods_satisfy_the_restricted_standard(name: str) -> None:
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_operators_service_leads_to_operators_alone(name: str) -> None:
     found = rendered(name)
-    (service,) = [each for each in found if each["kind"] == "Service"]
+    service, deployment = of_operator(found, "Service"), of_operator(found, "Deployment")
     selector = service["spec"]["selector"].items()
-    (deployment,) = [each for each in found if each["kind"] == "Deployment"]
     (check,) = [each for each in found if each["kind"] == "Pod"]
     assert selector <= deployment["spec"]["template"]["metadata"]["labels"].items()
     assert not selector <= check["metadata"]["labels"].items()
+    for other in found:
+        if other["kind"] == "Deployment" and other is not deployment:
+            assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
+
+
+def of_operator(found: list[Object], kind: str) -> Object:
+    """The only object of a kind that belongs to the operator."""
+    label = "app.kubernetes.io/component"
+    (one,) = [each for each in found if each["kind"] == kind and each["metadata"]["labels"][label] == "operator"]
+    return one
 
 
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_operator_is_what_dashboards_look_for(name: str) -> None:
-    (deployment,) = [each for each in rendered(name) if each["kind"] == "Deployment"]
+    deployment = of_operator(rendered(name), "Deployment")
     template = deployment["spec"]["template"]
     (container,) = template["spec"]["containers"]
     assert template["metadata"]["labels"]["strimzi.io/kind"] == "cluster-operator"

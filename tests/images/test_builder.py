@@ -209,7 +209,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "constraints.txt").write_text("click==8\n")
     (root / "pyproject.toml").write_text(
         '[project]\nname = "p"\nversion = "1"\ndependencies = ["click"]\n'
-        '[project.optional-dependencies]\noperator = ["kopf"]\n'
+        '[project.optional-dependencies]\noperator = ["kopf"]\nconsole = ["jinja2"]\n'
     )
 
     def project_wheel(_: Path, folder: Path, log: Path) -> None:

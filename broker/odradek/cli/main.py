@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "user": Lazy("odradek.cli.user_commands:user", "List users with passwords (SCRAM), add and remove them."),
     "quota": Lazy("odradek.cli.quota_commands:quota", "Show and change what clients may use."),
     "token": Lazy("odradek.cli.token_commands:token", "Create, renew, expire and list delegation tokens."),
+    "console": Lazy("odradek.cli.console_command:console", "Serve a web page that shows the cluster."),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 

@@ -144,15 +144,24 @@ def client_settings(bootstrap: str, properties: Mapping[str, str], **more: objec
     """
     from odradek.client.settings import ClientSettings
 
+    given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **{key: str(value) for key, value in more.items()}}
+    connection = connection_properties(bootstrap)
+    addresses = {"bootstrap.servers": connection["bootstrap.servers"]}
+    settings, warnings = ClientSettings.parse({**given, **connection, **properties, **addresses})
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    return settings
+
+
+def connection_properties(bootstrap: str) -> dict[str, str]:
+    """Return the properties in the file of `--command-config`, with `bootstrap.servers` from the option if it is
+    given, else from the file.
+    """
     context = click.get_current_context(silent=True)
     file: Mapping[str, str] = {} if context is None else context.meta.get(_CONFIG, {})
     if context is not None and context.get_parameter_source("bootstrap") is ParameterSource.DEFAULT:
         bootstrap = file.get("bootstrap.servers", bootstrap)
-    given = {"default.api.timeout.ms": str(API_TIMEOUT_MS), **{key: str(value) for key, value in more.items()}}
-    settings, warnings = ClientSettings.parse({**given, **file, **properties, "bootstrap.servers": bootstrap})
-    for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
-    return settings
+    return {**file, "bootstrap.servers": bootstrap}
 
 
 @contextmanager

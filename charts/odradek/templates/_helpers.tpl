@@ -56,6 +56,22 @@ labels:
   {{- include "odradek.labels" (index . 0) | nindent 2 }}
 {{- end -}}
 
+{{/* The labels that select the pod of the console. They must never change. */}}
+{{- define "odradek.consoleSelector" -}}
+app.kubernetes.io/name: odradek
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: console
+{{- end -}}
+
+{{/* The metadata of an object of the console. The argument is (list context name). */}}
+{{- define "odradek.consoleMetadata" -}}
+name: {{ index . 1 }}
+namespace: {{ (index . 0).Release.Namespace }}
+labels:
+  {{- include "odradek.consoleSelector" (index . 0) | nindent 2 }}
+  {{- include "odradek.releaseLabels" (index . 0) | nindent 2 }}
+{{- end -}}
+
 {{/*
 The rules of the operator's role in a namespace. Server-side apply needs create and patch. The operator does not read
 Secrets and does not execute commands in pods.

@@ -53,8 +53,8 @@ def test_ctrl_c_in_the_middle_of_a_roll_stops_everything_in_order(up: Callable[.
     assert stopped[-1] == "zookeeper"
 
     # Every broker starts with the new properties, so no restart is left to do.
-    two = up()
-    two.until(is_ready)
+    two = up("--no-console")
+    assert "console" in ready and "console" not in two.until(is_ready)
     for broker in range(2):
         properties = (folder / "data" / f"broker-{broker}" / "server.properties").read_text()
         assert "num.partitions=3" in properties

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from odradek_operator.embedded.progress import Event, ProgressKind
-from odradek_operator.embedded.up_command import json_report, text_report, up
+from odradek_operator.embedded.up_command import RecentEvents, json_report, text_report, up
 
 READY = Event(
     ProgressKind.READY,
@@ -51,6 +52,32 @@ def test_wrong_manifests_are_told_line_by_line(tmp_path: Path) -> None:
     assert first.startswith(f"Error: {path}:1: Cluster c: spec.x: is not a field here")
     assert second.startswith(f"{path}:2: Cluster c: spec.y: is not a field here")
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_of_the_console_in_use_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("{apiVersion: odradek.dev/v1, kind: Cluster, metadata: {name: c}, spec: {}}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = ["-f", str(path), "--data-dir", str(tmp_path / "data"), "--console-port", str(port)]
+        result = CliRunner().invoke(up, arguments)
+    assert result.exit_code == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in result.output
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_address_of_the_console_precedes_the_ready_line() -> None:
+    seen: list[Event] = []
+    events = RecentEvents(seen.append)
+    events.console_url = "http://127.0.0.1:1/"
+    for event in (LONG, READY):
+        events(event)
+    assert [(event.subject, event.message) for event in seen[1:]] == [
+        ("console", "http://127.0.0.1:1/"),
+        ("ready", READY.message),
+    ]
+    assert seen[-1].details == {**READY.details, "console": "http://127.0.0.1:1/"}
+    assert [event for _, event in events.recent()] == [READY, LONG]
 
 
 @pytest.mark.parametrize(
