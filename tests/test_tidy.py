@@ -51,6 +51,9 @@ coordinator/groups/consumer/classic_members
 coordinator/transactions/transaction_shard coordinator/transactions/sender_requests
 coordinator/lag/lag_requests coordinator/lag/lag_values cli/groups/group_render cli/groups/reset_plans
 cli/render_cluster console/console_settings console/json_paths console/message_query console/shown_bytes
+cli/topics/topic_render cli/reassign/placement
+cli/reassign/plan_files cli/reassign/throttles cli/reassign/move_progress
+cli/perf/latencies cli/perf/meter
 client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
 client/java_regex/*
 client/metadata client/producer/partitioning client/producer/accumulator

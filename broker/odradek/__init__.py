@@ -85,6 +85,12 @@ if TYPE_CHECKING:
         TransactionalIdState,
     )
     from odradek.client.administration.access_requests import ScramPassword
+    from odradek.client.administration.feature_admin import (
+        FeatureLevel,
+        FeatureMetadata,
+        FeatureUpgrade,
+        VersionRange,
+    )
     from odradek.client.administration.partition_admin import ElectionType
     from odradek.client.blocking.blocking_admin import BlockingAdmin
     from odradek.client.blocking.blocking_consumer import BlockingConsumer
@@ -123,6 +129,7 @@ if TYPE_CHECKING:
         ConfigChange,
         ConfigEntry,
         ConfigResource,
+        ConfigSynonym,
         ConsumerGroupDescription,
         ConsumerGroupMember,
         ConsumerRecord,
@@ -207,6 +214,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "ConfigSource",
+    "ConfigSynonym",
     "ConfigType",
     "Consumer",
     "ConsumerGroupDescription",
@@ -229,6 +237,9 @@ __all__ = [
     "ElectionNotNeededError",
     "ElectionType",
     "EncodedRecords",
+    "FeatureLevel",
+    "FeatureMetadata",
+    "FeatureUpgrade",
     "FencedInstanceIdError",
     "FloatDeserializer",
     "FloatSerializer",
@@ -333,12 +344,14 @@ __all__ = [
     "UnknownMemberIdError",
     "UnknownTopicOrPartitionError",
     "UnsupportedVersionError",
+    "VersionRange",
     "__version__",
     "encode_records",
     "iterate_records",
 ]
 
 _NAMES = {
+    "client.administration.feature_admin": "FeatureLevel FeatureMetadata FeatureUpgrade VersionRange",
     "client.administration.partition_admin": "ElectionType",
     "client.consumer.rebalance_events": "RebalanceListener",
     "base.errors": """
@@ -383,7 +396,7 @@ _NAMES = {
     "client.keywords": "ClientKeywords ConsumerKeywords ProducerKeywords",
     "client.models": """
         AbortedTransaction BatchMetadata BrokerDescription ClusterDescription ConfigChange ConfigEntry
-        ConfigResource ConsumerGroupDescription ConsumerGroupMember ConsumerRecord
+        ConfigResource ConfigSynonym ConsumerGroupDescription ConsumerGroupMember ConsumerRecord
         DelegationTokenDescription GroupDescription GroupLag GroupListing GroupMetadata HangingTransaction
         ListedOffset ListedTransaction LogDirDescription MemberDescription NewTopic OffsetAndMetadata
         OffsetAndTimestamp PartitionDescription PartitionReassignment PreparedTransaction

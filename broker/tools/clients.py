@@ -67,6 +67,7 @@ CLIENTS: Final = (
             ("client/administration/token_admin", "TokenAdmin"),
             ("client/administration/transaction_admin", "TransactionAdmin"),
             ("client/administration/partition_admin", "PartitionAdmin"),
+            ("client/administration/feature_admin", "FeatureAdmin"),
         ),
         without={"start": _STARTED_BY_CLIENT},
         phrases={

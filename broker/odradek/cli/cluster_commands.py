@@ -1,4 +1,4 @@
-"""`odradek cluster`: the brokers, the health of the partitions and the log directories."""
+"""`odradek cluster`: the brokers, the health of the partitions, the log directories and the features."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from odradek.cli.shared import client_settings, connection_options, echo_json, o
 from odradek.cli.tables import show
 
 if TYPE_CHECKING:
+    from odradek.client.administration.feature_admin import FeatureMetadata
     from odradek.client.models import ClusterDescription, LogDirDescription, TopicDescription
 
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers, the health of the partitions and the log directories.
+    """Show the brokers, the health of the partitions, the log directories and the features.
 
     \b
     Example:
-      odradek cluster info
+      odradek cluster brokers
       odradek cluster health
     """
 
@@ -46,6 +47,62 @@ def info(bootstrap: str, as_json: bool) -> None:
         echo_json(render_cluster.cluster_value(found))
     else:
         show([render_cluster.broker_list(found)])
+
+
+@cluster.command()
+@connection_options
+@output_option
+def brokers(bootstrap: str, as_json: bool) -> None:
+    """Show each broker with its address, its partitions and their size.
+
+    Brokers that have replicas but are not alive are included.
+
+    \b
+    Example:
+      odradek cluster brokers
+      odradek cluster brokers --output yaml
+    """
+    from odradek.cli import render_cluster
+    from odradek.client.admin import Admin
+
+    async def work() -> list[render_cluster.BrokerLoad]:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            described = await admin.describe_cluster()
+            topics = await admin.describe_topics(await admin.list_topics(internal=True))
+            directories = await admin.describe_log_dirs(each.node_id for each in described.brokers)
+            return render_cluster.broker_loads(described, topics.values(), directories)
+
+    found = run(work())
+    if as_json:
+        echo_json([render_cluster.broker_load_value(each) for each in found])
+    else:
+        show([render_cluster.broker_load_table(found)])
+
+
+@cluster.command()
+@connection_options
+@output_option
+def features(bootstrap: str, as_json: bool) -> None:
+    """Show the versioned features (KIP-584): the levels in use, and the versions that a broker supports.
+
+    Brokers with ZooKeeper support no such features, so that the list is usually empty.
+
+    \b
+    Example:
+      odradek cluster features
+    """
+    from odradek.cli import render_cluster
+    from odradek.client.admin import Admin
+
+    async def work() -> FeatureMetadata:
+        async with Admin(client_settings(bootstrap, {})) as admin:
+            return await admin.describe_features()
+
+    found = run(work())
+    if as_json:
+        echo_json(render_cluster.features_value(found))
+    else:
+        show([render_cluster.features_table(found)])
 
 
 @cluster.command()

@@ -30,8 +30,8 @@ class Lazy(NamedTuple):
 
 COMMANDS: Final = {
     "broker": Lazy("odradek.cli.main:broker", "Run one broker."),
-    "cluster": Lazy("odradek.cli.cluster_commands:cluster", "Show brokers, the health of partitions, log directories."),
-    "topic": Lazy("odradek.cli.topic_commands:topic", "List, create, describe, change and delete topics."),
+    "cluster": Lazy("odradek.cli.cluster_commands:cluster", "Show brokers, health, log directories and features."),
+    "topic": Lazy("odradek.cli.topics.topic_commands:topic", "List, create, describe, change and delete topics."),
     "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
     "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
     "group": Lazy(
@@ -40,7 +40,12 @@ COMMANDS: Final = {
     "transaction": Lazy(
         "odradek.cli.transaction_commands:transaction", "List transactions; find and abort those that hang."
     ),
-    "config": Lazy("odradek.cli.config_commands:config", "Show and change settings of topics and brokers."),
+    "config": Lazy("odradek.cli.config_commands:config", "Show and change settings of topics, brokers and loggers."),
+    "elect": Lazy("odradek.cli.elect_command:elect", "Elect the leaders of partitions."),
+    "reassign": Lazy(
+        "odradek.cli.reassign.reassign_commands:reassign", "Plan, start, watch and cancel moves of replicas."
+    ),
+    "perf": Lazy("odradek.cli.perf.perf_commands:perf", "Measure the throughput and the latency of a cluster."),
     "acl": Lazy("odradek.cli.acl_commands:acl", "Show and change who may do what."),
     "user": Lazy("odradek.cli.user_commands:user", "List users with passwords (SCRAM), add and remove them."),
     "quota": Lazy("odradek.cli.quota_commands:quota", "Show and change what clients may use."),

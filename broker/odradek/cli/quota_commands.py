@@ -83,7 +83,8 @@ def list_quotas(*, bootstrap: str, as_json: bool, **entity: Any) -> None:
 @click.argument("values", nargs=-1, required=True, metavar="QUOTA=VALUE…")
 @_entity_options
 @connection_options
-def set_quotas(*, values: tuple[str, ...], bootstrap: str, **entity: Any) -> None:
+@output_option
+def set_quotas(*, values: tuple[str, ...], bootstrap: str, as_json: bool, **entity: Any) -> None:
     """Set quotas of a user, a client id, both, or an address. They apply at once, to each broker separately.
 
     \b
@@ -95,21 +96,23 @@ def set_quotas(*, values: tuple[str, ...], bootstrap: str, **entity: Any) -> Non
 
     with reporting_errors():
         kinds = {_kind(name): text for name, text in pairs(values).items()}
-        _change(bootstrap, entity, {kind: parse_quota(kind, text) for kind, text in kinds.items()})
+        changes = {kind: parse_quota(kind, text) for kind, text in kinds.items()}
+        _change(bootstrap, entity, changes, as_json=as_json)
 
 
 @quota.command()
 @click.argument("names", nargs=-1, required=True, metavar="QUOTA…")
 @_entity_options
 @connection_options
-def remove(*, names: tuple[str, ...], bootstrap: str, **entity: Any) -> None:
+@output_option
+def remove(*, names: tuple[str, ...], bootstrap: str, as_json: bool, **entity: Any) -> None:
     """Remove quotas of a user, a client id, both, or an address.
 
     \b
     Example:
       odradek quota remove --user alice producer_byte_rate
     """
-    _change(bootstrap, entity, {_kind(name): None for name in names})
+    _change(bootstrap, entity, {_kind(name): None for name in names}, as_json=as_json)
 
 
 def _names(**options: Any) -> list[tuple[str, str | None]]:
@@ -139,7 +142,9 @@ def _kind(name: str) -> QuotaKind:
     return QuotaKind(name)
 
 
-def _change(bootstrap: str, options: Mapping[str, Any], changes: Mapping[QuotaKind, float | None]) -> None:
+def _change(
+    bootstrap: str, options: Mapping[str, Any], changes: Mapping[QuotaKind, float | None], *, as_json: bool
+) -> None:
     from odradek.client.admin import Admin
 
     names = _names(**options)
@@ -153,8 +158,8 @@ def _change(bootstrap: str, options: Mapping[str, Any], changes: Mapping[QuotaKi
             return {entity: {kind: value for kind, value in changes.items() if value is not None}}
 
     changed = run(work())
-    if any(changed.values()):
-        _print(changed, as_json=False)
+    if as_json or any(changed.values()):
+        _print(changed, as_json=as_json)
     else:
         click.echo("The quotas were removed.")
 

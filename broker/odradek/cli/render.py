@@ -1,123 +1,25 @@
-"""Converts results of the client library to tables and to plain values for JSON. Pure."""
+"""Converts delegation tokens and transactions to tables and to plain values for JSON. Pure."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cli.tables import Column, Table
 from odradek.client.admin_kinds import TransactionalIdState
 from odradek.client.models import (
-    ConfigEntry,
     DelegationTokenDescription,
     HangingTransaction,
     ListedTransaction,
-    PartitionDescription,
     PreparedTransaction,
-    TopicDescription,
     TransactionDescription,
 )
-
-TOPIC_CONFIG = 1
-"""The config source in DescribeConfigs of a property that the topic overrides."""
-
-
-def partition_state(partition: PartitionDescription) -> str:
-    """Return `in sync`, the number of replicas behind, or `offline`."""
-    if partition.leader == NO_BROKER:
-        return "offline"
-    behind = len(set(partition.replicas) - set(partition.isr))
-    return "in sync" if behind == 0 else f"{behind} behind"
 
 
 def _numbers(values: Iterable[int]) -> str:
     return ",".join(map(str, values))
-
-
-def topic_list(topics: Iterable[TopicDescription]) -> Table:
-    """Return a table with a row for each topic."""
-    rows, marked = [], set()
-    for index, topic in enumerate(topics):
-        troubled = [part for part in topic.partitions if partition_state(part) != "in sync"]
-        if troubled:
-            marked.add(index)
-        state = f"{len(troubled)} of {len(topic.partitions)} not in sync" if troubled else "in sync"
-        factor = len(topic.partitions[0].replicas) if topic.partitions else 0
-        rows.append((topic.name, str(len(topic.partitions)), str(factor), state))
-    columns = (Column("TOPIC"), Column("PARTITIONS", True), Column("REPLICAS", True), Column("STATE"))
-    return Table("", columns, tuple(rows), frozenset(marked), empty="There are no topics.")
-
-
-def overrides(entries: Iterable[ConfigEntry]) -> dict[str, str]:
-    """Return the properties that the topic overrides."""
-    return {entry.name: entry.value or "" for entry in entries if entry.source == TOPIC_CONFIG}
-
-
-def topic_detail(topic: TopicDescription, config: Mapping[str, str]) -> Table:
-    """Return a table with a row for each partition. The title has the other properties."""
-    rows = tuple(
-        (
-            str(part.partition),
-            "none" if part.leader == NO_BROKER else str(part.leader),
-            str(part.leader_epoch),
-            _numbers(part.replicas),
-            _numbers(part.isr),
-            partition_state(part),
-        )
-        for part in topic.partitions
-    )
-    title = [f"Topic {topic.name}"]
-    if topic.topic_id != ZERO_UUID:
-        title.append(f"id {_topic_id(topic)}")
-    title.append(f"{len(topic.partitions)} partitions")
-    title += [f"{key}={value}" for key, value in sorted(config.items())]
-    columns = (
-        Column("PARTITION", True),
-        Column("LEADER", True),
-        Column("EPOCH", True),
-        Column("REPLICAS"),
-        Column("IN SYNC"),
-        Column("STATE"),
-    )
-    marked = frozenset(index for index, part in enumerate(topic.partitions) if partition_state(part) != "in sync")
-    return Table(", ".join(title), columns, rows, marked, empty="The topic has no partitions.")
-
-
-def only_troubled(topic: TopicDescription) -> TopicDescription:
-    """Return the topic with only the partitions that are not in sync."""
-    troubled = tuple(part for part in topic.partitions if partition_state(part) != "in sync")
-    return replace(topic, partitions=troubled)
-
-
-def _topic_id(topic: TopicDescription) -> str | None:
-    """Return the topic id as Kafka's tools show it; None if the brokers are too old to have one."""
-    if topic.topic_id == ZERO_UUID:
-        return None
-    return base64.urlsafe_b64encode(topic.topic_id.bytes).rstrip(b"=").decode("ascii")
-
-
-def topic_value(topic: TopicDescription, config: Mapping[str, str] | None = None) -> dict[str, object]:
-    """Return a topic for JSON, with its overrides if `config` is given."""
-    value: dict[str, object] = {
-        "name": topic.name,
-        "id": _topic_id(topic),
-        "internal": topic.internal,
-        "partitions": [
-            {
-                "partition": part.partition,
-                "leader": part.leader,
-                "leader_epoch": part.leader_epoch,
-                "replicas": list(part.replicas),
-                "isr": list(part.isr),
-                "offline_replicas": list(part.offline_replicas),
-            }
-            for part in topic.partitions
-        ],
-    }
-    return value if config is None else {**value, "config": dict(config)}
 
 
 def time_text(timestamp: int) -> str:

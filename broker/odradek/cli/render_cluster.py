@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from odradek.base.types import NO_BROKER, TopicPartition
-from odradek.cli.tables import Column, Table
+from odradek.cli.tables import Column, Table, size_text
+from odradek.client.administration.feature_admin import FeatureMetadata, VersionRange
 from odradek.client.models import ClusterDescription, LogDirDescription, TopicDescription
 
-_GIB = 1 << 30
 _MOST_NAMED = 20
 """Partitions that a table of the health names; JSON has all."""
 
@@ -38,6 +39,138 @@ def broker_list(found: ClusterDescription) -> Table:
     )
     columns = (Column("BROKER", True), Column("ADDRESS"), Column("RACK"), Column("ROLE"))
     return Table(f"Cluster {found.cluster_id}", columns, rows, empty="No broker is alive.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLoad:
+    """A broker and what it stores."""
+
+    broker: int
+    address: str | None
+    """`host:port`; None if the broker is not alive."""
+    rack: str | None = None
+    is_controller: bool = False
+    leaders: int = 0
+    """Partitions that it leads."""
+    replicas: int = 0
+    not_in_sync: int = 0
+    """Its replicas that are not in sync."""
+    size_bytes: int | None = None
+    """Size of its replicas; None if it is unknown."""
+    offline_directories: int = 0
+
+
+def broker_loads(
+    found: ClusterDescription,
+    topics: Iterable[TopicDescription],
+    directories: Mapping[int, Iterable[LogDirDescription]],
+) -> list[BrokerLoad]:
+    """Return the loads of all brokers that are alive or have replicas."""
+    parts = [part for topic in topics for part in topic.partitions]
+    leaders = Counter(part.leader for part in parts)
+    replicas = Counter(broker for part in parts for broker in part.replicas)
+    behind = Counter(broker for part in parts for broker in set(part.replicas) - set(part.isr))
+    live = {each.node_id: each for each in found.brokers}
+    loads = []
+    for number in sorted({*live, *replicas}):
+        broker, own = live.get(number), list(directories.get(number, ()))
+        sizes = [size.size_bytes for each in own for size in each.replicas.values()]
+        loads.append(
+            BrokerLoad(
+                broker=number,
+                address=None if broker is None else f"{broker.host}:{broker.port}",
+                rack=None if broker is None else broker.rack,
+                is_controller=number == found.controller_id,
+                leaders=leaders[number],
+                replicas=replicas[number],
+                not_in_sync=behind[number],
+                size_bytes=sum(sizes) if own else None,
+                offline_directories=sum(each.error_code != 0 for each in own),
+            )
+        )
+    return loads
+
+
+def broker_load_value(load: BrokerLoad) -> dict[str, object]:
+    """Return the load of a broker for JSON."""
+    return {
+        "id": load.broker,
+        "address": load.address,
+        "rack": load.rack,
+        "alive": load.address is not None,
+        "controller": load.is_controller,
+        "leaders": load.leaders,
+        "replicas": load.replicas,
+        "replicasNotInSync": load.not_in_sync,
+        "sizeBytes": load.size_bytes,
+        "offlineDirectories": load.offline_directories,
+    }
+
+
+def broker_load_table(loads: Sequence[BrokerLoad]) -> Table:
+    """Return a table with a row for each broker. Those with a problem are marked."""
+    rows, marked = [], set()
+    for index, load in enumerate(loads):
+        if load.address is None or load.not_in_sync or load.offline_directories:
+            marked.add(index)
+        state = "alive" if load.address is not None else "not alive"
+        if load.offline_directories:
+            state += f", {load.offline_directories} directories offline"
+        rows.append(
+            (
+                str(load.broker),
+                load.address or "",
+                load.rack or "",
+                "controller" if load.is_controller else "",
+                state,
+                str(load.leaders),
+                str(load.replicas),
+                str(load.not_in_sync),
+                size_text(load.size_bytes),
+            )
+        )
+    columns = (
+        Column("BROKER", True),
+        Column("ADDRESS"),
+        Column("RACK"),
+        Column("ROLE"),
+        Column("STATE"),
+        Column("LEADERS", True),
+        Column("REPLICAS", True),
+        Column("NOT IN SYNC", True),
+        Column("SIZE", True),
+    )
+    return Table("", columns, tuple(rows), frozenset(marked), empty="No broker is alive.")
+
+
+def features_value(found: FeatureMetadata) -> dict[str, object]:
+    """Return features for JSON."""
+
+    def ranges(versions: Mapping[str, VersionRange]) -> dict[str, dict[str, int]]:
+        return {name: {"min": each.lowest, "max": each.highest} for name, each in sorted(versions.items())}
+
+    return {
+        "finalized": ranges(found.finalized),
+        "finalizedEpoch": found.finalized_epoch,
+        "supported": ranges(found.supported),
+    }
+
+
+def features_table(found: FeatureMetadata) -> Table:
+    """Return a table with a row for each feature that is finalized or supported."""
+
+    def text(versions: VersionRange | None) -> str:
+        if versions is None:
+            return "-"
+        return str(versions.highest) if versions.lowest == versions.highest else f"{versions.lowest}-{versions.highest}"
+
+    rows = tuple(
+        (name, text(found.finalized.get(name)), text(found.supported.get(name)))
+        for name in sorted({*found.finalized, *found.supported})
+    )
+    epoch = "unknown" if found.finalized_epoch is None else str(found.finalized_epoch)
+    columns = (Column("FEATURE"), Column("FINALIZED"), Column("SUPPORTED"))
+    return Table(f"Epoch of the finalized features: {epoch}", columns, rows, empty="There are no features.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +290,9 @@ def log_dir_table(found: Mapping[int, Iterable[LogDirDescription]]) -> Table:
                     each.path,
                     f"offline (error {each.error_code})" if each.error_code else "online",
                     str(len(each.replicas)),
-                    _size(sum(size.size_bytes for size in each.replicas.values())),
-                    _size(each.usable_bytes),
-                    _size(each.total_bytes),
+                    size_text(sum(size.size_bytes for size in each.replicas.values())),
+                    size_text(each.usable_bytes),
+                    size_text(each.total_bytes),
                 )
             )
     columns = (
@@ -172,9 +305,3 @@ def log_dir_table(found: Mapping[int, Iterable[LogDirDescription]]) -> Table:
         Column("DISK", True),
     )
     return Table("", columns, tuple(rows), frozenset(marked), empty="There are no log directories.")
-
-
-def _size(size_bytes: int) -> str:
-    if size_bytes < 0:
-        return "unknown"
-    return f"{size_bytes / _GIB:.1f} GiB" if size_bytes >= _GIB else f"{size_bytes / (1 << 20):.1f} MiB"

@@ -45,6 +45,8 @@ API_TIMEOUT_MS: Final = 20_000
 
 _CONFIG: Final = "odradek.command_config"
 """Key of the file's properties in `click.Context.meta`."""
+_OUTPUT: Final = "odradek.output"
+"""Key of the output format in `click.Context.meta`."""
 
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
     (AuthenticationError, f"Check the properties in the file of --command-config or {CONFIG_VARIABLE}."),
@@ -99,17 +101,23 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: str 
 
 
 def output_option(command: _F) -> _F:
-    """Add `--output text|json`; the parameter is `as_json`."""
+    """Add `--output text|json|yaml`. The parameter `as_json` is true for JSON and YAML; `echo_json` prints either."""
     return click.option(
         "-o",
         "--output",
         "as_json",
-        type=click.Choice(["text", "json"]),
+        type=click.Choice(["text", "json", "yaml"]),
         default="text",
         show_default=True,
-        callback=lambda _context, _parameter, value: value == "json",
-        help="Output format: text for people, JSON for programs.",
+        callback=_read_output,
+        help="Output format: text for people, JSON or YAML for programs.",
     )(command)
+
+
+def _read_output(context: click.Context, _parameter: click.Parameter, value: str) -> bool:
+    """Keep the format in the context of the command."""
+    context.meta[_OUTPUT] = value
+    return value != "text"
 
 
 def property_option(command: _F) -> _F:
@@ -189,5 +197,21 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 def echo_json(value: object) -> None:
-    """Print one JSON document on one line, for line-based tools."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Print one document in the format of --output: JSON on one line, for line-based tools, or YAML."""
+    click.echo(document(value))
+
+
+def document(value: object) -> str:
+    """Return a value of JSON types as text in the format of --output, without the last line end.
+
+    YAML documents start with `---`, so that several of them form one stream.
+    """
+    text = json.dumps(value, ensure_ascii=False)
+    context = click.get_current_context(silent=True)
+    if context is None or context.meta.get(_OUTPUT) != "yaml":
+        return text
+    import yaml
+
+    # YAML represents only the plain types exactly, so that subclasses such as enumerations must be converted.
+    plain = json.loads(text)
+    return yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, explicit_start=True).rstrip("\n")

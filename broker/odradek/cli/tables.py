@@ -12,6 +12,7 @@ from typing import Final
 
 _PIPE_WIDTH: Final = 100_000
 """Maximum width of tables in a pipe."""
+_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,16 @@ class Table:
     marked: frozenset[int] = frozenset()
     empty: str = "Nothing."
     """Text instead of a table without rows."""
+
+
+def size_text(size_bytes: float | None) -> str:
+    """Return a size with a binary unit, such as `1.5 GiB`. None and negative sizes are unknown."""
+    if size_bytes is None or size_bytes < 0:
+        return "unknown"
+    for unit, factor in _UNITS:
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
 
 
 def show(tables: Sequence[Table]) -> None:

@@ -78,7 +78,16 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     help="More iterations make it slower to try passwords.",
 )
 @connection_options
-def add(*, name: str, password_file: str | None, mechanisms: tuple[str, ...], iterations: int, bootstrap: str) -> None:
+@output_option
+def add(
+    *,
+    name: str,
+    password_file: str | None,
+    mechanisms: tuple[str, ...],
+    iterations: int,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
     """Add a user, or change its password. Brokers get a salted hash, not the password.
 
     \b
@@ -101,7 +110,11 @@ def add(*, name: str, password_file: str | None, mechanisms: tuple[str, ...], it
             await admin.alter_user_scram_credentials(passwords=wanted)
 
     run(work())
-    click.echo(f"User {name} has a password for {', '.join(each.mechanism for each in wanted)}.")
+    names = [each.mechanism for each in wanted]
+    if as_json:
+        echo_json({"user": name, "set": names})
+    else:
+        click.echo(f"User {name} has a password for {', '.join(names)}.")
 
 
 @user.command()
@@ -115,7 +128,8 @@ def add(*, name: str, password_file: str | None, mechanisms: tuple[str, ...], it
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
-def remove(*, name: str, mechanisms: tuple[str, ...], yes: bool, bootstrap: str) -> None:
+@output_option
+def remove(*, name: str, mechanisms: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Remove a user's passwords. Open connections stay; access rules and quotas of the user do, too.
 
     \b
@@ -134,7 +148,11 @@ def remove(*, name: str, mechanisms: tuple[str, ...], yes: bool, bootstrap: str)
             await admin.alter_user_scram_credentials(deletions=[(name, mechanism) for mechanism in removed])
             return removed
 
-    click.echo(f"User {name} has no password for {', '.join(run(work()))} any more.")
+    gone = run(work())
+    if as_json:
+        echo_json({"user": name, "removed": gone})
+    else:
+        click.echo(f"User {name} has no password for {', '.join(gone)} any more.")
 
 
 def _first_line(path: str) -> str:

@@ -1,7 +1,7 @@
 """The admin client: topics, configurations, offsets and brokers.
 
 Access rules, quotas and users are in `access_admin`, groups in `group_admin`, delegation tokens in `token_admin`,
-transactions in `transaction_admin`.
+transactions in `transaction_admin`, partitions in `partition_admin`, features in `feature_admin`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from odradek.base.errors import (
     error_for,
 )
 from odradek.base.ports import Clock
+from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
 from odradek.client.admin_kinds import ConfigResourceType
 from odradek.client.administration.access_admin import AccessAdmin
 from odradek.client.administration.admin_parts import check_answer, config_entry, described_log_dir, described_topic
+from odradek.client.administration.feature_admin import FeatureAdmin
 from odradek.client.administration.group_admin import GroupAdmin
 from odradek.client.administration.partition_admin import PartitionAdmin
 from odradek.client.administration.token_admin import TokenAdmin
@@ -63,10 +65,10 @@ Outcome = tuple[str, int, str | None]
 """Name of an item, error code, error message."""
 
 
-class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmin):
+class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmin, FeatureAdmin):
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
     delegation tokens; describes brokers; describes and aborts transactions; deletes records, elects leaders and moves
-    replicas.
+    replicas; describes and updates features.
 
     Bound to one event loop. Call `start` first, or use `async with`; `close` is idempotent.
 
@@ -265,15 +267,24 @@ class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmi
 
         return await self._retrying(attempt, "describing the cluster")
 
-    async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers."""
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers.
+
+        With `partitions`, only the replicas of these partitions are included.
+        """
         brokers = sorted(self._cluster.view.nodes if broker_ids is None else set(broker_ids))
-        answers = await asyncio.gather(*(self._log_dirs_of(broker) for broker in brokers))
+        message: Message = {"topics": None}
+        if partitions is not None:
+            topics = grouped_by_topic(partitions)
+            message = {"topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]}
+        answers = await asyncio.gather(*(self._log_dirs_of(broker, message) for broker in brokers))
         return dict(zip(brokers, answers, strict=True))
 
-    async def _log_dirs_of(self, broker: int) -> list[LogDirDescription]:
+    async def _log_dirs_of(self, broker: int, message: Message) -> list[LogDirDescription]:
         async def attempt() -> list[LogDirDescription]:
-            response = await self._cluster.ask(broker, DescribeLogDirsResponse, {"topics": None})
+            response = await self._cluster.ask(broker, DescribeLogDirsResponse, message)
             check_answer(response.error_code, None, f"the log directories of broker {broker} cannot be described")
             return [described_log_dir(result) for result in response.results]
 
@@ -282,9 +293,17 @@ class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmi
     # ------------------------------------------------------------------------------------------------ configurations
 
     async def describe_configs(
-        self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        keys: Iterable[str] | None = None,
+        synonyms: bool = False,
+        documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configuration of each resource by property name: all properties, or only `keys`.
+
+        With `synonyms`, each entry has all values of the property and where they come from. With `documentation`, it
+        has the description of the property (KIP-226, KIP-569).
 
         Raises `UnknownTopicOrPartitionError` for an unknown topic.
         """
@@ -296,8 +315,8 @@ class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmi
                     {"resource_type": r.resource_type, "resource_name": r.name, "configuration_keys": wanted}
                     for r in group
                 ],
-                "include_synonyms": False,
-                "include_documentation": False,
+                "include_synonyms": synonyms,
+                "include_documentation": documentation,
             }
             response = await self._ask_one(node, DescribeConfigsResponse, message)
             for result in response.results:

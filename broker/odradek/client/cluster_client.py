@@ -356,13 +356,16 @@ class Cluster:
                 return response
         raise failure
 
-    async def ask_controller(self, expected: type[Response], message: Message) -> Response:
-        """Send a request to the controller. Raises `NotControllerError` if none is known. Does not retry."""
+    async def ask_controller(self, expected: type[Response], message: Message, *, at_least: int = 0) -> Response:
+        """Send a request to the controller. Raises `NotControllerError` if none is known. Does not retry.
+
+        `at_least` is that of `ask_any`.
+        """
         controller = self._view.controller_id
         if controller not in self._view.nodes:
             self.request_refresh()
             raise NotControllerError("no controller is known")
-        return await self.ask(controller, expected, message)
+        return await self.ask(controller, expected, message, versions=(at_least, ANY_VERSION[1]))
 
     async def ask_coordinator(
         self,

@@ -213,7 +213,7 @@ class ClusterDescription:
 
 
 class ConfigResource(NamedTuple):
-    """A topic or broker whose configuration can be described or changed. Create it with `topic` or `broker`."""
+    """What has a configuration. Create it with `topic`, `broker` or `broker_logger`."""
 
     resource_type: ConfigResourceType
     name: str
@@ -229,6 +229,20 @@ class ConfigResource(NamedTuple):
         """Return the resource of a broker, or by default that of the dynamic defaults of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
+    @classmethod
+    def broker_logger(cls, broker_id: int) -> ConfigResource:
+        """Return the resource of the levels of a broker's loggers (KIP-412)."""
+        return cls(ConfigResourceType.BROKER_LOGGER, str(broker_id))
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that a property has, or would have without those of the synonyms before it (KIP-226)."""
+
+    name: str
+    """The property that has this value, such as `log.retention.hours` for `log.retention.ms`."""
+    value: str | None
+    source: ConfigSource
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
@@ -243,6 +257,8 @@ class ConfigEntry:
     sensitive: bool = False
     config_type: ConfigType = ConfigType.UNKNOWN
     documentation: str | None = None
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    """All values in the order of their precedence, the effective one first; empty unless requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

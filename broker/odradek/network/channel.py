@@ -47,6 +47,8 @@ _ERROR_CODE: Final = Struct(">h")
 _PREFIX_BYTES: Final = 4
 _SCRATCH_BYTES: Final = 64 << 10
 _LAST_CORRELATION_ID: Final = 2**31 - 1
+SOFTWARE: Final[Message] = {"client_software_name": "odradek", "client_software_version": VERSION}
+"""The content of an ApiVersions request (KIP-511)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +193,8 @@ class Channel(asyncio.BufferedProtocol):
         version answers with version 0."""
         if self._versions is not None:
             return self._versions
-        software: Message = {"client_software_name": "odradek", "client_software_version": VERSION}
         version = API_TABLE[ApiKey.API_VERSIONS].max_version
-        frame = await self._call_message(ApiKey.API_VERSIONS, version, software)
+        frame = await self._call_message(ApiKey.API_VERSIONS, version, SOFTWARE)
         if _error_code(frame) == UnsupportedVersionError.code:
             version = 0
             frame = await self._call_message(ApiKey.API_VERSIONS, version, {})

@@ -6,7 +6,6 @@ was refused, and 2 that the arguments are wrong.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from odradek.cli.shared import output_option, reporting_errors
+from odradek.cli.shared import document, output_option, reporting_errors
 
 if TYPE_CHECKING:
     from odradek.cli.logs.compact import CompactReport
@@ -81,8 +80,8 @@ def dump(
     """Show the content of log files in the format of Kafka's DumpLogSegments.
 
     For a directory, the command shows all its files and those of its partitions: .log, .index, .timeindex, .txnindex,
-    .snapshot and the checkpoint files. With --output json, each line is a JSON object. If there are errors in the
-    files, the command lists them at the end on standard error and exits with code 1.
+    .snapshot and the checkpoint files. With --output json or yaml, each line becomes one document. If there are errors
+    in the files, the command lists them at the end on standard error and exits with code 1.
 
     \b
     Example:
@@ -126,7 +125,7 @@ def _print(path: Path, lines: Iterable[Line], *, as_json: bool) -> None:
             if not as_json:
                 shown.append(line.text())
             elif line.kind != "file":
-                shown.append(json.dumps({"file": str(path), **line.plain()}, ensure_ascii=False))
+                shown.append(document({"file": str(path), **line.plain()}))
             if len(shown) >= _LINES_AT_ONCE:
                 click.echo("\n".join(shown))
                 shown.clear()

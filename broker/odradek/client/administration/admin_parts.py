@@ -14,6 +14,7 @@ from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignm
 from odradek.client.metadata import TopicView, topics_of
 from odradek.client.models import (
     ConfigEntry,
+    ConfigSynonym,
     ConsumerGroupDescription,
     ConsumerGroupMember,
     GroupDescription,
@@ -134,6 +135,7 @@ def config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
         sensitive=entry.is_sensitive,
         config_type=ConfigType(entry.config_type),
         documentation=entry.documentation or None,
+        synonyms=tuple(ConfigSynonym(each.name, each.value, ConfigSource(each.source)) for each in entry.synonyms),
     )
 
 

@@ -12,6 +12,7 @@ from odradek.base.errors import ProtocolError
 from odradek.base.types import TopicPartition
 from odradek.client.admin import Admin
 from odradek.client.administration.access_requests import ScramPassword
+from odradek.client.administration.feature_admin import FeatureLevel, FeatureMetadata
 from odradek.client.administration.partition_admin import ElectionType
 from odradek.client.blocking import loop_thread
 from odradek.client.blocking.loop_thread import LoopThread
@@ -47,7 +48,7 @@ from odradek.security.quotas.quota_model import QuotaEntity, QuotaKind
 class BlockingAdmin:
     """Creates, describes, changes and deletes topics, configurations, groups, access rules, quotas, users and
     delegation tokens; describes brokers; describes and aborts transactions; deletes records, elects leaders and
-    moves replicas.
+    moves replicas; describes and updates features.
 
     Any thread can use it; `close` is idempotent.
 
@@ -150,18 +151,33 @@ class BlockingAdmin:
         """Return the id of the cluster, its live brokers and the controller."""
         return self._loop.run(self._admin.describe_cluster())
 
-    def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> dict[int, list[LogDirDescription]]:
-        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers."""
-        return self._loop.run(self._admin.describe_log_dirs(broker_ids))
+    def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        """Return the log directories of each broker, with the sizes of their replicas. By default, of all brokers.
+
+        With `partitions`, only the replicas of these partitions are included.
+        """
+        return self._loop.run(self._admin.describe_log_dirs(broker_ids, partitions=partitions))
 
     def describe_configs(
-        self, resources: Iterable[ConfigResource], *, keys: Iterable[str] | None = None
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        keys: Iterable[str] | None = None,
+        synonyms: bool = False,
+        documentation: bool = False,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configuration of each resource by property name: all properties, or only `keys`.
 
+        With `synonyms`, each entry has all values of the property and where they come from. With `documentation`, it
+        has the description of the property (KIP-226, KIP-569).
+
         Raises `UnknownTopicOrPartitionError` for an unknown topic.
         """
-        return self._loop.run(self._admin.describe_configs(resources, keys=keys))
+        return self._loop.run(
+            self._admin.describe_configs(resources, keys=keys, synonyms=synonyms, documentation=documentation)
+        )
 
     def incremental_alter_configs(
         self, changes: Mapping[ConfigResource, Sequence[ConfigChange]], *, validate_only: bool = False
@@ -499,3 +515,18 @@ class BlockingAdmin:
         `describe_log_dirs` shows its progress as a future replica.
         """
         return self._loop.run(self._admin.alter_replica_log_dirs(directories))
+
+    def describe_features(self) -> FeatureMetadata:
+        """Return the finalized features of the cluster, and those that one of its brokers supports."""
+        return self._loop.run(self._admin.describe_features())
+
+    def update_features(
+        self, levels: Mapping[str, FeatureLevel], *, validate_only: bool = False
+    ) -> dict[str, ProtocolError | None]:
+        """Change the version levels of features. Return the error of each; None means success.
+
+        With `validate_only`, the controller only checks the updates. Raises `UnsupportedVersionError` if the
+        controller is older than Kafka 3.3 and the call uses `validate_only` or an unsafe downgrade, and
+        `ClusterAuthorizationFailedError`.
+        """
+        return self._loop.run(self._admin.update_features(levels, validate_only=validate_only))

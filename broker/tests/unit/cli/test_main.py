@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import click
 import pytest
@@ -13,6 +15,10 @@ from click.testing import CliRunner
 from odradek import __version__
 from odradek.cli import main
 from odradek.cli.main import COMMANDS, cli
+from odradek_testkit.commands.command_examples import commands, examples
+
+ALL_COMMANDS = dict(commands())
+REFERENCE = Path(__file__).resolve().parents[4] / "docs/command-line.md"
 
 
 def test_help_names_every_command() -> None:
@@ -44,18 +50,33 @@ def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> N
     assert f"odradek {name}" in result.output
 
 
-SUB_COMMANDS = (
-    *(f"topic {name}" for name in ("list", "create", "describe", "delete")),
-    *(f"group {name}" for name in ("list", "describe", "reset", "delete", "delete-offsets")),
-    *(f"token {name}" for name in ("create", "renew", "expire", "list")),
-    *(f"transaction {name}" for name in ("list", "describe", "find-hanging", "commit", "abort")),
-)
+EXTERNAL = ("demo", "up")
+"""Commands of other packages. They have options of their own for the output."""
+WITHOUT_OUTPUT = ("broker", "completion", *EXTERNAL)
 
 
-@pytest.mark.parametrize("path", SUB_COMMANDS)
-def test_the_help_of_every_subcommand_has_an_example(path: str) -> None:
-    result = CliRunner().invoke(cli, [*path.split(), "--help"])
-    assert f"  odradek {path} " in result.output
+@pytest.mark.parametrize("path", list(ALL_COMMANDS))
+def test_the_help_of_every_command_has_an_example(path: str) -> None:
+    # A live test runs the examples.
+    lines = examples(ALL_COMMANDS[path])
+    assert any(re.search(rf"(^|\| )odradek {path}( |$)", line) for line in lines), lines
+
+
+@pytest.mark.parametrize("path", [path for path in ALL_COMMANDS if path not in WITHOUT_OUTPUT])
+def test_every_command_prints_text_json_and_yaml(path: str) -> None:
+    command = ALL_COMMANDS[path]
+    if not isinstance(command, click.Group):
+        (output,) = (option for option in command.params if "--output" in option.opts)
+        assert isinstance(output.type, click.Choice)
+        assert list(output.type.choices) == ["text", "json", "yaml"]
+
+
+def test_the_reference_lists_every_command() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `odradek ([a-z -]+)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(
+        path for path, command in ALL_COMMANDS.items() if not isinstance(command, click.Group)
+    )
 
 
 def test_the_version() -> None:
@@ -92,7 +113,7 @@ def echo() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["topic", "list", "-b", "127.0.0.1:1", "-o", "xml"], "'xml' is not one of 'text', 'json'"),
+        (["topic", "list", "-b", "127.0.0.1:1", "-o", "xml"], "'xml' is not one of 'text', 'json', 'yaml'"),
         (["topic", "create", "t", "-p", "0"], "0 is not in the range x>=1"),
         (["topic", "create", "t", "-c", "retention"], "'retention' is not of the form KEY=VALUE."),
         (["topic", "delete"], "Missing argument 'NAME…'"),
@@ -116,6 +137,15 @@ def echo() -> None:
         (["group", "reset", "g", "--by-duration", "1h", "--all-topics"], "'1h' is not a duration such as P7D"),
         (["group", "reset", "g", "--from-file", "/no/such.csv"], "'/no/such.csv' does not exist"),
         (["group", "reset", "g", "--to-latest", "--all-topics", "--export", "-o", "json"], "exclude each other"),
+        (["config", "list"], "Name one topic or broker"),
+        (["config", "list", "--broker", "1", "--broker-logger", "1"], "Name one topic or broker"),
+        (["elect", "preferred"], "Name topics with --topic, or use --all."),
+        (["elect", "preferred", "--all", "--topic", "t"], "Name topics with --topic, or use --all."),
+        (["elect", "preferred", "--all", "--partition", "0"], "--partition needs exactly one --topic."),
+        (["elect", "clean", "--all"], "'clean' is not one of 'preferred', 'unclean'"),
+        (["reassign", "start", "/no/such/plan.json"], "'/no/such/plan.json' does not exist"),
+        (["reassign", "plan", "-r", "0"], "0 is not in the range x>=1"),
+        (["perf", "produce", "t", "--throughput", "0"], "0.0 is not in the range x>0"),
         (["token", "renew"], "Missing argument 'HMAC'"),
         (["token", "renew", "?"], "the HMAC must be in base64"),
         (["token", "expire", ""], "the HMAC must be in base64"),

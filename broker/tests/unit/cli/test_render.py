@@ -1,9 +1,8 @@
-"""Tables and JSON values of topics, groups, tokens and transactions."""
+"""Tables and JSON values of tokens and transactions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
@@ -11,82 +10,12 @@ from odradek.base.types import TopicPartition
 from odradek.cli import render
 from odradek.cli.tables import Column, Table, show
 from odradek.client.models import (
-    ConfigEntry,
     DelegationTokenDescription,
     HangingTransaction,
     ListedTransaction,
-    PartitionDescription,
     ProducerDescription,
-    TopicDescription,
     TransactionDescription,
 )
-
-SOUND = PartitionDescription(partition=0, leader=1, leader_epoch=4, replicas=(1, 2, 0), isr=(0, 1, 2))
-BEHIND = PartitionDescription(partition=1, leader=2, leader_epoch=5, replicas=(2, 0, 1), isr=(2,))
-OFFLINE = PartitionDescription(
-    partition=2, leader=-1, leader_epoch=6, replicas=(0, 1), isr=(0,), offline_replicas=(0, 1)
-)
-TOPIC_ID = UUID("aaaaaaaa-0000-4000-8000-000000000000")
-TROUBLED = TopicDescription(name="orders", topic_id=TOPIC_ID, partitions=(SOUND, BEHIND, OFFLINE))
-FINE = TopicDescription(name="fine", partitions=(SOUND,))
-
-
-@pytest.mark.parametrize(("partition", "state"), [(SOUND, "in sync"), (BEHIND, "2 behind"), (OFFLINE, "offline")])
-def test_the_state_of_a_partition(partition: PartitionDescription, state: str) -> None:
-    assert render.partition_state(partition) == state
-
-
-def test_a_list_of_topics_highlights_those_not_in_sync() -> None:
-    table = render.topic_list([FINE, TROUBLED, TopicDescription(name="empty")])
-    assert table.rows == (
-        ("fine", "1", "3", "in sync"),
-        ("orders", "3", "3", "2 of 3 not in sync"),
-        ("empty", "0", "0", "in sync"),
-    )
-    assert table.marked == {1}
-
-
-def test_a_topic_in_detail() -> None:
-    table = render.topic_detail(TROUBLED, {"retention.ms": "5", "cleanup.policy": "compact"})
-    assert (
-        table.title == "Topic orders, id qqqqqgAAQACAAAAAAAAAAA, 3 partitions, cleanup.policy=compact, retention.ms=5"
-    )
-    assert table.rows == (
-        ("0", "1", "4", "1,2,0", "0,1,2", "in sync"),
-        ("1", "2", "5", "2,0,1", "2", "2 behind"),
-        ("2", "none", "6", "0,1", "0", "offline"),
-    )
-    assert table.marked == {1, 2}
-    assert render.topic_detail(FINE, {}).title == "Topic fine, 1 partitions"
-
-
-def test_only_the_partitions_that_are_not_in_sync() -> None:
-    assert render.only_troubled(TROUBLED).partitions == (BEHIND, OFFLINE)
-    assert render.only_troubled(FINE).partitions == ()
-
-
-def test_only_what_was_set_on_the_topic_is_an_override() -> None:
-    entries = [
-        ConfigEntry(name="retention.ms", value="5", source=1),
-        ConfigEntry(name="segment.bytes", value="9", source=5),
-        ConfigEntry(name="hidden", value=None, source=1, sensitive=True),
-    ]
-    assert render.overrides(entries) == {"retention.ms": "5", "hidden": ""}
-
-
-def test_a_topic_for_programs() -> None:
-    value = render.topic_value(TROUBLED, {"retention.ms": "5"})
-    assert (value["name"], value["id"], value["config"]) == ("orders", "qqqqqgAAQACAAAAAAAAAAA", {"retention.ms": "5"})
-    assert value["partitions"][2] == {  # type: ignore[index]
-        "partition": 2,
-        "leader": -1,
-        "leader_epoch": 6,
-        "replicas": [0, 1],
-        "isr": [0],
-        "offline_replicas": [0, 1],
-    }
-    assert "config" not in render.topic_value(FINE)
-    assert render.topic_value(FINE)["id"] is None
 
 
 def at(partition: int) -> TopicPartition:

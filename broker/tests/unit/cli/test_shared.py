@@ -13,7 +13,16 @@ from click.testing import CliRunner
 from odradek.base.errors import AuthenticationError, ConfigError, NetworkError, OdradekError, TopicAlreadyExistsError
 from odradek.cli.consume import parse_time
 from odradek.cli.main import COMMANDS, cli
-from odradek.cli.shared import client_settings, connection_options, message_with_hint, pairs, run
+from odradek.cli.shared import (
+    client_settings,
+    connection_options,
+    echo_json,
+    message_with_hint,
+    output_option,
+    pairs,
+    run,
+)
+from odradek.client.admin_kinds import ConsumerGroupState
 
 CONTEXT = click.Context(click.Command("consume"))
 PARAMETER = click.Option(["--from-time"])
@@ -147,3 +156,23 @@ def test_every_command_that_connects_has_the_option() -> None:
             assert ("bootstrap" in names) == ("command_config" in names)
             found += "command_config" in names
     assert found >= 8
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"),
+    [
+        ("text", "people\n"),
+        ("json", '{"name": "größe", "state": "Stable", "sizes": [1, null]}\n'),
+        ("yaml", "---\nname: größe\nstate: Stable\nsizes:\n- 1\n- null\n"),
+    ],
+)
+def test_results_are_printed_for_people_and_programs(output: str, printed: str) -> None:
+    @click.command()
+    @output_option
+    def command(as_json: bool) -> None:
+        if as_json:
+            echo_json({"name": "größe", "state": ConsumerGroupState.STABLE, "sizes": [1, None]})
+        else:
+            click.echo("people")
+
+    assert CliRunner().invoke(command, ["-o", output]).output == printed

@@ -1,11 +1,24 @@
-"""`odradek topic`: list, create, describe, delete."""
+"""`odradek topic`: list, create, describe, change and delete topics."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from odradek.cli.shared import client_settings, connection_options, echo_json, output_option, pairs, run
 from odradek.cli.tables import show
+
+if TYPE_CHECKING:
+    from odradek.base.types import TopicPartition
+    from odradek.cli.topics.topic_render import PartitionExtent
+    from odradek.client.admin import Admin
+    from odradek.client.models import LogDirDescription, TopicDescription
+
+_Described = tuple["TopicDescription", "dict[str, str]", "dict[TopicPartition, PartitionExtent] | None"]
+"""A topic, its overrides, and the offsets and sizes of partitions unless only the metadata are wanted."""
 
 
 @click.group()
@@ -30,9 +43,8 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
     Example:
       odradek topic list --output json
     """
-    from odradek.cli import render
+    from odradek.cli.topics import topic_render
     from odradek.client.admin import Admin
-    from odradek.client.models import TopicDescription
 
     async def work() -> list[TopicDescription]:
         async with Admin(client_settings(bootstrap, {})) as admin:
@@ -41,9 +53,9 @@ def list_topics(bootstrap: str, internal: bool, as_json: bool) -> None:
 
     topics = sorted(run(work()), key=lambda found: found.name)
     if as_json:
-        echo_json([render.topic_value(found) for found in topics])
+        echo_json([topic_render.topic_value(found) for found in topics])
     else:
-        show([render.topic_list(topics)])
+        show([topic_render.topic_list(topics)])
 
 
 @topic.command()
@@ -117,41 +129,88 @@ def create(
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @connection_options
 @click.option("--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync.")
+@click.option("--metadata-only", is_flag=True, help="Do not ask the brokers of the replicas for offsets and sizes.")
 @output_option
-def describe(names: tuple[str, ...], bootstrap: str, under_replicated: bool, as_json: bool) -> None:
-    """Show partitions, leaders, replicas and properties of topics, or of all topics.
+def describe(
+    *, names: tuple[str, ...], bootstrap: str, under_replicated: bool, metadata_only: bool, as_json: bool
+) -> None:
+    """Show partitions, leaders, replicas, offsets, sizes and properties of topics, or of all topics.
+
+    START is the first offset of a partition, END the offset after its last replicated record, and SIZE the size of the
+    leader's log. They are omitted with --metadata-only and --under-replicated, which work even while leaders do not
+    answer.
 
     \b
     Example:
       odradek topic describe departures
       odradek topic describe --under-replicated
+      odradek topic describe orders --output yaml
     """
-    from odradek.cli import render
+    from odradek.cli.topics import topic_render
     from odradek.client.admin import Admin
-    from odradek.client.models import ConfigResource, TopicDescription
 
-    async def work() -> list[tuple[TopicDescription, dict[str, str]]]:
+    async def work() -> list[_Described]:
         async with Admin(client_settings(bootstrap, {})) as admin:
             wanted = list(dict.fromkeys(names)) or await admin.list_topics(internal=True)
-            if not wanted:
-                return []
-            topics = await admin.describe_topics(wanted)
-            resources = {name: ConfigResource.topic(name) for name in sorted(wanted)}
-            configs = await admin.describe_configs(resources.values())
-            return [
-                (topics[name], render.overrides(configs[resource].values())) for name, resource in resources.items()
-            ]
+            found = await _described(admin, sorted(wanted))
+            if under_replicated:
+                found = [(topic_render.only_troubled(described), config) for described, config in found]
+                found = [(described, config) for described, config in found if described.partitions]
+            measured = (
+                None
+                if metadata_only or under_replicated
+                else await _measured(admin, [described for described, _ in found])
+            )
+            return [(described, config, measured) for described, config in found]
 
     found = run(work())
-    if under_replicated:
-        found = [(render.only_troubled(described), config) for described, config in found]
-        found = [(described, config) for described, config in found if described.partitions]
     if as_json:
-        echo_json([render.topic_value(described, config) for described, config in found])
+        echo_json([topic_render.topic_value(*each) for each in found])
     elif found:
-        show([render.topic_detail(described, config) for described, config in found])
+        show([topic_render.topic_detail(*each) for each in found])
     else:
         click.echo("All replicas are in sync." if under_replicated else "There are no topics.")
+
+
+async def _described(admin: Admin, names: Sequence[str]) -> list[tuple[TopicDescription, dict[str, str]]]:
+    """Return topics with their overrides."""
+    from odradek.cli.topics import topic_render
+    from odradek.client.models import ConfigResource
+
+    if not names:
+        return []
+    topics = await admin.describe_topics(names)
+    resources = {name: ConfigResource.topic(name) for name in names}
+    configs = await admin.describe_configs(resources.values())
+    return [(topics[name], topic_render.overrides(configs[resource].values())) for name, resource in resources.items()]
+
+
+async def _measured(admin: Admin, topics: Sequence[TopicDescription]) -> dict[TopicPartition, PartitionExtent]:
+    """Return the offsets and sizes of partitions. If the user may not see sizes, a warning says so."""
+    from odradek.base.errors import ClusterAuthorizationFailedError
+    from odradek.base.types import NO_BROKER, TopicPartition
+    from odradek.cli.topics import topic_render
+
+    parts = {TopicPartition(topic.name, part.partition): part for topic in topics for part in topic.partitions}
+    led = [name for name, part in parts.items() if part.leader != NO_BROKER]
+    starts, ends, described = await asyncio.gather(
+        admin.list_offsets(dict.fromkeys(led, "earliest")),
+        admin.list_offsets(dict.fromkeys(led, "latest")),
+        admin.describe_cluster(),
+    )
+    holders = {broker for part in parts.values() for broker in part.replicas}
+    live = holders & {broker.node_id for broker in described.brokers}
+    directories: dict[int, list[LogDirDescription]] = {}
+    try:
+        directories = await admin.describe_log_dirs(live, partitions=parts)
+    except ClusterAuthorizationFailedError as error:
+        click.echo(f"Warning: sizes are unknown: {error}.", err=True)
+    return topic_render.extents(
+        topics,
+        {name: found.offset for name, found in starts.items()},
+        {name: found.offset for name, found in ends.items()},
+        directories,
+    )
 
 
 @topic.command()

@@ -1,0 +1,1 @@
+"""`odradek perf`: measures the throughput and latency of a cluster."""

@@ -1,0 +1,1 @@
+"""`odradek reassign`: plans, starts and watches the moves of replicas between brokers."""

@@ -1,0 +1,1 @@
+"""`odradek topic`: topics and their partitions."""
