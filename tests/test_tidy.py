@@ -54,6 +54,9 @@ cli/render_cluster console/console_settings console/json_paths console/message_q
 cli/topics/topic_render cli/reassign/placement
 cli/reassign/plan_files cli/reassign/throttles cli/reassign/move_progress
 cli/perf/latencies cli/perf/meter
+mirror/mirror_config mirror/mirror_plan mirror/following/mirrored_topics mirror/following/acl_rules mirror/mm2_records
+mirror/offset_translation mirror/following/group_checkpoints
+mirror/batch_rewriting mirror/byte_budget mirror/copy_positions mirror/owned_partitions
 client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
 client/java_regex/*
 client/metadata client/producer/partitioning client/producer/accumulator

@@ -323,7 +323,7 @@ class Admin(GroupAdmin, AccessAdmin, TokenAdmin, TransactionAdmin, PartitionAdmi
                 resource = ConfigResource(ConfigResourceType(result.resource_type), result.resource_name)
                 what = f"the configuration of {resource.name!r} cannot be described"
                 check_answer(result.error_code, result.error_message, what)
-                found[resource] = {entry.name: config_entry(entry) for entry in result.configs}
+                found[resource] = {e.name: config_entry(e, resource.resource_type) for e in result.configs}
         return found
 
     async def incremental_alter_configs(

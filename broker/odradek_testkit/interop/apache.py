@@ -76,6 +76,13 @@ def streams_jars(version: str, cache: Path) -> Path:
     return _downloaded(cache.absolute() / f"kafka-streams-{version}", [(_KAFKA, "kafka-streams", version)])
 
 
+def mirror_jars(version: str, cache: Path) -> Path:
+    """Return the folder with the jars of MirrorMaker 2 `version`. Raises `InteropError` if Maven is missing or
+    fails."""
+    artifacts = [(_KAFKA, "connect-mirror", version), (_KAFKA, "connect-mirror-client", version)]
+    return _downloaded(cache.absolute() / f"kafka-mirror-{version}", artifacts)
+
+
 def spark_connector_jars(cache: Path) -> list[Path]:
     """Return the jars of Spark's own connector for Kafka, for the setting `spark.jars`: the connector and what it needs
     beside the jars of PySpark. Raises `InteropError` if Maven is missing or fails."""

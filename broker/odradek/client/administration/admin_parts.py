@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from odradek.base.errors import UnknownTopicOrPartitionError, error_for
 from odradek.base.types import NO_BROKER, TopicPartition
-from odradek.client.admin_kinds import ConfigSource, ConfigType, ConsumerGroupState
+from odradek.client.admin_kinds import ConfigResourceType, ConfigSource, ConfigType, ConsumerGroupState
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
 from odradek.client.metadata import TopicView, topics_of
@@ -43,6 +43,8 @@ T = TypeVar("T")
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 """Types of members in ConsumerGroupDescribe."""
+_NO_CONFIG_SOURCE: Final = -1
+"""The source of a property in DescribeConfigs before version 1."""
 
 
 class AdminPart:
@@ -125,12 +127,17 @@ def described_log_dir(result: DescribeLogDirsResponseResult) -> LogDirDescriptio
     )
 
 
-def config_entry(entry: DescribeConfigsResponseResourceResult) -> ConfigEntry:
+def config_entry(entry: DescribeConfigsResponseResourceResult, resource_type: ConfigResourceType) -> ConfigEntry:
     """Return a property."""
+    source = ConfigSource(entry.config_source)
+    if entry.config_source == _NO_CONFIG_SOURCE:
+        # Version 0 says only whether a value is a default.
+        own = ConfigSource.TOPIC_CONFIG if resource_type is ConfigResourceType.TOPIC else ConfigSource.UNKNOWN
+        source = ConfigSource.DEFAULT_CONFIG if entry.is_default else own
     return ConfigEntry(
         name=entry.name,
         value=entry.value,
-        source=ConfigSource(entry.config_source),
+        source=source,
         read_only=entry.read_only,
         sensitive=entry.is_sensitive,
         config_type=ConfigType(entry.config_type),

@@ -15,7 +15,9 @@ from odradek.client.admin_kinds import (
     ConsumerGroupState,
     TransactionalIdState,
 )
+from odradek.client.administration.admin_parts import config_entry
 from odradek.client.models import ConfigResource
+from odradek.protocol.messages.configs import DescribeConfigsResponseResourceResult
 
 
 def test_members_equal_the_values_of_the_protocol() -> None:
@@ -39,3 +41,20 @@ def test_the_types_of_properties_are_those_of_the_brokers() -> None:
 def test_an_unknown_value_becomes_unknown(kind: Any) -> None:
     assert kind("new") is kind.UNKNOWN
     assert kind(99) is kind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("is_default", "resource", "source"),
+    [
+        (True, ConfigResourceType.TOPIC, ConfigSource.DEFAULT_CONFIG),
+        (False, ConfigResourceType.TOPIC, ConfigSource.TOPIC_CONFIG),
+        (False, ConfigResourceType.BROKER, ConfigSource.UNKNOWN),
+    ],
+)
+def test_a_broker_of_kafka_0_11_says_only_whether_a_value_is_a_default(
+    is_default: bool, resource: ConfigResourceType, source: ConfigSource
+) -> None:
+    result = DescribeConfigsResponseResourceResult(
+        name="retention.ms", value="1", read_only=False, is_default=is_default, is_sensitive=False
+    )
+    assert config_entry(result, resource).source is source
