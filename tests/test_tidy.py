@@ -57,6 +57,8 @@ cli/perf/latencies cli/perf/meter
 mirror/mirror_config mirror/mirror_plan mirror/following/mirrored_topics mirror/following/acl_rules mirror/mm2_records
 mirror/offset_translation mirror/following/group_checkpoints
 mirror/batch_rewriting mirror/byte_budget mirror/copy_positions mirror/owned_partitions
+cli/records/record_input cli/records/record_templates cli/records/value_decoders
+cli/records/last_records cli/records/consume_options cli/profiles/hidden_values
 client/settings client/keywords client/admin_kinds client/extensions/* client/telemetry/client_metrics client/models
 client/java_regex/*
 client/metadata client/producer/partitioning client/producer/accumulator

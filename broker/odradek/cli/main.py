@@ -32,8 +32,8 @@ COMMANDS: Final = {
     "broker": Lazy("odradek.cli.main:broker", "Run one broker."),
     "cluster": Lazy("odradek.cli.cluster_commands:cluster", "Show brokers, health, log directories and features."),
     "topic": Lazy("odradek.cli.topics.topic_commands:topic", "List, create, describe, change and delete topics."),
-    "produce": Lazy("odradek.cli.produce:produce", "Send lines of text to a topic."),
-    "consume": Lazy("odradek.cli.consume:consume", "Print the records of a topic."),
+    "produce": Lazy("odradek.cli.records.produce:produce", "Send records to a topic: lines, JSON or files."),
+    "consume": Lazy("odradek.cli.records.consume:consume", "Print the records of topics."),
     "group": Lazy(
         "odradek.cli.groups.group_commands:group", "List consumer groups, show their lag, reset their offsets."
     ),
@@ -51,6 +51,10 @@ COMMANDS: Final = {
     "quota": Lazy("odradek.cli.quota_commands:quota", "Show and change what clients may use."),
     "token": Lazy("odradek.cli.token_commands:token", "Create, renew, expire and list delegation tokens."),
     "console": Lazy("odradek.cli.console_command:console", "Serve a web page that shows the cluster."),
+    "profile": Lazy("odradek.cli.profiles.profile_commands:profile", "Manage named client settings for all commands."),
+    "completion": Lazy(
+        "odradek.cli.completion.completion_command:completion", "Print a script for completion in a shell."
+    ),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 

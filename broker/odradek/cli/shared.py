@@ -30,6 +30,8 @@ from odradek.base.errors import (
     TransactionalIdNotFoundError,
     UnknownTopicOrPartitionError,
 )
+from odradek.cli.profiles.profile_names import complete_profiles
+from odradek.cli.profiles.profile_store import PROFILE_VARIABLE, Profiles, is_private, profiles_path, read_profiles
 from odradek.client.config_files import CONFIG_VARIABLE, read_config_file
 
 if TYPE_CHECKING:
@@ -47,9 +49,14 @@ _CONFIG: Final = "odradek.command_config"
 """Key of the file's properties in `click.Context.meta`."""
 _OUTPUT: Final = "odradek.output"
 """Key of the output format in `click.Context.meta`."""
+_PROFILE: Final = "odradek.profile"
+"""Key of the given profile in `click.Context.meta`: its properties, or None if none was given."""
 
 _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
-    (AuthenticationError, f"Check the properties in the file of --command-config or {CONFIG_VARIABLE}."),
+    (
+        AuthenticationError,
+        f"Check the properties of --profile, or in the file of --command-config or {CONFIG_VARIABLE}.",
+    ),
     (NetworkError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (RequestTimedOutError, f"Check that a broker listens there; see --bootstrap-server and {BOOTSTRAP_VARIABLE}."),
     (UnknownTopicOrPartitionError, "`odradek topic list` shows the topics, `odradek topic create` creates one."),
@@ -69,15 +76,25 @@ _HINTS: Final[tuple[tuple[type[OdradekError], str], ...]] = (
 
 
 def connection_options(command: _F) -> _F:
-    """Add `--bootstrap-server` and `--command-config`. `client_settings` uses the file of the latter."""
+    """Add `--bootstrap-server`, `--command-config` and `--profile`. `client_settings` uses the file and the profile."""
+    command = click.option(
+        "--profile",
+        envvar=PROFILE_VARIABLE,
+        show_envvar=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_read_profile,
+        shell_complete=complete_profiles,
+        help="Profile with client properties, which other options precede; see `odradek profile`.",
+    )(command)
     command = click.option(
         "--command-config",
         envvar=CONFIG_VARIABLE,
         show_envvar=True,
-        metavar="FILE|PROFILE",
+        metavar="FILE|NAME",
         expose_value=False,
         callback=_read_config,
-        help="File of client properties, such as security.protocol and sasl.jaas.config, or a profile: prod means "
+        help="File of client properties, such as security.protocol and sasl.jaas.config; prod means "
         "~/.config/odradek/prod.properties.",
     )(command)
     return click.option(
@@ -98,6 +115,22 @@ def _read_config(context: click.Context, _parameter: click.Parameter, path: str 
     if path is not None:
         with reporting_errors():
             context.meta[_CONFIG] = read_config_file(path, option="--command-config")
+
+
+def _read_profile(context: click.Context, _parameter: click.Parameter, name: str | None) -> None:
+    """Keep the properties of the profile in the context of the command."""
+    context.meta[_PROFILE] = None
+    if name is not None:
+        with reporting_errors():
+            context.meta[_PROFILE] = load_profiles().get(name)
+
+
+def load_profiles() -> Profiles:
+    """Return the profiles. Prints a warning if other users can read the file. Raises `ProfileError`."""
+    path = profiles_path()
+    if not is_private(path):
+        click.echo(f"Warning: other users can read {path}, which may have passwords: run chmod 600 on it.", err=True)
+    return read_profiles(path)
 
 
 def output_option(command: _F) -> _F:
@@ -145,10 +178,14 @@ def pairs(values: Iterable[str]) -> dict[str, str]:
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str], **more: object) -> ClientSettings:
-    """Return the settings of a command: `more` are its defaults, the file of `--command-config` precedes them, and
-    `properties` precede the file. The file's `bootstrap.servers` count only if the option is not given.
+    """Return the settings of a command.
 
-    Prints a warning for each unknown property; raises `ConfigError` for an invalid value.
+    Each of these precedes the one before it: `more`, the defaults of the command; the profile; the file of
+    `--command-config`; `properties`. The current profile counts only without such a file. `bootstrap.servers` of the
+    profile or the file count only if the option is not given. The environment variable of the option precedes them,
+    unless the profile is given as an option.
+
+    Prints a warning for each unknown property; raises `ConfigError` for an invalid value, and `ProfileError`.
     """
     from odradek.client.settings import ClientSettings
 
@@ -162,14 +199,35 @@ def client_settings(bootstrap: str, properties: Mapping[str, str], **more: objec
 
 
 def connection_properties(bootstrap: str) -> dict[str, str]:
-    """Return the properties in the file of `--command-config`, with `bootstrap.servers` from the option if it is
-    given, else from the file.
+    """Return the properties of the profile and of the file of `--command-config`.
+
+    `bootstrap.servers` is that of the option if it is given, else that of the profile or the file.
     """
     context = click.get_current_context(silent=True)
-    file: Mapping[str, str] = {} if context is None else context.meta.get(_CONFIG, {})
-    if context is not None and context.get_parameter_source("bootstrap") is ParameterSource.DEFAULT:
-        bootstrap = file.get("bootstrap.servers", bootstrap)
-    return {**file, "bootstrap.servers": bootstrap}
+    stored = {} if context is None else _stored_properties(context)
+    if context is not None and "bootstrap.servers" in stored and not _precedes_stored(context):
+        bootstrap = stored["bootstrap.servers"]
+    return {**stored, "bootstrap.servers": bootstrap}
+
+
+def _stored_properties(context: click.Context) -> dict[str, str]:
+    """Return the properties of the profile and of the file of a command with `connection_options`."""
+    if _PROFILE not in context.meta:
+        return {}
+    file: Mapping[str, str] | None = context.meta.get(_CONFIG)
+    profile: Mapping[str, str] | None = context.meta[_PROFILE]
+    if profile is None and file is None:
+        profiles = load_profiles()
+        profile = None if profiles.current is None else profiles.get(profiles.current)
+    return {**(profile or {}), **(file or {})}
+
+
+def _precedes_stored(context: click.Context) -> bool:
+    """Whether the servers of the option or its variable precede those of the profile and the file."""
+    source = context.get_parameter_source("bootstrap")
+    if source is ParameterSource.ENVIRONMENT:
+        return context.get_parameter_source("profile") is not ParameterSource.COMMANDLINE
+    return source is not ParameterSource.DEFAULT
 
 
 @contextmanager

@@ -193,7 +193,7 @@ class ClientSettings(SecurityFields):
         values: dict[str, Any] = {}
         warnings = []
         for key, value in properties.items():
-            name = key.strip().lower().replace("_", ".").removeprefix(_PREFIX)
+            name = canonical_name(key)
             setting = CLIENT_SETTINGS.get(name)
             if setting is None:
                 warnings.append(f"{key} has no effect: it is not a setting of this client")
@@ -286,6 +286,11 @@ def _value(setting: Setting, value: object) -> object:
         return tuple(value)
     # acks can be a number, as in other clients.
     return str(value) if setting.attribute == "acks" else value
+
+
+def canonical_name(name: str) -> str:
+    """Return the name of a property in the form of `CLIENT_SETTINGS`."""
+    return name.strip().lower().replace("_", ".").removeprefix(_PREFIX)
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from odradek.cli.completion.completers import complete_groups
 from odradek.cli.groups.reset_command import reset
 from odradek.cli.shared import client_settings, connection_options, echo_json, message_with_hint, output_option, run
 from odradek.cli.tables import show
@@ -88,7 +89,7 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...], bootstrap: str,
 
 
 @group.command()
-@click.argument("names", nargs=-1, metavar="[GROUP]…")
+@click.argument("names", nargs=-1, metavar="[GROUP]…", shell_complete=complete_groups)
 @click.option("--all", "every", is_flag=True, help="Describe all groups.")
 @click.option("--offsets", is_flag=True, help="Show committed offsets and lag.")
 @click.option("--members", is_flag=True, help="Show the members and their partitions.")
@@ -161,7 +162,7 @@ async def _describe(admin: Admin, name: str, views: Views, with_time: bool) -> S
 
 
 @group.command()
-@click.argument("names", nargs=-1, required=True, metavar="GROUP…")
+@click.argument("names", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 @output_option
@@ -212,7 +213,7 @@ def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> 
 
 
 @group.command("delete-offsets")
-@click.argument("name", metavar="GROUP")
+@click.argument("name", metavar="GROUP", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",

@@ -16,8 +16,9 @@ import click
 
 from odradek.base.errors import ConfigError, NonEmptyGroupError, UnknownMemberIdError, UnknownTopicOrPartitionError
 from odradek.base.types import NO_OFFSET, TopicPartition
-from odradek.cli.consume import parse_time
+from odradek.cli.completion.completers import complete_groups
 from odradek.cli.groups import reset_plans
+from odradek.cli.records.time_options import parse_time
 from odradek.cli.shared import (
     client_settings,
     connection_options,
@@ -85,7 +86,7 @@ class ResetOptions:
 
 
 @click.command()
-@click.argument("groups", nargs=-1, required=True, metavar="GROUP…")
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP…", shell_complete=complete_groups)
 @click.option(
     "--topic",
     "topics",
@@ -105,7 +106,8 @@ class ResetOptions:
     "--to-datetime",
     callback=parse_time,
     metavar="TIME",
-    help="To the first record at or after this time: ISO 8601, in UTC without a zone, or milliseconds since 1970.",
+    help="To the first record at or after this time: ISO 8601, in UTC without a zone, milliseconds since 1970, or "
+    "such as -1h.",
 )
 @click.option(
     "--by-duration",

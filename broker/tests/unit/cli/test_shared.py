@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from odradek.base.errors import AuthenticationError, ConfigError, NetworkError, OdradekError, TopicAlreadyExistsError
-from odradek.cli.consume import parse_time
 from odradek.cli.main import COMMANDS, cli
+from odradek.cli.records.time_options import parse_time
 from odradek.cli.shared import (
     client_settings,
     connection_options,
@@ -79,10 +79,19 @@ def test_times(text: str, milliseconds: int) -> None:
     assert parse_time(CONTEXT, PARAMETER, text) == milliseconds
 
 
+@pytest.mark.parametrize(
+    ("text", "before"), [("now", 0), ("-90s", 90_000), ("-1d2h", 93_600_000), ("-1w1ms", 604_800_001)]
+)
+def test_times_before_now(text: str, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)
+    assert parse_time(CONTEXT, PARAMETER, text) == 1_700_000_000_000 - before
+
+
 def test_no_time_and_nonsense() -> None:
     assert parse_time(CONTEXT, PARAMETER, None) is None
-    with pytest.raises(click.BadParameter):
-        parse_time(CONTEXT, PARAMETER, "noon")
+    for wrong in ("noon", "-1", "-1y", "1h", "-"):
+        with pytest.raises(click.BadParameter):
+            parse_time(CONTEXT, PARAMETER, wrong)
 
 
 def test_settings_of_a_command_can_be_overridden_but_the_servers_come_from_their_option(

@@ -1,4 +1,4 @@
-"""Splitting of bytes into lines, and of lines into keys and values."""
+"""Splitting of bytes into lines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli import lines
-from odradek.cli.lines import LineSplitter, LineTooLongError, read_lines
-from odradek.cli.produce import NoSeparatorError, Summary, split_pairs
-from odradek.client.models import BatchMetadata, SendResult
+from odradek.cli.records import lines
+from odradek.cli.records.lines import LineSplitter, LineTooLongError, read_lines
 
 
 def split(chunks: list[bytes]) -> list[bytes]:
@@ -66,30 +64,3 @@ async def test_a_line_from_a_pipe_is_read_when_it_is_written() -> None:
             await anext(found)
     finally:
         os.close(reader)
-
-
-def test_without_a_separator_lines_are_values() -> None:
-    assert split_pairs([b"a:b", b""], None, first_number=1) == [(None, b"a:b"), (None, b"")]
-
-
-def test_the_line_is_split_at_the_first_separator() -> None:
-    assert split_pairs([b"k:v:w", b":v", b"k:"], b":", first_number=1) == [(b"k", b"v:w"), (b"", b"v"), (b"k", b"")]
-
-
-def test_a_line_without_a_key_is_reported_with_its_number() -> None:
-    with pytest.raises(NoSeparatorError, match="Line 8 does not contain the key separator"):
-        split_pairs([b"k:v", b"v"], b":", first_number=7)
-
-
-def test_a_summary_counts_what_was_acknowledged() -> None:
-    summary = Summary()
-    summary.bytes = 12
-    summary.add(SendResult(5, (BatchMetadata("t", 0, 10, 2, -1), BatchMetadata("t", 3, 7, 3, -1))))
-    summary.add(SendResult(1, (BatchMetadata("t", 0, 12, 1, -1),)))
-    assert summary.value("t", 0.12345) == {
-        "topic": "t",
-        "records": 6,
-        "bytes": 12,
-        "seconds": 0.123,
-        "partitions": {"0": {"first_offset": 10, "last_offset": 12}, "3": {"first_offset": 7, "last_offset": 9}},
-    }

@@ -1,0 +1,1 @@
+"""`odradek profile`: named client settings, which `--profile` uses."""
