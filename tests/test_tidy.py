@@ -75,7 +75,8 @@ security/acls/* security/quotas/* server/throttling/charges
 PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
-kube/api/object_kinds kube/api/owners kube/operator_settings pipelines/*
+kube/api/object_kinds kube/api/owners kube/operator_settings pipelines/* mirrors/*
+security/client_connection
 """.split()
 PURE_SPARK = """
 offsets options/option_values options/source_options options/sink_options decoding/row_batches decoding/row_schema

@@ -19,6 +19,7 @@ _WITH_STATUS: Final = frozenset(
         Kind.TOPIC,
         Kind.USER,
         Kind.PIPELINE,
+        Kind.MIRROR,
         Kind.POD,
         Kind.NODE,
         Kind.SERVICE,
@@ -35,6 +36,7 @@ _WITH_GENERATION: Final = frozenset(
         Kind.TOPIC,
         Kind.USER,
         Kind.PIPELINE,
+        Kind.MIRROR,
         Kind.STATEFUL_SET,
         Kind.DEPLOYMENT,
         Kind.DISRUPTION_BUDGET,
@@ -43,7 +45,9 @@ _WITH_GENERATION: Final = frozenset(
         Kind.PROMETHEUS_RULE,
     }
 )
-_CUSTOM: Final = frozenset({Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.PIPELINE, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE})
+_CUSTOM: Final = frozenset(
+    {Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.PIPELINE, Kind.MIRROR, Kind.POD_MONITOR, Kind.PROMETHEUS_RULE}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,11 +40,14 @@ from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.cluster.tls_reports import TlsReport, UsedFiles
 from odradek_operator.kube.manager import Manager
+from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.kube.scopes import Leases
 from odradek_operator.lifecycle.observed_cluster import Quorum
+from odradek_operator.mirrors.mirror_pods import MirrorPod
+from odradek_operator.mirrors.mirror_report import MirrorReport
 from odradek_operator.objects import names
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.objects.slots import ID_STRIDE, slot_of
@@ -54,6 +57,7 @@ from odradek_operator.security.material import Files
 from odradek_operator.security.stored_authority import fingerprint
 from odradek_operator_testkit.api import Asked, KubernetesApi
 from odradek_operator_testkit.client import MemoryClient
+from odradek_operator_testkit.deployments import run_deployments
 from odradek_operator_testkit.store import Change, Key, key_of
 
 NAMESPACE = "shop"
@@ -129,6 +133,8 @@ class World:
         """Whether brokers read changed Secrets at once, as if the kubelets were without delay."""
         self.job_reports: dict[str, JobReport] = {}
         """What the drivers of Pipelines report, by pod."""
+        self.mirror_reports: dict[str, MirrorReport | None] = {}
+        """What the pods of Mirrors report, by pod. A pod that is not here copies nothing."""
         self.mounted: dict[int, Files] = {}
         """The files with certificates that each broker has read, by id."""
         for number in range(NODES):
@@ -175,7 +181,7 @@ class World:
         modes = {member: "follower" if number else "leader" for number, member in enumerate(ready)}
         return Quorum(modes=modes, followers=len(ready) - 1 if ready else None)
 
-    # Pipelines
+    # Pipelines and Mirrors
 
     def now(self) -> datetime:
         """Return the present time: that of the start, and the virtual time since then."""
@@ -187,6 +193,10 @@ class World:
     async def ask_driver(self, driver: DriverPod) -> JobReport | None:
         """Return the report of a driver, as `ask_driver` of `job_reports` does."""
         return self.job_reports.get(driver.name)
+
+    async def ask_mirror(self, pod: MirrorPod) -> MirrorReport | None:
+        """Return the report of a pod, as `ask_mirror` of `mirror_reports` does."""
+        return self.mirror_reports.get(pod.name, MirrorReport())
 
     # Actions of users
 
@@ -262,6 +272,7 @@ class World:
             now = (self.api.store.version, self.tree.last_zxid)
             if now != before:
                 self._stateful_sets()
+                run_deployments(self.api, NAMESPACE)
                 self._kubelets()
                 await self._register()
                 await self._control()
@@ -428,10 +439,12 @@ class Operator:
             settings=self.settings,
             reconciliations=Reconciliations(self.registry, namespaces),
             pipelines=PipelineMetrics(self.registry),
+            mirrors=MirrorGauges(self.registry),
             reports=Reports(),
             ask_brokers=world.ask_brokers,
             ask_members=world.ask_members,
             ask_driver=world.ask_driver,
+            ask_mirror=world.ask_mirror,
             now=world.now,
             opened=self._open,
         )
@@ -479,6 +492,8 @@ class Operator:
                 self.manager.user_changed(body, deleted=deleted)
             case "Pipeline":
                 self.manager.pipeline_changed(body, deleted=deleted)
+            case "Mirror":
+                self.manager.mirror_changed(body, deleted=deleted)
             case _ if names.CLUSTER_LABEL in (body["metadata"].get("labels") or {}):
                 self.manager.object_changed(body, deleted=deleted)
 

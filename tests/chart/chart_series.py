@@ -13,6 +13,7 @@ from odradek.metrics.series import SERIES as BROKER_SERIES
 from odradek.metrics.series import SeriesType
 from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
+from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.pipeline_metrics import PipelineMetrics
 from odradek_operator.objects.names import Component
@@ -48,6 +49,7 @@ def _operator() -> frozenset[str]:
     PipelineMetrics(registry).show(
         "namespace", "pipeline", JobReport(lag=1, rate=1, input_rate=1, batch=1), is_ready=True
     )
+    MirrorGauges(registry).show("namespace", "mirror", is_ready=True)
     return frozenset(sample.name for family in registry.collect() for sample in family.samples)
 
 
@@ -64,10 +66,19 @@ def _spark() -> frozenset[str]:
 SPARK: Final = _spark()
 """The series of the query listener of the Spark connector."""
 
+MIRROR: Final = frozenset(
+    """
+    odradek_mirror_lag_records odradek_mirror_lag_seconds odradek_mirror_partition_failed odradek_mirror_records_total
+    odradek_mirror_bytes_total odradek_mirror_transactions_total odradek_mirror_source_connected
+    """.split()
+)
+"""The series of a process of a mirror."""
+
 KNOWN: Final = (
     _broker()
     | _operator()
     | SPARK
+    | MIRROR
     | {series.name for series in EXPORTER_SERIES}
     | {series.name for series in ZOOKEEPER_SERIES}
     | PROCESS
@@ -78,7 +89,8 @@ LABELS: Final = frozenset(
     """
     namespace pod container kubernetes_pod_name strimzi_io_cluster strimzi_io_kind strimzi_io_name
     topic partition request error quantile listener delayedOperation directory consumergroup kind le
-    persistentvolumeclaim cluster_namespace component query phase pipeline_namespace pipeline
+    persistentvolumeclaim cluster_namespace component query phase mirror source end pipeline_namespace pipeline
+    mirror_namespace
     """.split()
 )
 """The labels of these series that queries may use: those of the processes, the PodMonitors and the kubelet."""

@@ -60,9 +60,13 @@ def test_alerts_of_one_cluster_are_of_that_cluster() -> None:
             assert "demo" in selector, name
 
 
-def test_alerts_of_one_cluster_are_all_but_those_of_the_operator_and_spark() -> None:
+def test_alerts_of_one_cluster_are_all_but_those_of_the_operator_spark_and_mirrors() -> None:
     gone = {*every()} - {*every(only("orders", "demo"))}
     assert gone == {
+        "MirrorLagGrows",
+        "MirrorNotReady",
+        "MirrorPartitionStopped",
+        "MirrorSourceUnreachable",
         "OperatorDown",
         "ReconciliationsFailing",
         "ReconciliationsStopped",

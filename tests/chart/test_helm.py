@@ -74,7 +74,7 @@ def test_definitions_are_installed_as_generated_and_kept(environment: dict[str, 
     }
     files = [yaml.safe_load(read(path)) for path in sorted((CHART / "files/crds").glob("*.yaml"))]
     assert found == {each["metadata"]["name"]: each for each in files}
-    kinds = ("clusters", "topics", "users", "pipelines")
+    kinds = ("clusters", "topics", "users", "pipelines", "mirrors")
     assert {*found} == {f"{kind}.odradek.dev" for kind in kinds}
     for each in found.values():
         assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

@@ -8,7 +8,8 @@ import pytest
 
 from chart_files import RENDERED, Object, pod_specs, rendered, rules
 from odradek_operator.kube.scopes import ALL_LEASE, LEASE
-from odradek_operator.objects.names import FIELD_MANAGER
+from odradek_operator.mirrors.mirror_names import mirror_objects_name
+from odradek_operator.objects.names import FIELD_MANAGER, exporter, kafka, zookeeper
 from odradek_operator.pipelines.pipeline_names import pipeline_objects_name
 from odradek_operator.pipelines.pipeline_objects import DRIVER_VERBS
 
@@ -94,6 +95,18 @@ def test_drivers_may_not_run_pods_with_other_accounts(name: str) -> None:
     assert allowed is not None
     assert re.fullmatch(allowed[1], account)
     assert not re.fullmatch(allowed[1], "demo-kafka")
+
+
+@pytest.mark.parametrize("name", ["default", "everything"])
+def test_deployments_may_have_the_accounts_of_clusters_and_mirrors(name: str) -> None:
+    guards = [each for each in rendered(name) if each["kind"] == "ValidatingAdmissionPolicy"]
+    (guard,) = [each for each in guards if each["metadata"]["name"].endswith("-pods")]
+    allowed = re.search(r"matches\('(.*)'\)", guard["spec"]["validations"][0]["expression"])
+    assert allowed is not None
+    for account in (mirror_objects_name("demo"), kafka("demo"), zookeeper("demo"), exporter("demo")):
+        assert re.fullmatch(allowed[1], account)
+    assert not re.fullmatch(allowed[1], pipeline_objects_name("demo"))
+    assert not re.fullmatch(allowed[1], "default")
 
 
 def test_with_a_list_of_namespaces_nothing_in_others_is_touched() -> None:

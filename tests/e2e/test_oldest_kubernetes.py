@@ -93,7 +93,7 @@ def test_every_option_of_the_chart_is_taken(installed: Helm) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("folder", [".", "external", "monitoring", "pipelines", "spark"])
+@pytest.mark.parametrize("folder", [".", "external", "mirror", "monitoring", "pipelines", "spark"])
 def test_examples_are_taken(folder: str, kubectl: Kubectl) -> None:
     """Validation is strict: a field that this version does not know is an error."""
     kubectl.run("apply", "--validate=strict", "--filename", str(EXAMPLES / folder))

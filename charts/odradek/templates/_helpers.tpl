@@ -79,15 +79,15 @@ Secrets and does not execute commands in pods.
 {{- define "odradek.rules" -}}
 # Finalizers and annotations of the resources, their statuses, and owner references to them.
 - apiGroups: [odradek.dev]
-  resources: [clusters, topics, users, pipelines]
+  resources: [clusters, topics, users, pipelines, mirrors]
   verbs: [get, list, watch, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/status, topics/status, users/status, pipelines/status]
+  resources: [clusters/status, topics/status, users/status, pipelines/status, mirrors/status]
   verbs: [get, patch, update]
 - apiGroups: [odradek.dev]
-  resources: [clusters/finalizers, topics/finalizers, users/finalizers, pipelines/finalizers]
+  resources: [clusters/finalizers, topics/finalizers, users/finalizers, pipelines/finalizers, mirrors/finalizers]
   verbs: [update]
-# The objects of a cluster.
+# The objects of clusters and mirrors.
 - apiGroups: [apps]
   resources: [statefulsets, deployments]
   verbs: [get, list, watch, create, patch, update, delete]

@@ -23,6 +23,7 @@ from odradek_operator.crds.types import Drift as Drift
 from odradek_operator.crds.types import Listener as Listener
 from odradek_operator.crds.types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.types import ListenerType as ListenerType
+from odradek_operator.crds.types import Mirror as Mirror
 from odradek_operator.crds.types import Monitoring as Monitoring
 from odradek_operator.crds.types import NetworkAccess as NetworkAccess
 from odradek_operator.crds.types import Pipeline as Pipeline

@@ -255,7 +255,8 @@ class Brokers(Model):
     """Image of the brokers, with its tag or digest. If not set, it follows from the image prefix of the operator and
     spec.version. It must contain the same program: pods with another image do not start."""
     resources: ComputeResources = ComputeResources()
-    """Requests and limits of each broker, as in any container of Kubernetes. A pod needs perPod times as much."""
+    """Requests and limits of each broker, as in any container of Kubernetes. A pod needs perPod times as much. An idle
+    broker needs about 150Mi of memory; the rest serves as the page cache of its logs."""
     template: PodTemplate = PodTemplate()
     """Additions to the pods of the brokers. Names and meanings are those of Kubernetes pods. Every change restarts the
     pods, one after the other."""

@@ -53,6 +53,19 @@ def matching(pattern: re.Pattern[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
+_PASSWORD: Final = re.compile(r"password|secret|jaas|credential|\.token$|access[.-]?key|store\.key$", re.IGNORECASE)
+
+
+def password_problem(key: str, advice: str) -> str | None:
+    """Return what is wrong with an option that may be a password, by its name; None if it is none.
+
+    `advice`: what to do instead, as an imperative without a period.
+    """
+    if _PASSWORD.search(key):
+        return f"may be a password, which everybody who may read the resource would see: {advice}."
+    return None
+
+
 Json = Mapping[str, Any]
 """A part of a Kubernetes object that is passed to Kubernetes unchanged."""
 

@@ -21,8 +21,6 @@ from odradek_operator.crds.fields import (
     Flag,
     Image,
     Json,
-    Labels,
-    Name,
     ObjectName,
     Quantities,
     Text,
@@ -30,6 +28,7 @@ from odradek_operator.crds.fields import (
     Whole,
     Written,
     matching,
+    password_problem,
     quantity_value,
     without_keys,
 )
@@ -38,6 +37,7 @@ from odradek_operator.crds.model import Check, Complaint, Group, Model, Reading,
 from odradek_operator.crds.pod_types import (
     MAX_GRACE_SECONDS,
     MAX_PULL_SECRETS,
+    PodAdditions,
     SecretName,
     additional_labels,
     operated_rule,
@@ -68,7 +68,6 @@ MIN_DRIVER_MEMORY: Final = "1536Mi"
 _TopicName = Annotated[Text, Field(max_length=MAX_TOPIC_NAME_LENGTH, description="Name of a topic.")]
 _Formats = Literal["json", "avro", "csv", "string"]
 _Files = Literal["parquet"]
-_SECRET: Final = re.compile(r"password|secret|jaas|credential|\.token$|access[.-]?key|store\.key$", re.IGNORECASE)
 SOURCE_KEYS: Final = frozenset(
     {"kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "valueFormat", "valueSchema"}
 )
@@ -103,17 +102,15 @@ SPARK_KEYS: Final = frozenset(
 """Settings of Spark that follow from the rest of the resource."""
 
 
-def _option_problem(key: str, value: str, reading: Reading) -> str | None:
-    if _SECRET.search(key):
-        return "may be a password, which everybody who may read the resource would see: use spec.user or spec.env."
-    return None
+def _option_problem(key: str) -> str | None:
+    return password_problem(key, "use spec.user or spec.env")
 
 
 def _options(keys: frozenset[str]) -> Any:
     def check(key: str, value: str, reading: Reading) -> str | None:
         if key in keys:
             return "follows from the other fields of the resource: remove it."
-        return _option_problem(key, value, reading)
+        return _option_problem(key)
 
     return Entries(check=check, max_entries=MAX_PROPERTIES, max_length=MAX_PROPERTY)
 
@@ -424,7 +421,7 @@ class PipelineRestart(Model):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineTemplate(Model):
+class PipelineTemplate(PodAdditions):
     """Additions to the pods of driver and executors."""
 
     labels: Annotated[
@@ -433,10 +430,6 @@ class PipelineTemplate(Model):
         published(operated_rule(PIPELINE_LABELS)),
     ] = field(default_factory=dict)
     """Labels in addition to those that the operator sets."""
-    annotations: Annotated[Mapping[str, str], Entries()] = field(default_factory=dict)
-    """Annotations in addition to those that the operator sets."""
-    node_selector: Labels = field(default_factory=dict)
-    """Labels that a node must have to run a pod."""
     affinity: (
         Annotated[
             Json,
@@ -446,12 +439,6 @@ class PipelineTemplate(Model):
         ]
         | None
     ) = None
-    tolerations: tuple[
-        Annotated[Json, Verbatim("A toleration: key, operator, value, effect, tolerationSeconds.")], ...
-    ] = ()
-    """Taints of nodes that the pods tolerate, in Kubernetes' form."""
-    priority_class_name: Name | None = None
-    """PriorityClass of the pods."""
     termination_grace_period_seconds: Annotated[Whole, Field(ge=1, le=MAX_GRACE_SECONDS)] = 60
     """Seconds between SIGTERM and SIGKILL. The driver ends the running batch in this time."""
 
@@ -469,7 +456,7 @@ def _spark_setting(key: str, value: str, reading: Reading) -> str | None:
         return "follows from the other fields of the resource: remove it."
     if not key.startswith("spark."):
         return "is not a setting of Spark: their names begin with spark."
-    return _option_problem(key, value, reading)
+    return _option_problem(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ class _Quantities(Model):
     cpu: Quantity | None = None
     """Processors: 2, or 500m for one half."""
     memory: Quantity | None = None
-    """Bytes, such as 2Gi. An idle broker needs about 150Mi; the rest serves as the page cache of its logs."""
+    """Bytes, such as 2Gi."""
     ephemeral_storage: Annotated[Quantity | None, Field(alias="ephemeral-storage")] = None
     """Bytes on the disk of the node, for the logs of the process and /tmp."""
 
@@ -113,6 +113,28 @@ def additional_labels(operated: frozenset[str]) -> Entries:
 def operated_rule(operated: frozenset[str]) -> Rule:
     """Return the CEL rule that is the same."""
     return Rule(without_keys(operated), "The operator sets one of these labels itself: remove it.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAdditions(Model):
+    """What users can add to the pods of a Pipeline or a Mirror.
+
+    pydantic does not find the docstrings of inherited fields, so the descriptions are arguments.
+    """
+
+    annotations: Annotated[
+        Mapping[str, str],
+        Entries(),
+        Field(description="Annotations in addition to those that the operator sets."),
+    ] = field(default_factory=dict)
+    node_selector: Annotated[Labels, Field(description="Labels that a node must have to run a pod.")] = field(
+        default_factory=dict
+    )
+    tolerations: Annotated[
+        tuple[Annotated[Json, Verbatim("A toleration: key, operator, value, effect, tolerationSeconds.")], ...],
+        Field(description="Taints of nodes that the pods tolerate, in Kubernetes' form."),
+    ] = ()
+    priority_class_name: Annotated[Name | None, Field(description="PriorityClass of the pods.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Reads documents and objects into Cluster, Topic, User and Pipeline resources and collects every problem. Pure.
+"""Reads documents and objects into resources and collects every problem. Pure.
 
 pydantic reads the document with the types of the model. This module adds what needs the document: file and line of each
 problem, unknown fields, and messages that say what is allowed and what was found. `odradek up` reads all documents at
@@ -19,9 +19,25 @@ from odradek_operator.crds.model import ALLOWED, COMPLAINT, Location, Reading, S
 from odradek_operator.crds.notices import notices_of
 from odradek_operator.crds.openapi import adapter_of, schema_of
 from odradek_operator.crds.problems import Problem, ResourceError, either, nearest, shown
-from odradek_operator.crds.types import API_GROUP, API_VERSION, Cluster, Pipeline, Resource, Resources, Topic, User
+from odradek_operator.crds.types import (
+    API_GROUP,
+    API_VERSION,
+    Cluster,
+    Mirror,
+    Pipeline,
+    Resource,
+    Resources,
+    Topic,
+    User,
+)
 
-_KINDS: Final[Mapping[str, Any]] = {"Cluster": Cluster, "Topic": Topic, "User": User, "Pipeline": Pipeline}
+_KINDS: Final[Mapping[str, Any]] = {
+    "Cluster": Cluster,
+    "Topic": Topic,
+    "User": User,
+    "Pipeline": Pipeline,
+    "Mirror": Mirror,
+}
 _UNCHECKED: Final[Schema] = {"apiVersion": {}, "kind": {}, "spec": {}, "status": {}}
 """Fields of every object that are not in the model."""
 _NOT_WRITTEN: Final = ("unknownFields", "brokerLink", "ensembleLink", "ensembleCertificates")
@@ -42,6 +58,7 @@ def read_resources(documents: Iterable[Document]) -> Resources:
         topics={found.name: found for found in manifests.found if isinstance(found, Topic)},
         users={found.name: found for found in manifests.found if isinstance(found, User)},
         pipelines={found.name: found for found in manifests.found if isinstance(found, Pipeline)},
+        mirrors={found.name: found for found in manifests.found if isinstance(found, Mirror)},
         notices=tuple(manifests.notices),
     )
 
@@ -276,6 +293,10 @@ class _Manifests:
                 self.notices.append(
                     f"Pipeline {read.name}: it runs on Kubernetes only. On your machine, run "
                     "python -m pyspark_odradek.pipelines.pipeline_job."
+                )
+            if isinstance(read.resource, Mirror):
+                self.notices.append(
+                    f"Mirror {read.name}: it runs on Kubernetes only. On your machine, run odradek mirror."
                 )
 
     def check_references(self) -> None:

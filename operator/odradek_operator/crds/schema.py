@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of Cluster, Topic, User and Pipeline, generated from the model. Pure.
+"""The CustomResourceDefinitions, generated from the model. Pure.
 
 `generate_crds` writes them as files of the chart. `kubectl apply` refuses what these definitions refuse. The operator
 reports in the status what needs Kafka's knowledge, or other objects.
@@ -12,11 +12,12 @@ from odradek_operator.crds.model import RULES, Schema
 from odradek_operator.crds.openapi import published_schema, schema_of
 from odradek_operator.crds.status_types import (
     ClusterStatusSchema,
+    MirrorStatusSchema,
     PipelineStatusSchema,
     TopicStatusSchema,
     UserStatusSchema,
 )
-from odradek_operator.crds.types import API_VERSION, Cluster, Pipeline, Topic, User
+from odradek_operator.crds.types import API_VERSION, Cluster, Mirror, Pipeline, Topic, User
 
 _GROUP, _VERSION = API_VERSION.split("/")
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
@@ -29,6 +30,7 @@ def definitions() -> dict[str, dict[str, Any]]:
         "topics": _topic_definition(),
         "users": _user_definition(),
         "pipelines": _pipeline_definition(),
+        "mirrors": _mirror_definition(),
     }
 
 
@@ -90,6 +92,20 @@ def _pipeline_definition() -> dict[str, Any]:
         _column("Message", "string", f"{_READY}.message", "Details, for people.", priority=1),
     ]
     return _definition("Pipeline", "odp", _object(Pipeline, PipelineStatusSchema), columns)
+
+
+def _mirror_definition() -> dict[str, Any]:
+    columns = [
+        _column("Phase", "string", ".status.phase", "What the mirror does."),
+        _column("Sources", "string", ".status.sourceNames", "Names of the sources."),
+        _column("Lag", "integer", ".status.lagRecords", "Records that are not copied yet."),
+        _column("Age", "date", ".metadata.creationTimestamp", "Time since the resource was created."),
+        _column("Seconds", "number", ".status.lagSeconds", "Age of the last copied record.", priority=1),
+        _column("Failing", "integer", ".status.failingPartitions", "Partitions that have stopped.", priority=1),
+        _column("Pods", "string", ".status.podsReady", "Numbers of ready and of specified pods.", priority=1),
+        _column("Message", "string", f"{_READY}.message", "Details, for people.", priority=1),
+    ]
+    return _definition("Mirror", "odm", _object(Mirror, MirrorStatusSchema), columns)
 
 
 def _object(resource: Any, status: Any) -> Schema:

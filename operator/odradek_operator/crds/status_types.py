@@ -1,4 +1,4 @@
-"""The statuses of Cluster, Topic, User and Pipeline: only their schema is generated. `kube.cluster` writes them. Pure.
+"""The statuses of resources: only their schema is generated. `kube` writes them. Pure.
 
 Fields that are not optional in these types are required in the schema.
 """
@@ -244,3 +244,62 @@ class PipelineStatusSchema(Model):
     """Why the last driver failed, or what the present one reports. Missing while there is no error."""
     warnings: _Warnings = ()
     """Parts of the specification that have no effect, one message each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SourceState(Model):
+    """A source."""
+
+    name: str
+    """Name of the source."""
+    partitions: Whole | None = None
+    """Number of its partitions that are copied."""
+    lag_records: Whole | None = None
+    """Records that are not copied yet, over all partitions."""
+    lag_seconds: float | None = None
+    """Age of the last copied record while others wait, in the partition with the highest age."""
+    failing_partitions: Whole | None = None
+    """Number of partitions that have stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FailingPartition(Model):
+    """A partition that has stopped."""
+
+    source: str
+    """Name of its source."""
+    topic: str
+    """Name of its topic in the source."""
+    partition: Whole
+    """Its number."""
+    error: str | None = None
+    """Why it has stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorStatusSchema(Model):
+    """What the operator observed last. Only the operator writes it."""
+
+    observed_generation: Annotated[_Generation | None, Field(description=_GENERATION)] = None
+    conditions: Annotated[tuple[_Condition, ...], published(list_key="type")] = ()
+    """Conditions in Kubernetes' usual form. Ready: all pods run as specified, and no partition has stopped."""
+    phase: str | None = None
+    """Starting, Updating, Running, Degraded, Failing, Suspended, or Waiting for something else."""
+    replicas: Whole | None = None
+    """Number of pods."""
+    pods_ready: str | None = None
+    """Number of pods that are ready, and number that is specified: 2/3."""
+    source_names: str | None = None
+    """Names of the sources, with commas."""
+    lag_records: Whole | None = None
+    """Records that are not copied yet, over all sources. Missing while no pod reports."""
+    lag_seconds: float | None = None
+    """Age of the last copied record while others wait, in the partition with the highest age."""
+    sources: Annotated[tuple[_SourceState, ...], published(list_key="name")] = ()
+    """The sources."""
+    failing_partitions: Whole | None = None
+    """Number of partitions that have stopped. Missing while no pod reports."""
+    failing: tuple[Annotated[_FailingPartition, Field(description="A partition that has stopped.")], ...] = ()
+    """Partitions that have stopped, at most 20."""
+    warnings: _Warnings = ()
+    """Parts of the specification that have no effect, and other warnings, one message each."""

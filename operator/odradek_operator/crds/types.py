@@ -32,6 +32,9 @@ from odradek_operator.crds.listener_types import Listener as Listener
 from odradek_operator.crds.listener_types import ListenerAuthentication as ListenerAuthentication
 from odradek_operator.crds.listener_types import ListenerType as ListenerType
 from odradek_operator.crds.listener_types import MaintenanceWindow as MaintenanceWindow
+from odradek_operator.crds.mirror_types import Mirror as Mirror
+from odradek_operator.crds.mirror_types import MirrorSide as MirrorSide
+from odradek_operator.crds.mirror_types import MirrorSource as MirrorSource
 from odradek_operator.crds.pipeline_types import Pipeline as Pipeline
 from odradek_operator.crds.pipeline_types import PipelineTemplate as PipelineTemplate
 from odradek_operator.crds.pipeline_types import RestartPolicy as RestartPolicy
@@ -58,6 +61,7 @@ class Resources:
     topics: Mapping[str, Topic]
     users: Mapping[str, User] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    mirrors: Mapping[str, Mirror] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     """Messages about parts that have no effect."""
 
@@ -76,7 +80,7 @@ class Wanted:
     """Topics whose resource was deleted, as the resource was last, until the deletion is processed."""
 
 
-Resource = Cluster | Topic | User | Pipeline
+Resource = Cluster | Topic | User | Pipeline | Mirror
 
 
 def same_spec(left: Topic | Cluster, right: Topic | Cluster) -> bool:

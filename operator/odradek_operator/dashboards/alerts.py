@@ -1,6 +1,6 @@
 """The type of alerts, and templates that their texts share. Pure.
 
-The alerts are in `broker_alerts`, `other_alerts` and `spark_alerts`; `rules` converts them into Prometheus rules.
+The modules whose names end with `_alerts` have the alerts; `rules` converts them into Prometheus rules.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import yaml
 
 from odradek_operator.dashboards import cluster_dashboard as cluster
 from odradek_operator.dashboards import groups, operating
+from odradek_operator.dashboards import mirror_dashboard as mirrors
 from odradek_operator.dashboards import spark_dashboard as spark
 from odradek_operator.dashboards import topics_dashboard as topics
 from odradek_operator.dashboards import zookeeper_dashboard as zookeeper
@@ -27,6 +28,7 @@ DASHBOARDS: Final[Sequence[Dashboard]] = (
     operating.DASHBOARD,
     zookeeper.DASHBOARD,
     spark.DASHBOARD,
+    mirrors.DASHBOARD,
 )
 
 RULES: Final = "rules/odradek.yaml"

@@ -59,6 +59,7 @@ def registry(manager: Manager) -> kopf.OperatorRegistry:
     _watch(table, manager, Kind.TOPIC, manager.topic_changed)
     _watch(table, manager, Kind.USER, manager.user_changed)
     _watch(table, manager, Kind.PIPELINE, manager.pipeline_changed)
+    _watch(table, manager, Kind.MIRROR, manager.mirror_changed)
     _watch(table, manager, Kind.NODE, on_node)
     _watch(table, manager, Kind.VOLUME, on_volume)
     for kind in LABELLED:

@@ -1,4 +1,4 @@
-"""Manages all resources of an operator: one loop for each Cluster and each Pipeline, and objects without a cluster.
+"""Manages all resources of an operator: a loop for each Cluster, Pipeline and Mirror, and objects without a cluster.
 
 `handlers` passes watch events, `scopes` the namespaces that are served. The manager runs loops only in these
 namespaces, writes the statuses of Topics and Users without a Cluster, and deletes cluster-scoped objects of deleted
@@ -23,7 +23,9 @@ from odradek_operator.kube.cluster.cluster_loop import ClusterLoop, Shared
 from odradek_operator.kube.cluster.cluster_view import cluster_of, is_paused
 from odradek_operator.kube.cluster.finalizers import release_finalizers
 from odradek_operator.kube.cluster.status_writer import Statuses
-from odradek_operator.kube.pipelines.pipeline_loops import PipelineLoops
+from odradek_operator.kube.mirrors.mirror_loop import MirrorLoop
+from odradek_operator.kube.pipelines.pipeline_loop import PipelineLoop
+from odradek_operator.kube.resource_loops import ResourceLoops
 from odradek_operator.kube.scopes import Alone, Scopes
 from odradek_operator.objects import names
 
@@ -54,7 +56,8 @@ class Manager:
         """Time of the loop at which the next sweep with fresh lists is due."""
         self._fenced: dict[str, tuple[Shared, KubernetesClient]] = {}
         self._woken = asyncio.Event()
-        self._pipelines = PipelineLoops(lambda namespace: self._in(namespace)[0], self._scopes.holds)
+        self._pipelines = ResourceLoops(PipelineLoop, lambda namespace: self._in(namespace)[0], self._scopes.holds)
+        self._mirrors = ResourceLoops(MirrorLoop, lambda namespace: self._in(namespace)[0], self._scopes.holds)
 
     def gained(self, namespace: str) -> None:
         """Start the loops of a namespace that this operator serves from now on."""
@@ -62,12 +65,13 @@ class Manager:
             if key[0] == namespace:
                 self._start(key)
         self._pipelines.gained(namespace)
+        self._mirrors.gained(namespace)
         self._fresh_at = float("-inf")
         self._woken.set()
 
     async def lost(self, namespace: str) -> None:
         """Stop the loops of a namespace. Returns when none of them runs."""
-        await asyncio.gather(self._stop(namespace), self._pipelines.stop(namespace))
+        await asyncio.gather(self._stop(namespace), self._pipelines.stop(namespace), self._mirrors.stop(namespace))
 
     def watch_event(self, body: Object, *, deleted: bool, listed: bool) -> None:
         """Update the cache with a watch event about any object. `listed`: whether the watch has begun with a list."""
@@ -101,9 +105,16 @@ class Manager:
 
     def pipeline_changed(self, body: Object, *, deleted: bool) -> None:
         """Handle a Pipeline that was created, changed or deleted."""
+        self._changed(self._pipelines, body, deleted=deleted)
+
+    def mirror_changed(self, body: Object, *, deleted: bool) -> None:
+        """Handle a Mirror that was created, changed or deleted."""
+        self._changed(self._mirrors, body, deleted=deleted)
+
+    def _changed(self, loops: ResourceLoops, body: Object, *, deleted: bool) -> None:
         if not deleted:
             self._scopes.add_namespace(body["metadata"]["namespace"])
-        self._pipelines.changed(body, deleted=deleted)
+        loops.changed(body, deleted=deleted)
         if deleted:
             self._woken.set()
 
@@ -178,7 +189,7 @@ class Manager:
                 except TimeoutError:
                     continue
         finally:
-            await asyncio.gather(self._stop(), self._pipelines.stop())
+            await asyncio.gather(self._stop(), self._pipelines.stop(), self._mirrors.stop())
 
     async def _guarded_sweep(self) -> None:
         """Sweep with the cache. If anything has to be written, and regularly in any case, sweep with fresh lists."""
@@ -203,18 +214,22 @@ class Manager:
         clusters = await self._all(Kind.CLUSTER, max_age=max_age)
         topics = await self._all(Kind.TOPIC, max_age=max_age)
         users = await self._all(Kind.USER, max_age=max_age)
-        pipelines = await self._all_pipelines(max_age=max_age)
+        pipelines = await self._all_optional(Kind.PIPELINE, max_age=max_age)
+        mirrors = await self._all_optional(Kind.MIRROR, max_age=max_age)
         keys = {(body["metadata"]["namespace"], body["metadata"]["name"]) for body in clusters}
         self._clusters = set(keys)
         places = {key[0] for key in (*keys, *self._loops)} | {key_of(body)[0] for body in unowned}
-        self._scopes.set_namespaces(places | {body["metadata"]["namespace"] for body in (*topics, *users, *pipelines)})
+        others = (*topics, *users, *pipelines, *mirrors)
+        self._scopes.set_namespaces(places | {body["metadata"]["namespace"] for body in others})
         for key in keys:
             self._start(key)
-        self._pipelines.replace((body["metadata"]["namespace"], body["metadata"]["name"]) for body in pipelines)
+        for loops, bodies in ((self._pipelines, pipelines), (self._mirrors, mirrors)):
+            loops.replace((body["metadata"]["namespace"], body["metadata"]["name"]) for body in bodies)
         self._count("Cluster", clusters)
         self._count("Topic", topics)
         self._count("User", users)
         self._count("Pipeline", pipelines)
+        self._count("Mirror", mirrors)
         for body in (*topics, *users):
             await self._handle_dependent(body, keys)
         for body in unowned:
@@ -244,11 +259,11 @@ class Manager:
             else:
                 await Statuses(client).without_cluster(body, cluster)
 
-    async def _all_pipelines(self, *, max_age: float) -> list[Object]:
+    async def _all_optional(self, kind: Kind, *, max_age: float) -> list[Object]:
         try:
-            return await self._all(Kind.PIPELINE, max_age=max_age)
+            return await self._all(kind, max_age=max_age)
         except KubernetesError as error:
-            # Roles and definitions of an earlier installation do not have Pipelines. All else works without them.
+            # Roles and definitions of an earlier installation do not have this kind. All else works without it.
             if error.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
                 raise
             return []

@@ -25,11 +25,11 @@ DASHBOARD_KINDS: Final[Mapping[str, str]] = {
     "Topic": "KafkaTopic",
     "User": "KafkaUser",
     "Pipeline": "Pipeline",
+    "Mirror": "KafkaMirrorMaker2",
 }
 """Names of the kinds in Strimzi's dashboards, which have no kind for a Pipeline."""
 ABSENT_KINDS: Final = (
     "KafkaConnect",
-    "KafkaMirrorMaker2",
     "KafkaMirrorMaker",
     "KafkaNodePool",
     "KafkaBridge",

@@ -1,4 +1,4 @@
-"""Builders that brokers, ensemble and exporter share: metadata, ServiceAccounts, Services, disruption budgets. Pure.
+"""Builders that several components share: metadata, ServiceAccounts, Services, disruption budgets, restrictions. Pure.
 
 The objects are meant for server-side apply. The merge keys of lists (ports, environment, mounts) are complete and
 include `protocol`, so that a second application of the same object changes nothing.
@@ -96,4 +96,26 @@ def disruption_budget(cluster: Cluster, component: Component, name: str) -> Obje
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, component, name),
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(cluster.name, component)}},
+    }
+
+
+def restricted_container() -> Object:
+    """Return the security context of a container, as the standard "restricted" of Kubernetes requires it."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def restricted_pod() -> Object:
+    """Return the security context of a pod, as the standard "restricted" of Kubernetes requires it."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": names.USER_ID,
+        "runAsGroup": names.USER_ID,
+        "fsGroup": names.USER_ID,
+        # Kubernetes' default changes the group of all files at each start, which takes minutes for a large log.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
     }

@@ -13,7 +13,7 @@ from typing import Final
 from odradek_operator.crds.types import DEFAULT_VERSION, Cluster, ComputeResources, PodTemplate
 from odradek_operator.objects import names, slots
 from odradek_operator.objects.names import Component
-from odradek_operator.objects.parts import Object
+from odradek_operator.objects.parts import Object, restricted_container, restricted_pod
 
 _CONFIG_VOLUME: Final = "config"
 _CONSTRAINTS: Final = "topologySpreadConstraints"
@@ -132,15 +132,7 @@ def _pod_spec(cluster: Cluster, workload: Workload, user: PodTemplate, settings:
         # Otherwise each Service of the namespace adds environment variables. Thousands of them would slow each start.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": workload.grace_seconds if grace is None else grace,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": names.USER_ID,
-            "runAsGroup": names.USER_ID,
-            "fsGroup": names.USER_ID,
-            # Kubernetes' default changes the group of all files at each start, which takes minutes for a large log.
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": restricted_pod(),
         "containers": [_container(workload, settings, slot) for slot in range(workload.slots)],
         "volumes": _volumes(workload),
         "affinity": _affinity(cluster, workload, user),
@@ -176,11 +168,7 @@ def _container(workload: Workload, settings: ImageSettings, slot: int) -> Object
             {"name": name, "containerPort": number, "protocol": "TCP"} for name, number in sorted(numbers.items())
         ],
         "volumeMounts": _mounts(workload, slot),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": restricted_container(),
         # A start can take long, because a broker waits for the address of its load balancer. The time of log recovery
         # does not count, because /livez answers during it.
         "startupProbe": _probe("/livez", probed, period=5, failures=_SLOW_START_FAILURES),

@@ -9,14 +9,12 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from ipaddress import ip_address
 from typing import Any, Final
 
+from odradek_operator.objects.pod_facts import clean_text, container_status, url_host, why_not_started
 from odradek_operator.pipelines import pipeline_names as names
 
 EPOCH_YEAR: Final = 1970
-MAX_ERROR: Final = 1_024
-"""Longest error of a job in a status, in characters."""
 
 
 class DriverPhase(Enum):
@@ -181,7 +179,7 @@ def _driver_pod(body: Mapping[str, Any]) -> DriverPod | None:
     if labels.get(names.ROLE_LABEL) != names.DRIVER or not (number.isascii() and number.isdigit()):
         return None
     notes, status = metadata.get("annotations") or {}, body.get("status") or {}
-    container = _container(status)
+    container = container_status(status, names.DRIVER)
     ended = _terminated(container)
     phase = _phase(status, ended)
     created = parse_time(metadata.get("creationTimestamp")) or datetime.fromtimestamp(0, UTC)
@@ -195,32 +193,16 @@ def _driver_pod(body: Mapping[str, Any]) -> DriverPod | None:
         attempt=_attempt(notes.get(names.ATTEMPT)),
         phase=phase,
         is_leaving="deletionTimestamp" in metadata,
-        address=_address(status.get("podIP")),
+        address=url_host(status.get("podIP")),
         created_at=created,
         started_at=started,
         ended_at=(parse_time(ended.get("finishedAt")) or started) if phase.has_ended else None,
-        error=_error(phase, status, container, ended),
+        error=_error(phase, status, ended),
     )
 
 
 def _attempt(text: Any) -> int:
     return max(1, int(text)) if isinstance(text, str) and text.isascii() and text.isdigit() else 1
-
-
-def _address(text: Any) -> str | None:
-    """Return the address of a pod if it is one: it becomes a part of a URL."""
-    try:
-        address = ip_address(str(text))
-    except ValueError:
-        return None
-    return f"[{address}]" if address.version == 6 else str(address)
-
-
-def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    for container in status.get("containerStatuses") or []:
-        if isinstance(container, Mapping) and container.get("name") == names.DRIVER:
-            return container
-    return {}
 
 
 def _terminated(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -240,9 +222,7 @@ def _phase(status: Mapping[str, Any], ended: Mapping[str, Any]) -> DriverPhase:
     return DriverPhase.STARTING
 
 
-def _error(
-    phase: DriverPhase, status: Mapping[str, Any], container: Mapping[str, Any], ended: Mapping[str, Any]
-) -> str:
+def _error(phase: DriverPhase, status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
     if phase is DriverPhase.FAILED:
         if ended.get("reason") == "OOMKilled":
             return "The driver needed more memory than it has: raise spec.driver.memory."
@@ -250,18 +230,5 @@ def _error(
         code = ended.get("exitCode")
         return clean_text(message) or ("The driver failed." if code is None else f"The driver ended with code {code}.")
     if phase is DriverPhase.STARTING:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return clean_text(f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": "))
-        for condition in status.get("conditions") or []:
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                return clean_text(condition.get("message"))
+        return why_not_started(status, names.DRIVER)
     return ""
-
-
-def clean_text(text: Any) -> str:
-    """Return the text of a job for a status: in one line, without control characters, and not too long."""
-    if not isinstance(text, str):
-        return ""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return line if len(line) <= MAX_ERROR else line[: MAX_ERROR - 1] + "…"

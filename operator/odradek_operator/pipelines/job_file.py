@@ -13,7 +13,7 @@ from typing import Any, Final
 from odradek_operator.crds.fields import quantity_value
 from odradek_operator.crds.types import Pipeline
 from odradek_operator.pipelines import pipeline_names as names
-from odradek_operator.pipelines.connection import JobConnection
+from odradek_operator.security.client_connection import ClientConnection
 
 EXACTLY_ONCE: Final = "exactly-once"
 _HEAP: Final = Decimal("0.6")
@@ -35,7 +35,7 @@ def checkpoint_path(pipeline: Pipeline) -> str:
     return checkpoint.path if checkpoint.claim is None else f"{names.CHECKPOINT_FOLDER}/{checkpoint.path.lstrip('/')}"
 
 
-def job_document(pipeline: Pipeline, connection: JobConnection, pull_policy: str) -> dict[str, Any]:
+def job_document(pipeline: Pipeline, connection: ClientConnection, pull_policy: str) -> dict[str, Any]:
     """Return the content of the job's file. `pull_policy`: that of the images of executors."""
     source, target, change = pipeline.source, pipeline.target, pipeline.transformation
     document: dict[str, Any] = {
@@ -63,7 +63,7 @@ def job_document(pipeline: Pipeline, connection: JobConnection, pull_policy: str
     return document
 
 
-def _trust(connection: JobConnection) -> dict[str, str]:
+def _trust(connection: ClientConnection) -> dict[str, str]:
     """Return the options for a listener with TLS and without a login. A login has its own file."""
     if connection.authority is None or connection.audience is not None:
         return {}
@@ -74,7 +74,7 @@ def _trust(connection: JobConnection) -> dict[str, str]:
     }
 
 
-def _target(pipeline: Pipeline, connection: JobConnection) -> dict[str, Any]:
+def _target(pipeline: Pipeline, connection: ClientConnection) -> dict[str, Any]:
     target = pipeline.target
     options = dict(target.options)
     if target.topic is not None:
@@ -94,7 +94,7 @@ def run_of_specification(pipeline: Pipeline) -> str:
     It changes with what the job does. It does not change with the addresses of the cluster, or with an upgrade of the
     operator.
     """
-    nowhere = JobConnection(bootstrap_servers=pipeline.bootstrap_servers or pipeline.cluster or "")
+    nowhere = ClientConnection(bootstrap_servers=pipeline.bootstrap_servers or pipeline.cluster or "")
     content = [job_document(pipeline, nowhere, ""), pipeline.image]
     return f"specification-{digest(content)[:16]}"
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from odradek.base.errors import OdradekError
-from odradek_operator.pipelines.driver_pods import clean_text, parse_time
+from odradek_operator.objects.pod_facts import clean_text
+from odradek_operator.pipelines.driver_pods import parse_time
 
 MAX_REPORT_BYTES: Final = 64 << 10
 MAX_COUNT: Final = 2**63 - 1

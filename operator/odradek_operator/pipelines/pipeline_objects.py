@@ -11,15 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek_operator.crds.types import API_VERSION, Pipeline
+from odradek_operator.crds.types import Pipeline
 from odradek_operator.objects import policies
-from odradek_operator.objects.names import CLIENT_CONFIG_FILE, HOSTNAME_LABEL, METRICS_PORT_NAME, USER_ID
-from odradek_operator.objects.parts import Object
+from odradek_operator.objects.names import CLIENT_CONFIG_FILE, HOSTNAME_LABEL, METRICS_PORT_NAME
+from odradek_operator.objects.owned_objects import (
+    ResourceOwner,
+    login_volume,
+    pod_monitor,
+    wanted_object,
+)
+from odradek_operator.objects.parts import Object, restricted_container, restricted_pod
 from odradek_operator.objects.podspec import ImageSettings, variable, variable_from
 from odradek_operator.objects.wanted import WantedObject
 from odradek_operator.pipelines import pipeline_names as names
-from odradek_operator.pipelines.connection import JobConnection
 from odradek_operator.pipelines.job_file import digest, job_document, run_of_specification
+from odradek_operator.security.client_connection import ClientConnection, ConnectionWish
 
 PRUNED_PIPELINE_KINDS: Final[tuple[tuple[str, str], ...]] = (
     ("monitoring.coreos.com/v1", "PodMonitor"),
@@ -30,10 +36,8 @@ PRUNED_PIPELINE_KINDS: Final[tuple[tuple[str, str], ...]] = (
 
 DRIVER_VERBS: Final = ("get", "list", "watch", "create", "patch", "delete", "deletecollection")
 """What a driver may do with pods."""
-_TOKEN_SECONDS: Final = 3_600
 _IMAGE: Final = "spark"
 _CONFIG_VARIABLE: Final = "ODRADEK_COMMAND_CONFIG"
-_META: Final = "__meta_kubernetes"
 _CLAIM: Final = "claim"
 
 
@@ -63,7 +67,7 @@ class WantedPipeline:
 
 
 def wanted_pipeline(
-    pipeline: Pipeline, connection: JobConnection, *, settings: ImageSettings, operator_namespace: str
+    pipeline: Pipeline, connection: ClientConnection, *, settings: ImageSettings, operator_namespace: str
 ) -> WantedPipeline:
     """Return the objects of a Pipeline. The same input always gives the same objects."""
     image = pipeline.image or settings.image(_IMAGE, settings.operator_version)
@@ -79,7 +83,7 @@ def wanted_pipeline(
         _object(pipeline, "v1", "ConfigMap", config_map, data=files, immutable=True),
     ]
     return WantedPipeline(
-        objects=tuple(_wanted(body) for body in bodies),
+        objects=tuple(wanted_object(body) for body in bodies),
         specification=specification,
         run=run_of_specification(pipeline),
         pod=_driver(pipeline, connection, image, settings, config_map=config_map),
@@ -88,44 +92,35 @@ def wanted_pipeline(
 
 def kept_map(pipeline: Pipeline, specification: str) -> WantedObject:
     """Return the ConfigMap of an earlier specification, so that it is kept while a pod uses it."""
-    return _wanted(_object(pipeline, "v1", "ConfigMap", names.specification_map(pipeline.name, specification)))
+    return wanted_object(_object(pipeline, "v1", "ConfigMap", names.specification_map(pipeline.name, specification)))
 
 
-def owner_reference(pipeline: Pipeline) -> Object:
-    """Return the reference with which Kubernetes deletes an object together with the Pipeline."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Pipeline",
-        "name": pipeline.name,
-        "uid": pipeline.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def _object(pipeline: Pipeline, api_version: str, kind: str, name: str, **content: Any) -> Object:
-    metadata = {
-        "name": name,
-        "namespace": pipeline.namespace,
-        "labels": names.pipeline_object_labels(pipeline.name, pipeline.namespace),
-        "ownerReferences": [owner_reference(pipeline)],
-    }
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
-
-
-def _wanted(body: Object) -> WantedObject:
-    metadata = body["metadata"]
-    return WantedObject(
-        api_version=body["apiVersion"],
-        kind=body["kind"],
-        name=metadata["name"],
-        namespace=metadata["namespace"],
-        body=body,
-        owned=True,
+def connection_wish(pipeline: Pipeline) -> ConnectionWish:
+    """Return what the resource says about the connection of its job."""
+    return ConnectionWish(
+        field="spec",
+        account=names.pipeline_objects_name(pipeline.name),
+        cluster=pipeline.cluster,
+        bootstrap_servers=pipeline.bootstrap_servers,
+        user=pipeline.user,
     )
 
 
-def _files(pipeline: Pipeline, connection: JobConnection, settings: ImageSettings) -> dict[str, str]:
+def _owner(pipeline: Pipeline) -> ResourceOwner:
+    return ResourceOwner(
+        kind="Pipeline",
+        name=pipeline.name,
+        namespace=pipeline.namespace,
+        uid=pipeline.uid,
+        labels=names.pipeline_object_labels(pipeline.name, pipeline.namespace),
+    )
+
+
+def _object(pipeline: Pipeline, api_version: str, kind: str, name: str, **content: Any) -> Object:
+    return _owner(pipeline).object(api_version, kind, name, **content)
+
+
+def _files(pipeline: Pipeline, connection: ClientConnection, settings: ImageSettings) -> dict[str, str]:
     job = job_document(pipeline, connection, settings.pull_policy)
     return {
         names.JOB_FILE: json.dumps(job, indent=2, sort_keys=True, ensure_ascii=False) + "\n",
@@ -194,29 +189,15 @@ def _network_policy(pipeline: Pipeline, operator_namespace: str) -> list[Object]
 
 
 def _pod_monitor(pipeline: Pipeline) -> list[Object]:
-    """Return the PodMonitor of the driver. Series get the labels that dashboards use for pods, and `pipeline`."""
+    """Return the PodMonitor of the driver. Its series get the label `pipeline`."""
     if not pipeline.pod_monitor:
         return []
-    copied = {
-        "namespace": "namespace",
-        "kubernetes_pod_name": "pod_name",
-        "node_name": "pod_node_name",
-        "pipeline": "pod_label_odradek_dev_pipeline",
-    }
-    relabelings = [
-        {"action": "replace", "sourceLabels": [f"{_META}_{source}"], "targetLabel": target}
-        for target, source in copied.items()
-    ]
-    spec = {
-        "selector": {"matchLabels": names.pipeline_selector(pipeline.name, names.DRIVER)},
-        "podMetricsEndpoints": [{"port": METRICS_PORT_NAME, "path": "/metrics", "relabelings": relabelings}],
-    }
-    name = names.pipeline_objects_name(pipeline.name)
-    return [_object(pipeline, "monitoring.coreos.com/v1", "PodMonitor", name, spec=spec)]
+    name, selector = names.pipeline_objects_name(pipeline.name), names.pipeline_selector(pipeline.name, names.DRIVER)
+    return [pod_monitor(_owner(pipeline), name, selector, "pipeline", "odradek_dev_pipeline")]
 
 
 def _driver(
-    pipeline: Pipeline, connection: JobConnection, image: str, settings: ImageSettings, *, config_map: str
+    pipeline: Pipeline, connection: ClientConnection, image: str, settings: ImageSettings, *, config_map: str
 ) -> Object:
     """Return the pod of a driver without name and annotations of the operator."""
     service = names.pipeline_objects_name(pipeline.name)
@@ -256,14 +237,14 @@ def _driver(
     metadata: Object = {
         "namespace": pipeline.namespace,
         "labels": _labels(pipeline, names.DRIVER),
-        "ownerReferences": [owner_reference(pipeline)],
+        "ownerReferences": [_owner(pipeline).reference()],
     }
     if pipeline.template.annotations:
         metadata["annotations"] = dict(pipeline.template.annotations)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _executor(pipeline: Pipeline, connection: JobConnection) -> Object:
+def _executor(pipeline: Pipeline, connection: ClientConnection) -> Object:
     """Return the template of executors. Spark adds name, owner, image, command, ports, resources and local disks."""
     container = _container(pipeline, connection, names.EXECUTOR)
     spec = _pod_spec(pipeline, connection, container, config_map=None)
@@ -285,12 +266,12 @@ def _near(selector: Mapping[str, str]) -> Object:
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
 
 
-def _container(pipeline: Pipeline, connection: JobConnection, role: str) -> Object:
+def _container(pipeline: Pipeline, connection: ClientConnection, role: str) -> Object:
     """Return what the containers of driver and executors have in common."""
     mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]
     if role == names.DRIVER:
         mounts.append({"name": "specification", "mountPath": names.CONFIG_FOLDER, "readOnly": True})
-    if connection.user_secret is not None:
+    if connection.secret is not None:
         mounts.append({"name": "user", "mountPath": names.USER_FOLDER, "readOnly": True})
     if connection.authority is not None:
         mounts.append({"name": "login", "mountPath": names.LOGIN_FOLDER, "readOnly": True})
@@ -302,17 +283,13 @@ def _container(pipeline: Pipeline, connection: JobConnection, role: str) -> Obje
     return {
         "name": role,
         "env": [*(dict(entry) for entry in pipeline.env), *_client_variables(connection)],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": restricted_container(),
         "volumeMounts": mounts,
     }
 
 
-def _client_variables(connection: JobConnection) -> list[Object]:
-    if connection.user_secret is not None:
+def _client_variables(connection: ClientConnection) -> list[Object]:
+    if connection.secret is not None:
         return [variable(_CONFIG_VARIABLE, f"{names.USER_FOLDER}/{CLIENT_CONFIG_FILE}")]
     return []
 
@@ -334,21 +311,14 @@ def _claim_volumes(pipeline: Pipeline) -> dict[str, str]:
     return {claim: f"{_CLAIM}-{index}" for index, claim in enumerate(claims)}
 
 
-def _pod_spec(pipeline: Pipeline, connection: JobConnection, container: Object, *, config_map: str | None) -> Object:
+def _pod_spec(pipeline: Pipeline, connection: ClientConnection, container: Object, *, config_map: str | None) -> Object:
     template = pipeline.template
     spec: Object = {
         "serviceAccountName": names.pipeline_objects_name(pipeline.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": template.termination_grace_period_seconds,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": restricted_pod(),
         "containers": [container],
         "volumes": _volumes(pipeline, connection, config_map),
     }
@@ -362,25 +332,16 @@ def _pod_spec(pipeline: Pipeline, connection: JobConnection, container: Object, 
     return {**spec, **{name: value for name, value in optional.items() if value}}
 
 
-def _volumes(pipeline: Pipeline, connection: JobConnection, config_map: str | None) -> list[Object]:
+def _volumes(pipeline: Pipeline, connection: ClientConnection, config_map: str | None) -> list[Object]:
     volumes: list[Object] = [{"name": "tmp", "emptyDir": {}}]
     if config_map is not None:
         volumes.append({"name": "specification", "configMap": {"name": config_map}})
-    if connection.user_secret is not None:
-        volumes.append({"name": "user", "secret": {"secretName": connection.user_secret}})
+    if connection.secret is not None:
+        volumes.append({"name": "user", "secret": {"secretName": connection.secret}})
     if connection.authority is not None:
-        volumes.append({"name": "login", "projected": {"sources": _login(connection)}})
+        volumes.append(login_volume("login", connection.authority, connection.audience))
     volumes += [
         {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
         for claim, volume in _claim_volumes(pipeline).items()
     ]
     return volumes
-
-
-def _login(connection: JobConnection) -> list[Object]:
-    authority = {"name": connection.authority, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    sources: list[Object] = [{"secret": authority}]
-    if connection.audience is not None:
-        token = {"audience": connection.audience, "expirationSeconds": _TOKEN_SECONDS, "path": "token"}
-        sources.append({"serviceAccountToken": token})
-    return sources

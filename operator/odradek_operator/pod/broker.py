@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +20,7 @@ from odradek_operator.errors import PodError
 from odradek_operator.pod.addresses import Address, AddressPending, Json, advertised, rack, service_name
 from odradek_operator.pod.api_reader import ApiReadError, read_patiently, read_within
 from odradek_operator.pod.identity import NODE_PORT, BrokerPod, PodListener
+from odradek_operator.pod.odradek_command import become_odradek
 from odradek_operator.pod.pod_properties import final_properties, supervised, value_of
 from odradek_operator.pod.remembered import Remembered, load, save
 
@@ -223,10 +222,6 @@ def become_broker(properties: Path, text: str, environment: Mapping[str, str]) -
     wait for the whole grace period. The broker's parent process unblocks them; without a parent process they are not
     blocked.
     """
-    command = str(Path(sys.executable).with_name("odradek"))
     if supervised(text):
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
-    try:
-        os.execve(command, [command, "broker", str(properties)], dict(environment))
-    except OSError as error:
-        raise PodError(f"{command} cannot be executed: {error.strerror}.") from error
+    become_odradek(["broker", str(properties)], environment)

@@ -1,7 +1,7 @@
 """`odradek-pod`: the commands that run in the pods of a cluster. The module of a command is imported when it runs.
 
 The operator's objects set the environment. Exit code 1 with a message means that the pod cannot work, and 2 that the
-command line is wrong. The broker's command does not return: it executes the broker.
+command line is wrong. The commands `broker` and `mirror` do not return: they execute `odradek`.
 """
 
 from __future__ import annotations
@@ -124,6 +124,19 @@ def broker(properties: Path, secrets: Path, output: Path, *, only_print: bool, a
             return
         write_properties(output, final)
         become_broker(output, final, os.environ)
+    except OdradekError as error:
+        report_termination(str(error))
+        raise click.ClickException(str(error)) from error
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True}, add_help_option=False)
+@click.pass_context
+def mirror(ctx: click.Context) -> None:
+    """Execute `odradek mirror` with the same arguments, so that it gets the signals of the kubelet."""
+    from odradek_operator.pod.odradek_command import become_odradek
+
+    try:
+        become_odradek(["mirror", *ctx.args], os.environ)
     except OdradekError as error:
         report_termination(str(error))
         raise click.ClickException(str(error)) from error

@@ -88,13 +88,14 @@ class TestWatches(WatchContract):
         listener = Listener(namespace)
         async with watching(listener):
             await client.create(topic(namespace, "before"))
-            await _eventually(lambda: server.watches >= 6 + len(LABELLED))
+            await _eventually(lambda: server.watches >= 7 + len(LABELLED))
         watches = [asked for asked in server.api.reads if asked.is_watch]
         selectors = {server.api.place(one.path).resource.plural: one.query.get("labelSelector") for one in watches}
         for kind in LABELLED:
             assert selectors.pop(kind.plural) == names.CLUSTER_LABEL
         assert {
-            selectors[kind] for kind in ("clusters", "topics", "users", "pipelines", "nodes", "persistentvolumes")
+            selectors[kind]
+            for kind in ("clusters", "topics", "users", "pipelines", "mirrors", "nodes", "persistentvolumes")
         } == {None}
 
     async def test_node_updates_without_a_change_of_readiness_wake_no_loop(

@@ -49,6 +49,9 @@ class Listener:
     def pipeline_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 
+    def mirror_changed(self, body: Object, *, deleted: bool) -> None:
+        self._note(body, deleted)
+
     def object_changed(self, body: Object, *, deleted: bool) -> None:
         self._note(body, deleted)
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -29,13 +28,12 @@ from support.guide import GUIDE
 from support.kubectl import KubectlError
 from support.kubernetes import idle_pod
 from support.load import running
-from support.product import CLUSTER, EXAMPLES, Demo
+from support.product import CLUSTER, USER, Demo, small_cluster
 from support.waiting import eventually
 
 RECORDS: Final = [str(number) for number in range(200)]
 PASSWORD: Final = "a password of alice"
 PARTITIONS: Final = 3
-USER: Final = "user.odradek.dev"
 _KCAT: Final = re.compile(r"^kcat -L -b BOOTSTRAP .*?[^\\]$", re.MULTILINE | re.DOTALL)
 """The command in the guide, with its continued line."""
 _CALL_SECONDS: Final = 30.0
@@ -78,19 +76,6 @@ plain = tried(lambda: socket.create_connection((member, 2181), 10))
 print(json.dumps({"plain": str(plain), "anonymous": tried(without_certificate), "owners": owners}))
 """
 """Python for a broker's pod: who can use a member of the ensemble, and the ACL of each znode."""
-
-
-def small(demo: Demo, name: str, listeners: list[dict[str, Any]], *, brokers: int) -> dict[str, Any]:
-    """The Cluster of the example with fewer pods and other listeners."""
-    wanted = yaml.safe_load((EXAMPLES / "secured" / "cluster.yaml").read_text(encoding="utf-8"))
-    wanted["metadata"]["name"] = name
-    spec = wanted["spec"]
-    spec["brokers"] |= {"replicas": brokers, "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}}}
-    spec["brokers"]["storage"] = {"volumes": [{"id": 0, "size": "1Gi", "storageClass": demo.storage_class}]}
-    spec["brokers"]["config"] = {"min.insync.replicas": min(2, brokers)}
-    spec["zookeeper"] = {"replicas": 1, "storage": {"size": "1Gi", "storageClass": demo.storage_class}}
-    spec["listeners"] = listeners or spec["listeners"]
-    return dict(wanted)
 
 
 def secret(cluster: Demo, name: str) -> dict[str, bytes]:
@@ -181,7 +166,7 @@ def refused(bootstrap: str, login: Mapping[str, str]) -> KafkaError:
 def secured(demo: Demo) -> Iterator[Demo]:
     """A new cluster from the example's manifest, with a topic and the user alice."""
     made = replace(demo, name="secured")
-    made.kubectl.apply(small(demo, made.name, [], brokers=1))
+    made.kubectl.apply(small_cluster(demo, made.name, [], brokers=1))
     try:
         made.await_ready()
         make_topic(made, "letters", 1)
@@ -461,7 +446,7 @@ def test_an_open_cluster_is_closed_under_load_and_its_authority_replaced(demo: D
     listeners: list[dict[str, Any]] = [{"name": "plain", "port": 9092, "type": "nodeport", "insecure": True}]
     secure = {"name": "secure", "port": 9093, "type": "nodeport", "tls": True}
     secure["authentication"] = {"type": "scram-sha-512"}
-    wanted = small(demo, closing.name, listeners, brokers=3)
+    wanted = small_cluster(demo, closing.name, listeners, brokers=3)
     wanted["spec"]["zookeeper"]["replicas"] = 3
     closing.kubectl.apply(wanted)
     try:

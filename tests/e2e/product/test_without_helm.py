@@ -23,6 +23,7 @@ def test_the_api_server_takes_the_manifests_and_finds_the_release_in_them(operat
         "customresourcedefinition.apiextensions.k8s.io/topics.odradek.dev",
         "customresourcedefinition.apiextensions.k8s.io/users.odradek.dev",
         "customresourcedefinition.apiextensions.k8s.io/pipelines.odradek.dev",
+        "customresourcedefinition.apiextensions.k8s.io/mirrors.odradek.dev",
         "deployment.apps/odradek-operator",
         "serviceaccount/odradek-operator",
         "service/odradek-operator",

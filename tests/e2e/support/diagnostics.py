@@ -23,7 +23,9 @@ _OBJECTS: Final = (
     "nodes,persistentvolumes,persistentvolumeclaims,pods,services,endpointslices,statefulsets,deployments,"
     "poddisruptionbudgets,configmaps,jobs,leases"
 )
-_OWN_OBJECTS: Final = "clusters.odradek.dev,topics.odradek.dev,users.odradek.dev,pipelines.odradek.dev"
+_OWN_OBJECTS: Final = (
+    "clusters.odradek.dev,topics.odradek.dev,users.odradek.dev,pipelines.odradek.dev,mirrors.odradek.dev"
+)
 
 
 def folder_of(test: str, parent: Path = FOLDER) -> Path:

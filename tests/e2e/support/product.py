@@ -22,11 +22,19 @@ CHART: Final = ROOT / "charts" / "odradek"
 EXAMPLES: Final = ROOT / "manifests" / "examples"
 EXTERNAL: Final = EXAMPLES / "external"
 IMAGES: Final = ("broker", "operator", "zookeeper")
-CRDS: Final = ("clusters.odradek.dev", "topics.odradek.dev", "users.odradek.dev", "pipelines.odradek.dev")
+CRDS: Final = (
+    "clusters.odradek.dev",
+    "topics.odradek.dev",
+    "users.odradek.dev",
+    "pipelines.odradek.dev",
+    "mirrors.odradek.dev",
+)
 NODE_READER: Final = "odradek-node-reader"
 CLUSTER: Final = "cluster.odradek.dev"
 TOPIC: Final = "topic.odradek.dev"
 PIPELINE: Final = "pipeline.odradek.dev"
+MIRROR: Final = "mirror.odradek.dev"
+USER: Final = "user.odradek.dev"
 NAMESPACE: Final = "odradek-system"
 READY_SECONDS: Final = 240.0
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -136,6 +144,19 @@ def topic_of(name: str, **spec: Any) -> Object:
         "metadata": {"name": name},
         "spec": {"cluster": "demo", "partitions": 3, "replicas": 3, **spec},
     }
+
+
+def small_cluster(demo: Demo, name: str, listeners: list[dict[str, Any]], *, brokers: int) -> dict[str, Any]:
+    """The secured Cluster of the examples with fewer pods and, unless the list is empty, other listeners."""
+    wanted = yaml.safe_load((EXAMPLES / "secured" / "cluster.yaml").read_text(encoding="utf-8"))
+    wanted["metadata"]["name"] = name
+    spec = wanted["spec"]
+    spec["brokers"] |= {"replicas": brokers, "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}}}
+    spec["brokers"]["storage"] = {"volumes": [{"id": 0, "size": "1Gi", "storageClass": demo.storage_class}]}
+    spec["brokers"]["config"] = {"min.insync.replicas": min(2, brokers)}
+    spec["zookeeper"] = {"replicas": 1, "storage": {"size": "1Gi", "storageClass": demo.storage_class}}
+    spec["listeners"] = listeners or spec["listeners"]
+    return dict(wanted)
 
 
 def is_settled(resource: Object) -> bool:

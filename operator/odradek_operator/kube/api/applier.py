@@ -1,4 +1,4 @@
-"""Applies the objects of a Cluster or a Pipeline and deletes those that are no longer needed.
+"""Applies the objects of a Cluster, Pipeline or Mirror and deletes those that are no longer needed.
 
 The loop of the resource calls it in each round. An object is applied if it differs from what was applied last, if it
 was changed since, and regularly in any case; applying an unchanged object has no effect. Objects of other owners are

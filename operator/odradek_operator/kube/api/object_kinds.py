@@ -18,6 +18,7 @@ class Kind(Enum):
     TOPIC = ("odradek.dev/v1", "Topic", "topics", True)
     USER = ("odradek.dev/v1", "User", "users", True)
     PIPELINE = ("odradek.dev/v1", "Pipeline", "pipelines", True)
+    MIRROR = ("odradek.dev/v1", "Mirror", "mirrors", True)
     POD = ("v1", "Pod", "pods", True)
     NODE = ("v1", "Node", "nodes", False)
     SERVICE = ("v1", "Service", "services", True)

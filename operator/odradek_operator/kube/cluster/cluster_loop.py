@@ -56,6 +56,8 @@ from odradek_operator.kube.cluster.zookeeper_session import (
     session_settings,
 )
 from odradek_operator.kube.job_reports import AskDriver, ask_driver
+from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
+from odradek_operator.kube.mirrors.mirror_reports import AskMirror, ask_mirror
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
 from odradek_operator.kube.pipeline_metrics import PipelineMetrics
@@ -104,6 +106,7 @@ class Shared:
     settings: OperatorSettings
     reconciliations: Reconciliations
     pipelines: PipelineMetrics
+    mirrors: MirrorGauges
     reports: Reports
     ask_brokers: AskBrokers = ask_brokers
     """Asks brokers which certificates they use."""
@@ -111,6 +114,8 @@ class Shared:
     """Asks members of an ensemble for their roles."""
     ask_driver: AskDriver = ask_driver
     """Asks the driver of a Pipeline for its report."""
+    ask_mirror: AskMirror = ask_mirror
+    """Asks a pod of a Mirror for its report."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     """Returns the present time, in UTC."""
     opened: Opener = open_kazoo

@@ -1,29 +1,23 @@
-"""The reconciliation loop of one Pipeline. It observes, decides, acts and reports, periodically and after changes.
-
-Each round reads the resource, the pods of its drivers, and the Cluster and the User that it names, from the API server.
-It uses no cache, so every decision is based on a fresh view. A round writes only what has changed.
-"""
+"""The loop of one Pipeline: it starts and stops drivers, and reports what they do."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-from odradek_operator.crds import Cluster, Pipeline, User, read_metadata, read_object, unknown_field
+from odradek_operator.crds import Pipeline, read_object, unknown_field
 from odradek_operator.crds.problems import ResourceError
 from odradek_operator.kube.api.api_client import KubernetesError
 from odradek_operator.kube.api.applier import Applier
-from odradek_operator.kube.api.object_kinds import Kind, Object, Reference, kind_named
+from odradek_operator.kube.api.object_kinds import Kind, Object, Reference
 from odradek_operator.kube.cluster.cluster_loop import Shared
 from odradek_operator.kube.cluster.kubernetes_events import EventType
-from odradek_operator.kube.cluster.status_documents import conditions, invalid, merge_patch, paused
+from odradek_operator.kube.cluster.status_documents import invalid, paused
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome
+from odradek_operator.kube.resource_loop import BUSY_SECONDS, RUNNING_SECONDS, ResourceLoop
 from odradek_operator.pipelines import pipeline_names as names
-from odradek_operator.pipelines.connection import JobConnection, NoConnection, job_connection
 from odradek_operator.pipelines.driver_pods import (
     DriverPhase,
     driver_pods,
@@ -35,6 +29,7 @@ from odradek_operator.pipelines.job_report import JobReport
 from odradek_operator.pipelines.pipeline_objects import (
     PRUNED_PIPELINE_KINDS,
     WantedPipeline,
+    connection_wish,
     kept_map,
     wanted_pipeline,
 )
@@ -48,78 +43,27 @@ from odradek_operator.pipelines.pipeline_plan import (
     watch_only,
 )
 from odradek_operator.pipelines.pipeline_status import PipelineFindings, figures, phase_condition, read_memory
+from odradek_operator.security.client_connection import ClientConnection, NoConnection
 from odradek_operator.topics.topic_status import Condition, Truth, not_ready
-
-logger = logging.getLogger(__name__)
-
-MIN_PAUSE_SECONDS: Final = 0.5
-ERROR_PAUSE_SECONDS: Final = 5.0
-BUSY_SECONDS: Final = 2.0
-"""Pause while a driver starts or stops."""
-RUNNING_SECONDS: Final = 10.0
-"""Pause while a driver runs: the age of the figures in the status."""
 
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
-class PipelineLoop:
+class PipelineLoop(ResourceLoop):
     """Reconciles one Pipeline."""
+
+    kind = Kind.PIPELINE
 
     def __init__(self, shared: Shared, namespace: str, name: str) -> None:
         """`name`: name of the Pipeline."""
-        self.namespace: Final = namespace
-        self.name: Final = name
-        self._shared = shared
-        self._client = shared.client
-        self._applier = Applier(shared.client, Kind.PIPELINE)
-        self._woken = asyncio.Event()
+        super().__init__(shared, namespace, name)
         self._taken = 0
         """The highest number of a driver whose name somebody else's pod has."""
-        self._resync_at = 0.0
-        self._present: frozenset[tuple[str, str]] = frozenset()
-        """Kinds and names of the objects that were kept when others were last deleted."""
 
-    def wake(self) -> None:
-        """Start a round soon, because the resource changed."""
-        self._woken.set()
+    def _forget(self) -> None:
+        self._shared.pipelines.forget(self.namespace, self.name)
 
-    async def run(self) -> None:
-        """Run until the resource is deleted."""
-        periodic = False
-        try:
-            while (pause := await self._guarded_round(periodic=periodic)) is not None:
-                await asyncio.sleep(MIN_PAUSE_SECONDS)
-                try:
-                    async with asyncio.timeout(pause):
-                        await self._woken.wait()
-                    periodic = False
-                except TimeoutError:
-                    periodic = True
-        finally:
-            self._shared.pipelines.forget(self.namespace, self.name)
-
-    async def _guarded_round(self, *, periodic: bool) -> float | None:
-        """Run one round. Returns the seconds until the next one, or None if the resource is deleted."""
-        self._woken.clear()
-        with self._shared.reconciliations.one("Pipeline", self.namespace, periodic=periodic) as outcome:
-            try:
-                return await self._round(outcome)
-            except KubernetesError as error:
-                logger.warning("pipeline %s/%s: %s", self.namespace, self.name, error)
-                outcome.failed = True
-            except Exception:
-                # A bug that affects one resource must not stop the loops of others.
-                logger.exception("pipeline %s/%s: the reconciliation failed", self.namespace, self.name)
-                outcome.failed = True
-        return ERROR_PAUSE_SECONDS
-
-    async def _round(self, outcome: ReconciliationOutcome) -> float | None:
-        body = await self._client.get(Kind.PIPELINE, self.namespace, self.name)
-        if body is None:
-            return None
-        idle = self._shared.settings.idle_seconds
-        if "deletionTimestamp" in body["metadata"]:
-            return idle  # Somebody's finalizer. Kubernetes deletes all objects afterwards.
+    async def _round(self, body: Object, outcome: ReconciliationOutcome) -> float:
         uid = body["metadata"]["uid"]
         bodies = await self._pods()
         state = _state(body, bodies, self._shared.now())
@@ -134,7 +78,7 @@ class PipelineLoop:
         if former := former_pods(bodies, uid):
             message = f"Waiting until the drivers of the former Pipeline of this name end: {', '.join(former)}."
             return await self._hold(body, state, not_ready("FormerPipelineGoing", message), pipeline)
-        connection = await self._connection(pipeline)
+        connection = await self._connect(connection_wish(pipeline))
         if isinstance(connection, NoConnection):
             return await self._hold(body, state, not_ready(connection.reason, connection.message), pipeline)
         await self._remove_executors(bodies, state)
@@ -150,23 +94,6 @@ class PipelineLoop:
         """Return the pods of drivers and executors."""
         return await self._client.list(Kind.POD, self.namespace, selector=f"{names.PIPELINE_LABEL}={self.name}")
 
-    async def _connection(self, pipeline: Pipeline) -> JobConnection | NoConnection:
-        cluster = await self._named(Kind.CLUSTER, pipeline.cluster)
-        user = await self._named(Kind.USER, pipeline.user)
-        assert cluster is None or isinstance(cluster, Cluster), "it was asked for by this kind"
-        assert user is None or isinstance(user, User), "it was asked for by this kind"
-        return job_connection(pipeline, cluster, user)
-
-    async def _named(self, kind: Kind, name: str | None) -> object:
-        """Return a resource in the namespace; None if it does not exist, is being deleted, or cannot be read."""
-        body = None if name is None else await self._client.get(kind, self.namespace, name)
-        if body is None or "deletionTimestamp" in body["metadata"]:
-            return None
-        try:
-            return read_object(body)
-        except ResourceError:
-            return None  # Its own status says what is wrong with it.
-
     async def _hold(
         self, body: Object, state: PipelineState, condition: Condition, pipeline: Pipeline | None = None
     ) -> float:
@@ -177,14 +104,20 @@ class PipelineLoop:
         return RUNNING_SECONDS if state.active else self._shared.settings.idle_seconds
 
     async def _reconcile(
-        self, body: Object, pipeline: Pipeline, connection: JobConnection, state: PipelineState
+        self, body: Object, pipeline: Pipeline, connection: ClientConnection, state: PipelineState
     ) -> float:
         settings = self._shared.settings
         wanted = wanted_pipeline(
             pipeline, connection, settings=settings.images, operator_namespace=settings.own_namespace
         )
         decision = decide_pipeline(pipeline, wanted.specification, wanted.run, state)
-        await self._apply(pipeline, wanted, state)
+        used = {pod.specification for pod in state.pods if pod.specification}
+        await self._apply(
+            wanted.objects,
+            pruned=PRUNED_PIPELINE_KINDS,
+            labels=names.pipeline_object_labels(self.name, self.namespace),
+            kept=[kept_map(pipeline, specification) for specification in sorted(used)],
+        )
         condition, started = phase_condition(decision), 0
         if obstacle := self._obstacle(decision):
             condition = obstacle
@@ -194,25 +127,6 @@ class PipelineLoop:
         await self._report_end(body, state)
         await self._report(body, state, decision.phase, condition, pipeline, decision=decision, started=started)
         return self._pause(decision, state)
-
-    async def _apply(self, pipeline: Pipeline, wanted: WantedPipeline, state: PipelineState) -> None:
-        """Apply all objects, and delete those that are no longer needed."""
-        now = asyncio.get_running_loop().time()
-        is_due = now >= self._resync_at
-        if is_due:
-            self._applier.forget()
-        await self._applier.apply(wanted.objects)
-        used = {pod.specification for pod in state.pods if pod.specification}
-        kept = [*wanted.objects, *(kept_map(pipeline, specification) for specification in sorted(used))]
-        present = frozenset((item.kind, item.name) for item in kept)
-        if is_due or present != self._present:
-            kinds = [kind_named(*kind) for kind in PRUNED_PIPELINE_KINDS]
-            labels = names.pipeline_object_labels(self.name, self.namespace)
-            selector = ",".join(f"{key}={value}" for key, value in labels.items())
-            await self._applier.prune(kept, kinds, namespace=self.namespace, selector=selector)
-            self._present = present
-        if is_due:
-            self._resync_at = now + self._shared.settings.resync_seconds
 
     def _obstacle(self, decision: PipelineDecision) -> Condition | None:
         """Return why no driver can start: an object that it needs belongs to somebody else, or is refused."""
@@ -303,15 +217,8 @@ class PipelineLoop:
             warnings=() if pipeline is None else _warnings(pipeline, self._applier),
         )
         before: Mapping[str, Any] = body.get("status") or {}
-        generation = read_metadata(body).generation
-        document = {
-            "observedGeneration": generation,
-            "conditions": conditions([condition], generation, previous=before, now=state.now.timestamp()),
-            **figures(findings, before),
-        }
         self._shared.pipelines.show(self.namespace, self.name, report, is_ready=condition.status is not Truth.FALSE)
-        if patch := merge_patch(before, document):
-            await self._client.merge(Reference.of(body), {"status": patch}, sub="status")
+        await self._write_status(body, condition, figures(findings, before))
 
     def _pause(self, decision: PipelineDecision, state: PipelineState) -> float:
         idle = self._shared.settings.idle_seconds

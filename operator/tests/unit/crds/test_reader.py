@@ -368,7 +368,7 @@ def test_what_is_wrong_with_a_topic(spec: str, message: str) -> None:
         ),
         (
             "{apiVersion: odradek.dev/v1, kind: Topik, metadata: {name: a}, spec: {}}",
-            "kind: must be Cluster, Topic, User or Pipeline, found 'Topik'.",
+            "kind: must be Cluster, Topic, User, Pipeline or Mirror, found 'Topik'.",
         ),
         (
             "{apiVersion: odradek.dev/v1, kind: User, metadata: {name: a}, spec: {}}",

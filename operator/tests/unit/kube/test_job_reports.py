@@ -1,4 +1,4 @@
-"""Drivers that answer, are slow, endless, compressed, redirect, or send nonsense: none of them harms the operator."""
+"""Pods that answer, are slow, endless, compressed, redirect, or send nonsense: none of them harms the operator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from aiohttp import web
 
 from odradek_operator.kube.job_reports import ask_url
+from odradek_operator.kube.mirrors.mirror_reports import ask_metrics
+from odradek_operator.mirrors.mirror_report import MAX_METRICS_BYTES, MirrorReport, ReportedPartition
 from odradek_operator.pipelines.job_report import MAX_REPORT_BYTES, JobReport
 
 
@@ -86,3 +88,18 @@ async def test_nobody_listens() -> None:
     async with answering() as (url, _):
         pass
     assert await ask_url(url, name="d") is None
+
+
+async def test_the_metrics_of_a_mirror_are_read() -> None:
+    line = b'odradek_mirror_lag_records{source="east",topic="a",partition="2"} 4.0\n'
+    async with answering(content=line) as (url, _):
+        assert await ask_metrics(url, name="p") == MirrorReport(records={ReportedPartition("east", "a", 2): 4})
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [(b"", 503), (b"odradek_mirror_lag_records{", 200), (b"#" * (MAX_METRICS_BYTES + 1), 200)],
+)
+async def test_what_are_no_metrics_is_none(content: bytes, status: int) -> None:
+    async with answering(content=content, status=status) as (url, _):
+        assert await ask_metrics(url, name="p") is None

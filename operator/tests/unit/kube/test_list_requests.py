@@ -58,7 +58,7 @@ def test_an_idle_cluster_is_listed_only_at_a_resync() -> None:
         counts = Counter(world.api.lists())
         assert counts["pods"] == periods
         # One view, the kinds that are pruned, and one sweep of the manager.
-        assert counts.total() == periods * (len(VIEW) + len(PRUNED_KINDS) + 5)
+        assert counts.total() == periods * (len(VIEW) + len(PRUNED_KINDS) + 6)
         assert counts.total() / (periods * operator.settings.resync_seconds / 60) < 6, "lists a minute"
 
     play(steps)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odradek_operator.objects.pod_facts import MAX_ERROR
 from odradek_operator.pipelines import pipeline_names as names
 from odradek_operator.pipelines.driver_pods import (
-    MAX_ERROR,
     DriverPhase,
     EndedDriver,
     clean_text,

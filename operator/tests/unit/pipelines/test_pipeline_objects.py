@@ -19,18 +19,18 @@ from kubernetes.client import ApiClient
 from odradek_operator.crds import Pipeline
 from odradek_operator.objects.podspec import ImageSettings
 from odradek_operator.pipelines import pipeline_names as names
-from odradek_operator.pipelines.connection import JobConnection
 from odradek_operator.pipelines.job_file import checkpoint_path, job_document, run_of_specification
 from odradek_operator.pipelines.pipeline_objects import DRIVER_VERBS, WantedPipeline, kept_map, wanted_pipeline
+from odradek_operator.security.client_connection import ClientConnection
 from odradek_operator_testkit.pipelines import UID, pipeline
 
 GOLDEN = Path(__file__).parent / "golden"
 WRITE = os.environ.get("ODRADEK_WRITE_GOLDEN") == "1"
 SETTINGS = ImageSettings(prefix="odradek", pull_policy="IfNotPresent", operator_version="0.1.0")
-PLAIN = JobConnection(bootstrap_servers="demo-kafka-bootstrap.shop.svc:9092")
-TOKEN = JobConnection(bootstrap_servers="demo:9094", audience="shop.demo", authority="demo-cluster-ca-cert")
-TLS = JobConnection(bootstrap_servers="demo:9093", authority="demo-cluster-ca-cert")
-USER = JobConnection(bootstrap_servers="demo:9095", user_secret="alice")
+PLAIN = ClientConnection(bootstrap_servers="demo-kafka-bootstrap.shop.svc:9092")
+TOKEN = ClientConnection(bootstrap_servers="demo:9094", audience="shop.demo", authority="demo-cluster-ca-cert")
+TLS = ClientConnection(bootstrap_servers="demo:9093", authority="demo-cluster-ca-cert")
+USER = ClientConnection(bootstrap_servers="demo:9095", secret="alice")
 EVERYTHING: dict[str, Any] = {
     "source": {
         "pattern": "departures.*",
@@ -61,11 +61,11 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def wanted(what: Pipeline, connection: JobConnection = PLAIN, settings: ImageSettings = SETTINGS) -> WantedPipeline:
+def wanted(what: Pipeline, connection: ClientConnection = PLAIN, settings: ImageSettings = SETTINGS) -> WantedPipeline:
     return wanted_pipeline(what, connection, settings=settings, operator_namespace="odradek-system")
 
 
-def driver(what: Pipeline, connection: JobConnection = PLAIN) -> dict[str, Any]:
+def driver(what: Pipeline, connection: ClientConnection = PLAIN) -> dict[str, Any]:
     return wanted(what, connection).driver(what, number=3, run="streaming", attempt=2)
 
 
@@ -93,7 +93,7 @@ Dumper.add_representer(
     ("name", "what", "connection"),
     [("batch", pipeline(), PLAIN), ("everything", pipeline(**EVERYTHING), TOKEN)],
 )
-def test_objects_are_those_of_the_files(name: str, what: Pipeline, connection: JobConnection) -> None:
+def test_objects_are_those_of_the_files(name: str, what: Pipeline, connection: ClientConnection) -> None:
     bodies = [*(item.body for item in wanted(what, connection).objects), driver(what, connection)]
     path = GOLDEN / f"{name}.yaml"
     if WRITE:
@@ -103,7 +103,7 @@ def test_objects_are_those_of_the_files(name: str, what: Pipeline, connection: J
 
 
 @pytest.mark.parametrize("connection", [PLAIN, TOKEN, TLS, USER])
-def test_pods_are_restricted(connection: JobConnection) -> None:
+def test_pods_are_restricted(connection: ClientConnection) -> None:
     what = pipeline(**EVERYTHING)
     for pod in (driver(what, connection), template(wanted(what, connection))):
         spec = pod["spec"]
@@ -120,7 +120,7 @@ def test_pods_are_restricted(connection: JobConnection) -> None:
 
 
 @pytest.mark.parametrize("connection", [PLAIN, TOKEN, TLS, USER])
-def test_pods_are_valid_for_the_client_library(connection: JobConnection) -> None:
+def test_pods_are_valid_for_the_client_library(connection: ClientConnection) -> None:
     """Unknown fields and wrong types are found by the models of Kubernetes' client library."""
     what = pipeline(**EVERYTHING)
     client = ApiClient()
@@ -150,7 +150,7 @@ def test_all_objects_belong_to_the_pipeline() -> None:
 
 
 def test_a_specification_changes_with_what_a_driver_is_made_from_only() -> None:
-    def specification(connection: JobConnection = PLAIN, **changes: Any) -> str:
+    def specification(connection: ClientConnection = PLAIN, **changes: Any) -> str:
         return wanted(pipeline(streaming={}, **changes), connection).specification
 
     first = specification()

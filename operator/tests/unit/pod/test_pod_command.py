@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def test_help_lists_all_commands_and_imports_none() -> None:
         "('kopf', 'kubernetes', 'kazoo', 'numpy', 'pyspark', 'yaml') or name.startswith('odradek_operator.exporter')))"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert all(f"  {name} " in answer.stdout for name in ("broker", "exporter", "zookeeper"))
+    assert all(f"  {name} " in answer.stdout for name in ("broker", "exporter", "mirror", "zookeeper"))
     assert answer.stdout.splitlines()[-1] == "[]"
 
 
@@ -47,6 +48,26 @@ def test_commands_import_few_packages(module: str) -> None:
 
 def test_the_exporter_is_found() -> None:
     assert CliRunner().invoke(main, ["exporter", "--help"]).exit_code == 0
+
+
+def test_a_mirror_gets_its_arguments_and_the_environment(tmp_path: Path) -> None:
+    """The process is replaced by the program `odradek` beside Python."""
+    program = tmp_path / "odradek"
+    program.write_text('#!/bin/sh\necho "$@ $GREETING $$"\n')
+    program.chmod(0o755)
+    code = (
+        f"import sys; sys.executable = {str(tmp_path / 'python')!r}\n"
+        "from odradek_operator.pod.pod_command import main; main()"
+    )
+    arguments = ["mirror", "--config=/etc/odradek/mirror.yaml", "--metrics-port", "9404", "--check", "--help"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GREETING": "hello"},
+    )
+    found, _ = process.communicate(timeout=60)
+    assert found.split() == [*arguments, "hello", str(process.pid)]
 
 
 def test_properties_can_be_printed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where and how a job connects: by the listeners of its Cluster and by its User."""
+"""Where and how pods connect: by the listeners of a Cluster and by a User."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from odradek_operator.crds import Cluster, User, read_object
-from odradek_operator.pipelines.connection import JobConnection, NoConnection, job_connection
-from odradek_operator_testkit.pipelines import pipeline
+from odradek_operator.security.client_connection import (
+    ClientConnection,
+    ConnectionWish,
+    NoConnection,
+    client_connection,
+)
 
 PLAIN = {"name": "plain", "port": 9092}
 TLS = {"name": "tls", "port": 9093, "tls": True}
@@ -38,6 +42,10 @@ def user(of: str = "demo", **authentication: Any) -> User:
     return found
 
 
+def wish(**fields: Any) -> ConnectionWish:
+    return ConnectionWish(**{"field": "spec", "account": "demo-pods", "cluster": "demo", **fields})
+
+
 ADDRESS = "demo-kafka-bootstrap.shop.svc"
 CA = "demo-cluster-ca-cert"
 
@@ -45,26 +53,39 @@ CA = "demo-cluster-ca-cert"
 @pytest.mark.parametrize(
     ("listeners", "expected"),
     [
-        ([PLAIN], JobConnection(bootstrap_servers=f"{ADDRESS}:9092")),
-        ([SCRAM, TLS], JobConnection(bootstrap_servers=f"{ADDRESS}:9093", authority=CA)),
+        ([PLAIN], ClientConnection(bootstrap_servers=f"{ADDRESS}:9092")),
+        ([SCRAM, TLS], ClientConnection(bootstrap_servers=f"{ADDRESS}:9093", authority=CA)),
         (
             [PLAIN, SCRAM, PODS],
-            JobConnection(bootstrap_servers=f"{ADDRESS}:9094", audience="shop.demo", authority=CA),
+            ClientConnection(bootstrap_servers=f"{ADDRESS}:9094", audience="shop.demo", authority=CA),
         ),
     ],
 )
-def test_without_a_user(listeners: list[dict[str, Any]], expected: JobConnection) -> None:
-    assert job_connection(pipeline(), cluster(*listeners), None) == expected
+def test_without_a_user(listeners: list[dict[str, Any]], expected: ClientConnection) -> None:
+    assert client_connection(wish(), cluster(*listeners), None) == expected
 
 
 def test_with_a_user() -> None:
-    found = job_connection(pipeline(user="alice"), cluster(OUTSIDE, PODS, SCRAM), user(type="scram-sha-512"))
-    assert found == JobConnection(bootstrap_servers=f"{ADDRESS}:9095", user_secret="alice")
+    found = client_connection(wish(user="alice"), cluster(OUTSIDE, PODS, SCRAM), user(type="scram-sha-512"))
+    assert found == ClientConnection(bootstrap_servers=f"{ADDRESS}:9095", secret="alice")
 
 
 def test_addresses_of_another_cluster() -> None:
-    what = pipeline(cluster=None, bootstrapServers="kafka:9092")
-    assert job_connection(what, None, None) == JobConnection(bootstrap_servers="kafka:9092")
+    what = wish(cluster=None, bootstrap_servers="kafka:9092")
+    assert client_connection(what, None, None) == ClientConnection(bootstrap_servers="kafka:9092")
+    with_secret = wish(cluster=None, bootstrap_servers="kafka:9092", secret="kafka-login")
+    assert client_connection(with_secret, None, None) == ClientConnection(
+        bootstrap_servers="kafka:9092", secret="kafka-login"
+    )
+
+
+def test_messages_name_the_field_of_the_resource() -> None:
+    found = client_connection(wish(field="spec.target"), cluster(SCRAM), None)
+    assert isinstance(found, NoConnection)
+    assert "spec.target.user" in found.message
+    found = client_connection(wish(field="spec.target", user="alice"), cluster(SCRAM), user())
+    assert isinstance(found, NoConnection)
+    assert "remove spec.target.user and give a User of type serviceaccount the name demo-pods" in found.message
 
 
 @pytest.mark.parametrize(
@@ -80,8 +101,8 @@ def test_addresses_of_another_cluster() -> None:
         ("alice", cluster(OUTSIDE), user(type="scram-sha-512"), "NoListener"),
     ],
 )
-def test_why_a_job_cannot_connect(name: str | None, of: Cluster | None, who: User | None, reason: str) -> None:
-    found = job_connection(pipeline(user=name), of, who)
+def test_why_pods_cannot_connect(name: str | None, of: Cluster | None, who: User | None, reason: str) -> None:
+    found = client_connection(wish(user=name), of, who)
     assert isinstance(found, NoConnection)
     assert found.reason == reason
     assert found.message.endswith(".")

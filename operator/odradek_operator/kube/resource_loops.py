@@ -1,4 +1,4 @@
-"""The loops of all Pipelines of an operator. `manager` says which resources exist and which namespaces are served."""
+"""The loops of all resources of a kind, such as all Pipelines. `manager` says which exist, and which are served."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from collections.abc import Callable, Iterable
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.kube.api.unowned import Key
 from odradek_operator.kube.cluster.cluster_loop import Shared
-from odradek_operator.kube.pipelines.pipeline_loop import PipelineLoop
+from odradek_operator.kube.resource_loop import ResourceLoop
 
 logger = logging.getLogger(__name__)
 
 
-class PipelineLoops:
-    """Starts, wakes and stops the loops of Pipelines."""
+class ResourceLoops:
+    """Starts, wakes and stops the loops of the resources of one kind."""
 
-    def __init__(self, shared_in: Callable[[str], Shared], holds: Callable[[str], bool]) -> None:
+    def __init__(
+        self, loop_type: type[ResourceLoop], shared_in: Callable[[str], Shared], holds: Callable[[str], bool]
+    ) -> None:
         """`shared_in` returns what a loop in a namespace uses; `holds`, whether this operator serves the namespace."""
+        self._loop_type = loop_type
+        self._word = loop_type.kind.word.lower()
         self._shared_in = shared_in
         self._holds = holds
         self._known: set[Key] = set()
         """Known resources, including those in namespaces that are not served."""
-        self._loops: dict[Key, tuple[PipelineLoop, asyncio.Task[None]]] = {}
+        self._loops: dict[Key, tuple[ResourceLoop, asyncio.Task[None]]] = {}
 
     def replace(self, keys: Iterable[Key]) -> None:
         """Set the resources that exist, and start their loops."""
@@ -32,7 +36,7 @@ class PipelineLoops:
             self._start(key)
 
     def changed(self, body: Object, *, deleted: bool) -> None:
-        """Handle a Pipeline that was created, changed or deleted.
+        """Handle a resource that was created, changed or deleted.
 
         A change of the status alone wakes nothing: the loop has written it.
         """
@@ -61,8 +65,8 @@ class PipelineLoops:
 
     def _start(self, key: Key) -> None:
         if key not in self._loops and self._holds(key[0]):
-            loop = PipelineLoop(self._shared_in(key[0]), *key)
-            task = asyncio.create_task(loop.run(), name=f"pipeline {key[0]}/{key[1]}")
+            loop = self._loop_type(self._shared_in(key[0]), *key)
+            task = asyncio.create_task(loop.run(), name=f"{self._word} {key[0]}/{key[1]}")
             self._loops[key] = (loop, task)
             task.add_done_callback(lambda done: self._ended(key, done))
 
@@ -72,4 +76,4 @@ class PipelineLoops:
             return
         self._known.discard(key)
         if (error := task.exception()) is not None:
-            logger.error("the loop of pipeline %s/%s ended", *key, exc_info=error)
+            logger.error("the loop of %s %s/%s ended", self._word, *key, exc_info=error)
