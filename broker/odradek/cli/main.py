@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "completion": Lazy(
         "odradek.cli.completion.completion_command:completion", "Print a script for completion in a shell."
     ),
+    "mirror": Lazy("odradek.cli.mirror_command:mirror", "Copy topics of other clusters into one, exactly once."),
     "log": Lazy("odradek.cli.logs.command:log", "Dump, verify or compact the files of a log, without a broker."),
 }
 

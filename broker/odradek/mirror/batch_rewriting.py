@@ -6,8 +6,9 @@ and batches that compaction has emptied.
 
 The records of a batch are decoded only if the target would refuse the batch or read it differently: compaction has
 removed some of its records (offsets in a produced batch must be consecutive), its timestamps were set by the broker
-(a producer may not send such a batch), it has the format 0 or 1, or it begins below the wanted offset. Such records are
-collected in new batches with the same codec.
+(a producer may not send such a batch), it has the format 0 or 1, or it begins below the wanted offset. Small batches
+are decoded as well, because a request can have only one batch of a partition: many small ones would take a request
+each. Such records are collected in new batches with the same codec.
 
 Invariant: the result has each committed record from the wanted offset on once, in order, with its key, value, headers
 and timestamp. The CRC of every batch is checked before it gets a new one.
@@ -29,6 +30,8 @@ from odradek.records.v2.transactions import AbortedTransactions
 NEW_BATCH_BYTES: Final = 512 << 10
 """Maximum size before compression of a batch of decoded records; a single record may exceed it. Less than the default
 of `max.message.bytes`."""
+SMALL_BATCH_BYTES: Final = 2 << 10
+"""Below this size, decoding a batch costs less than a produce request."""
 
 
 class CopiedBatch(NamedTuple):
@@ -41,10 +44,10 @@ class CopiedBatch(NamedTuple):
     records: EncodedRecords
 
 
-def rewrite(fetch: RawFetch) -> list[CopiedBatch]:
+def rewrite(fetch: RawFetch, *, small_bytes: int = SMALL_BATCH_BYTES) -> list[CopiedBatch]:
     """Return the batches for the target, with all committed records of a fetch with `read_committed`.
 
-    Raises `CorruptMessageError` or `InvalidRecordError` for bytes that are not valid.
+    Batches below `small_bytes` are decoded. Raises `CorruptMessageError` or `InvalidRecordError` for invalid bytes.
     """
     data = memoryview(fetch.records)
     aborted = AbortedTransactions(fetch.aborted)
@@ -55,7 +58,7 @@ def rewrite(fetch: RawFetch) -> list[CopiedBatch]:
             continue
         if header.next_offset <= fetch.fetch_offset:
             continue
-        if _can_stay_encoded(header, fetch.fetch_offset):
+        if header.size >= small_bytes and _can_stay_encoded(header, fetch.fetch_offset):
             decoded.put_whole(data, position, header)
             continue
         for record in formats.iterate_records(data, position, header, limit=UNPACKED_LIMIT_BYTES):

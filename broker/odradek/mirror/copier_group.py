@@ -57,8 +57,9 @@ _BACKOFF: Final = Backoff(500, 15_000)
 TARGET_DEFAULTS: Final[Mapping[str, object]] = {
     "session_timeout_ms": 10_000,
     "max_poll_interval_ms": 60_000,
-    "transaction_timeout_ms": 15_000,
+    "transaction_timeout_ms": 30_000,
     "request_timeout_ms": 15_000,
+    "retry_backoff_ms": 50,
     "delivery_timeout_ms": 30_000,
     "max_block_ms": 30_000,
     "max_request_size": 16 << 20,
@@ -144,9 +145,10 @@ class CopierGroup:
         topics = {each.target_topic for plan in self._plans.values() for each in plan}
         self._member.subscribe(topics | {offset_syncs_topic(source.name) for source in self._config.sources})
 
-    def planned(self) -> int:
-        """Return the number of partitions that are to be copied by all processes together."""
-        return sum(len(plan) for plan in self._plans.values())
+    @property
+    def is_member(self) -> bool:
+        """Whether the process is a member of the mirror's group, also during a rebalance."""
+        return self._member.identity.generation_id >= 0
 
     def _wanted(self) -> dict[TopicPartition, CopiedPartition]:
         """Return the planned partitions by partition of the target. The first source that names one has it."""
@@ -194,9 +196,13 @@ class CopierGroup:
 
     async def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """End the copying of partitions, after the round that may have records of them."""
-        async with self.rounds.lock:
-            self._assigned.difference_update(partitions)
-            self._match_plan()
+        self.rounds.waiting += 1
+        try:
+            async with self.rounds.lock:
+                self._assigned.difference_update(partitions)
+                self._match_plan()
+        finally:
+            self.rounds.waiting -= 1
         self._lead(partitions, is_leading=False)
 
     async def on_lost(self, partitions: Sequence[TopicPartition]) -> None:

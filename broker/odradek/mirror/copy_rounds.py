@@ -1,10 +1,11 @@
-"""Copies what was fetched: one transaction of the target for each round, with records and positions.
+"""Copies what was fetched: in transactions of the target, each with records and positions.
 
 A round takes fetched batches of any number of partitions and sources, rewrites them (`batch_rewriting`), sends them,
-and commits the new positions as offsets of the mirror's group with `TxnOffsetCommit` (KIP-447), in one transaction.
+and commits the new positions as offsets of the mirror's group with `TxnOffsetCommit` (KIP-447), in one transaction or,
+for very many batches, in several.
 Invariants:
 
-1. The target has the records and the position of a round, or neither.
+1. The target has the records and the position of a transaction, or neither.
 2. The group coordinator accepts positions only from the member that owns the partitions in the current generation. So
    a process that has lost a partition without knowing it cannot commit records of it.
 3. After a round that was not committed for certain, each of its partitions reads its position from the group again,
@@ -43,6 +44,7 @@ from odradek.base.errors import (
 )
 from odradek.base.ports import Clock
 from odradek.base.tasks import finish
+from odradek.base.types import NO_EPOCH
 from odradek.client.metadata import Backoff
 from odradek.client.models import GroupMetadata, SendResult
 from odradek.client.producer.producer import Producer
@@ -56,7 +58,10 @@ from odradek.mirror.source_reader import SourceReader, Taken
 _LOG: Final = logging.getLogger(__name__)
 
 ROUND_BYTES: Final = 16 << 20
-"""About how much a round copies. More would not be faster, and take longer to repeat."""
+"""About how much is taken at once. More would not be faster, and take longer to repeat."""
+TRANSACTION_BATCHES: Final = 300
+"""Maximum number of batches in a transaction. A partition sends only five at a time, and the coordinator aborts
+transactions after `transaction.timeout.ms`."""
 FULL_BYTES: Final = 1 << 20
 """Fetched bytes with which a round begins at once."""
 LINGER_MS: Final = 100.0
@@ -124,6 +129,20 @@ class _Part:
     sent: asyncio.Future[SendResult] | None = None
     error: OdradekError | None = None
 
+    def piece(self) -> _Part:
+        """Return the part, or its beginning if it has too many batches for one transaction."""
+        if len(self.batches) <= TRANSACTION_BATCHES:
+            return self
+        batches = self.batches[:TRANSACTION_BATCHES]
+        # The leader epoch there is unknown.
+        position = replace(self.position, offset=batches[-1].next_offset, leader_epoch=NO_EPOCH)
+        return _Part(self.owned, batches, position)
+
+    def after(self, piece: _Part) -> _Part | None:
+        """Return what follows a piece of the part; None if nothing does."""
+        left = self.batches[len(piece.batches) :]
+        return _Part(self.owned, left, self.position) if left else None
+
     def failure(self) -> OdradekError | None:
         """Return the error with which the part could not be sent, if there is one."""
         if self.error is None and self.sent is not None and self.sent.done() and not self.sent.cancelled():
@@ -164,6 +183,8 @@ class CopyRounds:
         self._is_stopping = False
         self.lock: Final = asyncio.Lock()
         """Held during a round. Who holds it can take partitions away."""
+        self.waiting = 0
+        """Number of tasks that wait for the lock."""
         self.count = 0
         """Number of committed rounds."""
         self.aborted = 0
@@ -204,7 +225,7 @@ class CopyRounds:
     async def _wait(self, started_ms: float) -> None:
         """Wait for something to copy. Little data waits for `LINGER_MS` after the last round, because a round costs the
         same for a few records and for many."""
-        while not self._is_stopping:
+        while not self._is_stopping and self._producer is not None:
             self._rights.polled()
             self._news.clear()
             if any(reader.has_news for reader in self._readers.values()):
@@ -241,13 +262,21 @@ class CopyRounds:
     # One round
 
     async def _copy_once(self) -> None:
+        # Before anything else: partitions cannot start while a transaction of an earlier process or producer is open.
+        await self._ready_producer()
         async with self.lock:
             for reader in self._readers.values():
                 for partition, error in reader.failures():
                     self._fail(partition, error)
             parts = self._parts(self._take())
-            if parts:
-                await self._commit(parts)
+            while parts and await self._commit(now := [part.piece() for part in parts]):
+                parts = [
+                    rest for part, piece in zip(parts, now, strict=True) if (rest := part.after(piece)) is not None
+                ]
+                if parts and (self._is_stopping or self.waiting):
+                    self._restart(parts)
+                    return
+                self._rights.polled()
 
     def _take(self) -> list[Taken]:
         """Return what the next round copies."""
@@ -282,7 +311,8 @@ class CopyRounds:
             parts.append(_Part(owned, batches, position))
         return parts
 
-    async def _commit(self, parts: Sequence[_Part]) -> None:
+    async def _commit(self, parts: Sequence[_Part]) -> bool:
+        """Copy parts in one transaction. Return whether it was committed for certain."""
         try:
             producer = await self._ready_producer()
             member = self._rights.metadata()
@@ -294,6 +324,7 @@ class CopyRounds:
             await producer.commit_transaction()
         except OdradekError as error:
             await self._abort(parts, error)
+            return False
         except BaseException:
             # Cancelled: the transaction stays open until the producer is closed or replaced.
             for part in parts:
@@ -303,6 +334,7 @@ class CopyRounds:
             self.count += 1
             for part in parts:
                 self._committed(part)
+            return True
 
     @staticmethod
     async def _send(producer: Producer, part: _Part) -> None:
@@ -360,17 +392,21 @@ class CopyRounds:
             blamed = [(parts[0], error)]
         for part, own in blamed:
             self._fail(part.owned.partition, _explained(own, part))
-        for part in parts:
-            self._differences.pop(part.owned, None)
-            self._readers[part.owned.partition.source].remove([part.owned.partition])
-            part.owned.must_restart()
-            if not blamed and not is_temporary:
-                self._alone[part.owned.partition] = None
-        self._on_restart()
+        if not blamed and not is_temporary:
+            self._alone.update(dict.fromkeys(part.owned.partition for part in parts))
+        self._restart(parts)
         if not blamed:
             _LOG.info("a transaction with %d partitions was aborted and is repeated: %s", len(parts), error)
             if is_temporary and isinstance(error, ProtocolError):
                 raise error
+
+    def _restart(self, parts: Sequence[_Part]) -> None:
+        """Let the partitions start again at their committed positions."""
+        for part in parts:
+            self._differences.pop(part.owned, None)
+            self._readers[part.owned.partition.source].remove([part.owned.partition])
+            part.owned.must_restart()
+        self._on_restart()
 
     async def _end_transaction(self) -> None:
         producer = self._producer

@@ -20,6 +20,7 @@ from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE
 from odradek.client.models import ConsumerRecord
 from odradek.client.producer.producer import Producer
+from odradek.mirror.following.copy_reset import is_reset
 from odradek.mirror.following.group_checkpoints import INACTIVE, new_checkpoints, offsets_to_commit
 from odradek.mirror.following.state_topics import StateTopic, create_state_topics
 from odradek.mirror.mirror_config import GROUP_PREFIX, HEARTBEATS_TOPIC, MirrorConfig, SourceConfig
@@ -141,6 +142,8 @@ class GroupFollower:
 
     async def follow(self) -> None:
         """Write the checkpoints and commit the offsets that have changed. Raises the errors of the brokers."""
+        if not self._source.groups.include:
+            return
         async for records in self._syncs.read():
             for record in records:
                 self._take_sync(record)
@@ -204,7 +207,7 @@ class GroupFollower:
 
     def _take_sync(self, record: ConsumerRecord) -> None:
         try:
-            if record.value is None:
+            if record.value is None or is_reset(record.headers):
                 self._translation.forget(sync_partition(record.key))
                 return
             sync = OffsetSync.decode(record.key, record.value)

@@ -17,6 +17,8 @@ from odradek.base.ports import Clock
 from odradek.mirror.copier_group import CopierGroup
 from odradek.mirror.owned_partitions import CopyState, OwnedPartition
 
+MAX_ERROR: Final = 300
+"""Maximum length of an error in a label."""
 _LABELS: Final = ("source", "topic", "partition")
 
 
@@ -45,18 +47,25 @@ class MirrorCollector(Collector):
         failed = GaugeMetricFamily(
             "odradek_mirror_partition_failed", "1 if the partition is stopped by an error, else 0", labels=_LABELS
         )
+        reason = GaugeMetricFamily(
+            "odradek_mirror_partition_error",
+            "1 for a partition that is stopped, with the reason in the label error",
+            labels=(*_LABELS, "error"),
+        )
         records = CounterMetricFamily("odradek_mirror_records", "Records that this process copied", labels=_LABELS)
         size = CounterMetricFamily("odradek_mirror_bytes", "Bytes of the batches that were copied", labels=_LABELS)
         for owned in self._copiers.owned:
             labels = (owned.partition.source, owned.partition.topic, str(owned.partition.partition))
             failed.add_metric(labels, int(owned.state is CopyState.FAILED))
+            if owned.state is CopyState.FAILED:
+                reason.add_metric((*labels, str(owned.error)[:MAX_ERROR]), 1)
             records.add_metric(labels, owned.records)
             size.add_metric(labels, owned.bytes)
             left = self._lag(owned)
             if left is not None:
                 lag.add_metric(labels, left)
                 late.add_metric(labels, self._seconds(owned, left))
-        return lag, late, failed, records, size
+        return lag, late, failed, reason, records, size
 
     def _lag(self, owned: OwnedPartition) -> int | None:
         return self._copiers.readers[owned.partition.source].lag(owned.partition)

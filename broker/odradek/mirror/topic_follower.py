@@ -254,7 +254,8 @@ class TopicFollower:
         try:
             in_source = await self._in_source.describe_acls(TOPIC_RULES)
             in_target = await self._in_target.describe_acls(TOPIC_RULES)
-        except (SecurityDisabledError, UnsupportedVersionError) as error:
+        except (SecurityDisabledError, UnsupportedVersionError, ConfigError) as error:
+            # They are switched off, or one of them is newer than this version.
             logger.info("the access rules of source %s are not followed: %s", self._source.name, error)
             return
         wanted = followed_rules(in_source, plan.followed.get)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from odradek.testing.in_process import InProcessBroker
 from odradek_testkit.interop.apache import compile_java, mirror_jars
 
 SOURCES = ("MirrorRecords.java", "MirrorReader.java")
@@ -24,3 +26,14 @@ def programs(mirrormaker: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     java = Path(__file__).parents[1] / "java"
     compile_java(mirrormaker, [java / name for name in SOURCES], folder)
     return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[str]:
+    """The address of a target that no other test uses."""
+    broker = InProcessBroker(tmp_path / "target")
+    try:
+        broker.start()
+        yield broker.bootstrap
+    finally:
+        broker.close()

@@ -17,7 +17,6 @@ from odradek.mirror.group_follower import GroupFollower
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.topic_follower import TopicFollower
-from odradek.testing.in_process import InProcessBroker
 from odradek_testkit.clients.mirrored_pair import MirroredPair, mirror_config
 from odradek_testkit.interop.apache import QUICK_START, KraftBroker, jars, run_tool
 
@@ -65,9 +64,8 @@ async def prepare_source(admin: Admin, source: str) -> None:
 
 
 async def test_mirrormakers_client_reads_what_the_mirror_writes(
-    apache: str, odradek_broker: InProcessBroker, mirrormaker: Path, programs: Path
+    apache: str, target: str, mirrormaker: Path, programs: Path
 ) -> None:
-    target = odradek_broker.bootstrap
     found: list[frozenset[CopiedPartition]] = []
     async with Cluster(apache) as source_client, Cluster(target) as target_client:
         pair = MirroredPair(mirror_config(apache, target), source_client, target_client)

@@ -17,7 +17,6 @@ from odradek.mirror.group_follower import GroupFollower
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.offset_syncs import OffsetSyncs
 from odradek.mirror.topic_follower import TopicFollower
-from odradek.testing.in_process import InProcessBroker
 from odradek_testkit.clients.mirrored_pair import MirroredPair, mirror_config
 from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
 
@@ -50,8 +49,7 @@ def old_kafka(odradek_zookeeper: str, tmp_path: Path, request: pytest.FixtureReq
         broker.stop()
 
 
-async def test_topics_and_groups_of_an_old_cluster_follow(old_kafka: str, odradek_broker: InProcessBroker) -> None:
-    target = odradek_broker.bootstrap
+async def test_topics_and_groups_of_an_old_cluster_follow(old_kafka: str, target: str) -> None:
     found: list[frozenset[CopiedPartition]] = []
     async with Cluster(old_kafka) as source_client, Cluster(target) as target_client:
         pair = MirroredPair(mirror_config(old_kafka, target, name="old", prefix="old."), source_client, target_client)

@@ -113,8 +113,8 @@ def compacted(piece: Piece, whole: bytes) -> tuple[bytes, object]:
     return whole[:HEADER_SIZE] + bytes(records), header._replace(record_count=len(left))
 
 
-@given(pieces, st.integers(0, 1 << 40), st.integers(0, 30))
-def test_the_batches_have_the_committed_records(log: list[Piece], first: int, skipped: int) -> None:
+@given(pieces, st.integers(0, 1 << 40), st.integers(0, 30), st.sampled_from([0, 150, 1 << 20]))
+def test_the_batches_have_the_committed_records(log: list[Piece], first: int, skipped: int, small_bytes: int) -> None:
     data, expected, aborted, offset = b"", [], [], first
     for producer_id, piece in enumerate(log):
         batch, records = encode(piece, offset, producer_id)
@@ -132,7 +132,7 @@ def test_the_batches_have_the_committed_records(log: list[Piece], first: int, sk
             offset += 1
     wanted = min(first + skipped, offset)
     found = []
-    for copied in rewrite(fetched(data, wanted, offset, aborted)):
+    for copied in rewrite(fetched(data, wanted, offset, aborted), small_bytes=small_bytes):
         batch = copied.records.build(ProducerNumbers(77, 3, 5, True))
         header = read_header(batch)
         check_crc(batch, 0, header)
