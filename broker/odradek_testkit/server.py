@@ -131,7 +131,7 @@ class MemoryController:
         """Answer like a cluster without finalized features."""
         self._demand_active()
         self.asked.append((list(updates), validate_only))
-        return features.updated({}, updates)[1]
+        return features.updated({}, updates, {})[1]
 
     def _demand_active(self) -> None:
         if not self.is_active:

@@ -14,6 +14,7 @@ from typing import Final
 from odradek.base.types import TopicPartition
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
 from odradek.coordinator.transactions.transaction_values import (
+    EndRequest,
     InitRequest,
     MarkerOutcome,
     ProducerIdAndEpoch,
@@ -66,6 +67,8 @@ class TransactionLab:
     log: MemoryLog = field(default_factory=MemoryLog)
     markers: ManualMarkers = field(default_factory=ManualMarkers)
     next_id: int = 1000
+    level: int = 0
+    """Finalized level of `transaction.version`."""
 
     def __post_init__(self) -> None:
         """Start with an empty partition."""
@@ -74,7 +77,13 @@ class TransactionLab:
 
     def load(self) -> TransactionShard:
         """Return a new shard with the state of the log; the current shard does not change."""
-        shard = TransactionShard(settings=self.settings, clock=self.clock, log=self.log, markers=self.markers)
+        shard = TransactionShard(
+            settings=self.settings,
+            clock=self.clock,
+            log=self.log,
+            markers=self.markers,
+            level=lambda: self.level,
+        )
         for records in self.log.record_sets:
             for _ in shard.replay(records):
                 pass
@@ -104,10 +113,12 @@ class TransactionLab:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition] = EVENTS,
         transactional_id: str = "tx",
+        *,
+        client_version: int = 0,
     ) -> Reply[None]:
         """AddPartitionsToTxn."""
         reply: Reply[None] = Reply()
-        self.shard.add_partitions(transactional_id, producer, partitions, reply)
+        self.shard.add_partitions(transactional_id, producer, partitions, reply, client_version=client_version)
         return reply
 
     def prepare(self, producer: ProducerIdAndEpoch, transactional_id: str = "tx") -> Reply[None]:
@@ -116,10 +127,21 @@ class TransactionLab:
         self.shard.prepare(transactional_id, producer, reply)
         return reply
 
-    def end(self, producer: ProducerIdAndEpoch, transactional_id: str = "tx", *, is_commit: bool = True) -> Reply[None]:
-        """EndTxn."""
-        reply: Reply[None] = Reply()
-        self.shard.end(transactional_id, producer, reply, is_commit=is_commit)
+    def end(
+        self,
+        producer: ProducerIdAndEpoch,
+        transactional_id: str = "tx",
+        *,
+        is_commit: bool = True,
+        client_version: int = 0,
+    ) -> Reply[ProducerIdAndEpoch]:
+        """EndTxn, with a new id if one is needed."""
+        request = EndRequest(producer=producer, is_commit=is_commit, client_version=client_version, level=self.level)
+        next_id = None
+        if self.shard.needs_next_id(transactional_id, request):
+            next_id, self.next_id = self.next_id, self.next_id + 1
+        reply: Reply[ProducerIdAndEpoch] = Reply()
+        self.shard.end(transactional_id, request, next_id, reply)
         return reply
 
     def state(self, transactional_id: str = "tx") -> Transaction:

@@ -76,6 +76,14 @@ NEWER_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The modules whose definitions come from `NEWER_KAFKA_VERSION`."""
 
+NEWER_APIS: Final = frozenset({"EndTxn", "TxnOffsetCommit"})
+"""The APIs in `MODULES` whose definitions come from `NEWER_KAFKA_VERSION`: their latest versions belong to transaction
+version 2 (KIP-890)."""
+
+SAME_FORM: Final[Mapping[str, int]] = {"Produce": 12}
+"""The last version of an API that has the form of the one that `KAFKA_VERSION` knows last. Kafka 4 defines it too, but
+without the oldest versions."""
+
 RECORD_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "consumer_group_records": (
         "ConsumerGroupMetadataValue",
@@ -126,14 +134,23 @@ def snake(name: str) -> str:
 class Definitions:
     """The message definitions of one jar, and the private ones."""
 
-    def __init__(self, jar: Path) -> None:
+    def __init__(self, jar: Path, newer: Definitions | None = None) -> None:
+        """`newer`: the definitions of `NEWER_APIS`."""
         self._jar = zipfile.ZipFile(jar)
         self._names = frozenset(self._jar.namelist())
+        self._newer = newer
 
     def of(self, api: str) -> list[dict[str, Any]]:
         """Return the definitions of the API's request and response, or of the single message with that name."""
+        if self._newer is not None and api in NEWER_APIS:
+            return self._newer.of(api)
         names = [api] if self._path(api) in self._names else [f"{api}Request", f"{api}Response"]
-        return [json.loads(_COMMENT.sub(r"\1", self._text(name))) for name in names]
+        found = [json.loads(_COMMENT.sub(r"\1", self._text(name))) for name in names]
+        if api in SAME_FORM:
+            for definition in found:
+                oldest, _, _ = definition["validVersions"].partition("-")
+                definition["validVersions"] = f"{oldest}-{SAME_FORM[api]}"
+        return found
 
     def _text(self, name: str) -> str:
         private = PRIVATE_DEFINITIONS / f"{name}.json"
@@ -283,8 +300,12 @@ def generate(clients: Path, newer_clients: Path, newer_coordinator: Path) -> dic
     """Return the source of each module of the package by file name. The jars are those of the clients of
     `KAFKA_VERSION` and `NEWER_KAFKA_VERSION`, and of the group coordinator of `NEWER_KAFKA_VERSION`."""
     sources = {"__init__.py": _formatted(_package())}
-    for modules, jar in ((MODULES, clients), (NEWER_MODULES, newer_clients), (RECORD_MODULES, newer_coordinator)):
-        definitions = Definitions(jar)
+    newer = Definitions(newer_clients)
+    for modules, definitions in (
+        (MODULES, Definitions(clients, newer)),
+        (NEWER_MODULES, newer),
+        (RECORD_MODULES, Definitions(newer_coordinator)),
+    ):
         sources |= {f"{name}.py": _formatted(_module(apis, definitions)) for name, apis in modules.items()}
     return sources
 

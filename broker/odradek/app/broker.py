@@ -37,6 +37,7 @@ from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.channel import Channel, ChannelTimeouts
 from odradek.protocol.apis import ApiKey
+from odradek.protocol.feature_levels import TRANSACTION_VERSION
 from odradek.protocol.release_versions import has_alter_partition
 from odradek.replication.follower.leader_channel import LeaderConnector
 from odradek.replication.leader.zookeeper_isr import ZooKeeperIsrWriter
@@ -340,6 +341,7 @@ class Broker:
             view=self._view,
             settings=self._settings,
             connect=self._connect_broker,
+            transaction_level=lambda: self._features.level(TRANSACTION_VERSION),
         )
         await self._coordination.build(self._replicas, self._topic_stats)
 

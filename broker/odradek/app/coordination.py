@@ -23,7 +23,7 @@ from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.transactions.marker_sender import MarkerSender
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
-from odradek.coordinator.transactions.transaction_values import TransactionSettings
+from odradek.coordinator.transactions.transaction_values import TransactionLevel, TransactionSettings
 from odradek.coordinator.transactions.verification_sender import VerificationSender
 from odradek.metrics.quantiles import Quantiles
 from odradek.metrics.topic_stats import BrokerTopicStats
@@ -47,9 +47,18 @@ class Coordination:
     """Builds the coordinators, which follow the leadership of their partitions, and starts and stops them."""
 
     def __init__(
-        self, *, clock: Clock, zk: ZkClient, view: MetadataCache, settings: BrokerSettings, connect: Connect
+        self,
+        *,
+        clock: Clock,
+        zk: ZkClient,
+        view: MetadataCache,
+        settings: BrokerSettings,
+        connect: Connect,
+        transaction_level: TransactionLevel,
     ) -> None:
-        """`settings`: the effective settings, which have been loaded. `connect` opens channels to other brokers."""
+        """`settings`: the effective settings, which have been loaded. `connect` opens channels to other brokers.
+        `transaction_level` returns the finalized level of `transaction.version`."""
+        self._transaction_level = transaction_level
         self._clock = clock
         self._zk = zk
         self._view = view
@@ -97,13 +106,16 @@ class Coordination:
             producer_ids=self.producer_ids,
             markers=markers,
             partition_count=lambda: partitions,
+            level=self._transaction_level,
         )
         verifier = VerificationSender(
             broker_id=config.broker_id,
             cluster=self._view,
             links=self._links(),
+            clock=clock,
             partition_of=self.transactions.partition_for,
             verify_here=self.transactions.verify,
+            add_here=self.transactions.add_written,
         )
         self._closers.push_async_callback(verifier.close)
         verification_ms = Quantiles()

@@ -74,7 +74,9 @@ class CoordinatorLog:
             [(topic_partition, memoryview(bytearray(records)))],
             AppendOrigin.COORDINATOR,
             guards={topic_partition: guard} if isinstance(guard, VerificationGuard) else {},
-            needs_guards=transaction is not None and self._verifier is not None and self._verifies(),
+            needs_guards=transaction is not None
+            and self._verifier is not None
+            and (self._verifies() or transaction.adds),
         )
         self._replicas.append(request, respond)
         result = await outcome
@@ -83,23 +85,32 @@ class CoordinatorLog:
         return Offset(result.first_offset)
 
     async def verify(self, topic_partition: TopicPartition, transaction: TransactionalWriter) -> TransactionalWriter:
-        """Verify a transaction, unless it already has records in the partition; see `VerifyTransaction`.
+        """Verify a transaction, or add the partition to it, unless it has records there; see `VerifyTransaction`.
 
         Raises the `ProtocolError` of the coordinator, and the errors of a partition that this broker does not lead.
         """
-        if self._verifier is None or not self._verifies():
+        if self._verifier is None or not (self._verifies() or transaction.adds):
             return transaction
+        guard = self._begin(topic_partition, transaction)
+        while guard is not None:
+            codes = await self._verifier.verify(transaction, [topic_partition])
+            code = codes[topic_partition]
+            if code == NetworkError.code:
+                raise CoordinatorLoadInProgressError("The coordinator of the transaction does not answer: try again.")
+            if code:
+                text = f"transaction {transaction.transactional_id!r} does not include {topic_partition}"
+                raise error_for(code, text)
+            current = self._begin(topic_partition, transaction) if transaction.adds else guard
+            if current is guard:
+                return transaction._replace(guard=guard)
+            # The marker of the previous transaction has come since the guard was made. The new guard needs an answer
+            # that is later than the marker.
+            guard = current
+        return transaction
+
+    def _begin(self, topic_partition: TopicPartition, transaction: TransactionalWriter) -> VerificationGuard | None:
         log = self._replicas.leader(topic_partition).log
-        guard = log.begin_verification(transaction.producer_id, transaction.producer_epoch, NO_SEQUENCE)
-        if guard is None:
-            return transaction
-        codes = await self._verifier.verify(transaction, [topic_partition])
-        code = codes[topic_partition]
-        if code == NetworkError.code:
-            raise CoordinatorLoadInProgressError("The coordinator of the transaction does not answer: try again.")
-        if code:
-            raise error_for(code, f"transaction {transaction.transactional_id!r} does not include {topic_partition}")
-        return transaction._replace(guard=guard)
+        return log.begin_verification(transaction.producer_id, transaction.producer_epoch, NO_SEQUENCE)
 
     async def read(self, topic_partition: TopicPartition) -> AsyncIterator[bytes]:
         """Yield record sets of whole batches, from the log start to the current log end.

@@ -22,6 +22,7 @@ from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
 from odradek.network.pages import FileAccess, ReadFile
 from odradek.network.request_memory import RequestMemory
+from odradek.protocol.feature_levels import registered_features
 from odradek.server.security.listener_properties import ListenerProperties
 from odradek.zk.layout import BrokerRegistration
 from odradek.zk.port import ConnectionLost, NoNode, SessionExpired
@@ -151,6 +152,7 @@ class Listeners:
             rack=self._config.broker_rack,
             machine=self._config.broker_machine,
             timestamp_ms=self._clock.wall_ms(),
+            features=registered_features(),
         )
 
     # Changes

@@ -35,8 +35,9 @@ from odradek.client.metadata import Backoff, ClusterView, Node, RefreshSchedule,
 from odradek.client.running_calls import RunningCalls
 from odradek.client.settings import ClientSettings, as_settings
 from odradek.client.telemetry.client_metrics import ClientMetrics
-from odradek.protocol.apis import API_TABLE
+from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, Response
+from odradek.protocol.feature_levels import TRANSACTION_VERSION
 from odradek.protocol.messages.cluster import MetadataResponse
 from odradek.protocol.messages.groups import FindCoordinatorResponse
 
@@ -123,6 +124,11 @@ class Cluster:
     def view(self) -> ClusterView:
         """The current metadata."""
         return self._view
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of the feature `transaction.version`, as the latest connections know it (KIP-890)."""
+        return self._connections.features.levels.get(TRANSACTION_VERSION, 0)
 
     async def start(self) -> None:
         """Read the metadata. Raises `NetworkError` if no bootstrap server answers in `default_api_timeout_ms`, and
@@ -325,7 +331,7 @@ class Cluster:
         broker has only lower versions. The caller checks the error codes in the response.
         """
         channel = await self.connection(node_id, purpose)
-        version = _version(channel, expected, versions)
+        version = common_version(channel, expected.API_KEY, versions)
         started_ms = self.clock.monotonic_ms()
         response = await channel.ask(expected, version, message, timeout_ms=timeout_ms)
         self.metrics.answered(expected.API_KEY, started_ms)
@@ -346,7 +352,7 @@ class Cluster:
         for node in candidates:
             try:
                 channel = await self._connections.get(node, "")
-                version = _version(channel, expected, (at_least, ANY_VERSION[1]))
+                version = common_version(channel, expected.API_KEY, (at_least, ANY_VERSION[1]))
                 started_ms = self.clock.monotonic_ms()
                 response = await channel.ask(expected, version, message)
             except (NetworkError, RequestTimedOutError) as error:
@@ -398,7 +404,7 @@ class Cluster:
         except (NetworkError, RequestTimedOutError):
             self.forget_coordinator(key, kind)
             raise
-        _version(channel, expected, ANY_VERSION)
+        common_version(channel, expected.API_KEY, ANY_VERSION)
 
     async def coordinator(self, key: str, kind: Coordinated = Coordinated.GROUP) -> int:
         """Return the node id of the coordinator of a group or a transactional id. Raises a retriable error while there
@@ -453,11 +459,10 @@ def _settled(topic: TopicView | None) -> bool:
     return bool(topic.partitions) or (topic.error_code != NONE and (cls is None or not cls.retriable))
 
 
-def _version(channel: Link, expected: type[Response], versions: tuple[int, int]) -> int:
+def common_version(channel: Link, api_key: ApiKey, versions: tuple[int, int]) -> int:
     """Return the version to use on a connection. Raises `UnsupportedVersionError` if the broker is too old."""
     lowest, highest = versions
-    version = min(channel.pick(expected.API_KEY), highest)
+    version = min(channel.pick(api_key), highest)
     if version < lowest:
-        name = API_TABLE[expected.API_KEY].name
-        raise UnsupportedVersionError(f"the broker is too old: {name} needs version {lowest}")
+        raise UnsupportedVersionError(f"the broker is too old: {API_TABLE[api_key].name} needs version {lowest}")
     return version

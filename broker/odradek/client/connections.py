@@ -15,7 +15,7 @@ from odradek.base.ports import Buffer, Clock
 from odradek.base.tasks import TaskOwner
 from odradek.client.metadata import Backoff, Node
 from odradek.client.settings import ClientSettings
-from odradek.network.channel import Channel, ChannelTimeouts
+from odradek.network.channel import NO_FEATURES, Channel, ChannelTimeouts, ClusterFeatures
 from odradek.network.channel_security import ChannelSecurity
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, Response
@@ -29,6 +29,11 @@ class Link(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether the connection is open."""
+        ...
+
+    @property
+    def features(self) -> ClusterFeatures:
+        """The finalized features of the cluster when the connection was opened (KIP-584)."""
         ...
 
     def pick(self, api_key: ApiKey) -> int:
@@ -98,6 +103,8 @@ class Connections:
         self._not_before_ms: dict[int, float] = {}
         self._tasks = TaskOwner()
         self._closed = False
+        self.features = NO_FEATURES
+        """The finalized features of the cluster, as the connections know them: those of the latest epoch."""
 
     def is_open(self, node_id: int) -> bool:
         """Whether the node's general connection is open."""
@@ -148,6 +155,8 @@ class Connections:
         finally:
             del self._opening[key]
         self._failures.pop(node.node_id, None)
+        if channel.features.epoch >= self.features.epoch:
+            self.features = channel.features
         self._channels[key] = (node, channel)
         return channel
 

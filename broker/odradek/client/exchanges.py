@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from odradek.base.errors import NONE, NetworkError
 from odradek.base.ports import Buffer
 from odradek.base.types import NO_OFFSET, NO_TIMESTAMP, ZERO_UUID
-from odradek.client.cluster_client import Cluster
+from odradek.client.cluster_client import ANY_VERSION, Cluster, common_version
 from odradek.client.producer.accumulator import ProducerBatch
 from odradek.client.producer.sequences import Numbers
 from odradek.client.settings import NO_ACKS
@@ -50,15 +50,18 @@ class BatchAnswer(NamedTuple):
     message: str | None = None
 
 
-async def exchange_produce(cluster: Cluster, node_id: int, prepared: list[PreparedBatch]) -> list[BatchAnswer]:
+async def exchange_produce(
+    cluster: Cluster, node_id: int, prepared: list[PreparedBatch], versions: tuple[int, int] = ANY_VERSION
+) -> list[BatchAnswer]:
     """Send batches to their leader, at most one for each partition. Return a response for each, in order.
 
-    Raises `NetworkError` or `RequestTimedOutError`; the result is then unknown. With acks=0, success means that the
-    request was sent.
+    `versions`: the lowest and the highest version of Produce that may be used. Raises `UnsupportedVersionError` if the
+    broker has only lower ones, and `NetworkError` or `RequestTimedOutError`; the result is then unknown. With acks=0,
+    success means that the request was sent.
     """
     settings = cluster.settings
     channel = await cluster.connection(node_id, "produce")
-    version = channel.pick(ApiKey.PRODUCE)
+    version = common_version(channel, ApiKey.PRODUCE, versions)
     request = ProduceRequest(
         transactional_id=settings.transactional_id,
         acks=settings.required_acks,

@@ -45,6 +45,7 @@ from odradek.controller.reassignment.reassigner import Reassigner
 from odradek.controller.reign import Environment, Reign
 from odradek.controller.store import topics_without_id
 from odradek.controller.topics.topic_deletion import REASON_DEAD_REPLICA, TopicDeleter
+from odradek.protocol.feature_levels import TRANSACTION_VERSION
 from odradek.protocol.release_versions import has_topic_ids
 from odradek.zk import layout
 from odradek.zk.layout import LayoutError, TopicAssignment, decode_partitions
@@ -99,6 +100,7 @@ class ActiveController:
         await self.reign.flush_in_turns()
         await self.deleter.resume()
         await self.elections.take_requested()
+        await self._raise_features()
         await self.settle()
 
     async def settle(self) -> None:
@@ -150,7 +152,7 @@ class ActiveController:
         if found is None or not found[0].enabled:
             raise InvalidRequestError("The inter-broker protocol version of this cluster does not support features.")
         feature, version = found
-        levels, results = features.updated(feature.features, updates)
+        levels, results = features.updated(feature.features, updates, self._registered_features())
         if levels == feature.features or validate_only:
             return results
         try:
@@ -159,6 +161,35 @@ class ActiveController:
             failed = FeatureUpdateFailedError("The finalized features were changed at the same time: try again.")
             return {name: error or failed for name, error in results.items()}
         return results
+
+    def _registered_features(self) -> dict[int, features.RegisteredFeatures]:
+        """Return the features that each live broker supports."""
+        return {broker_id: broker.registration.features for broker_id, broker in self.context.brokers.items()}
+
+    async def _raise_features(self) -> None:
+        """Finalize the levels that the settings want. Waits until all brokers with replicas are live, because one that
+        is down may not support them."""
+        wanted = {TRANSACTION_VERSION: self._environment.config.transaction_version}
+        assigned = {broker for part in self.context.partitions() for broker in self.context.assignment(part).replicas}
+        if not any(wanted.values()) or not assigned <= self.context.brokers.keys():
+            return
+        try:
+            found = await self.reign.store.feature()
+        except LayoutError as error:
+            log.error("the finalized features are not changed: %s", error)
+            return
+        if found is None or not found[0].enabled:
+            return
+        feature, version = found
+        levels = features.raised(feature.features, wanted, self._registered_features())
+        if levels == feature.features:
+            return
+        try:
+            await self.reign.store.put_feature(replace(feature, features=levels), version)
+        except (BadVersion, NoNode):
+            log.warning("the features were changed at the same time; the next change of the brokers raises them")
+            return
+        log.info("the finalized features are now %s", levels)
 
     def _poster(self, event: Event) -> Callable[[], None]:
         return lambda: self._post(event)
@@ -223,6 +254,7 @@ class ActiveController:
         if new or restarted:
             await self._brokers_appeared([found[broker] for broker in sorted(new | restarted)])
         await self.reign.flush_in_turns()
+        await self._raise_features()
 
     def _put_broker(self, broker: LiveBroker) -> None:
         broker_id = broker.registration.broker_id

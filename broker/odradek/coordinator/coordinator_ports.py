@@ -28,6 +28,9 @@ class TransactionalWriter(NamedTuple):
     producer_epoch: int
     guard: object | None = None
     """Proof for the log that the transaction was verified; see `VerifyTransaction`."""
+    adds: bool = False
+    """Whether the first write adds a partition to the transaction, as transaction version 2 does (KIP-890). If not, the
+    client has added it before."""
 
 
 class PartitionWriter(Protocol):
@@ -48,8 +51,8 @@ class PartitionWriter(Protocol):
 
 VerifyTransaction = Callable[[TopicPartition, TransactionalWriter], Awaitable[TransactionalWriter]]
 """Returns the transaction with the guard for an append, when its coordinator has confirmed that it is open and includes
-the partition (KIP-890). A transaction that has records in the partition is not verified again. Raises the
-`ProtocolError` of the coordinator."""
+the partition, or has added it (KIP-890). A transaction that has records in the partition is not verified again. Raises
+the `ProtocolError` of the coordinator."""
 
 
 class PartitionLogReader(Protocol):

@@ -219,12 +219,13 @@ class LogState(Generic[LogT]):
 
     def begin_verification(self, producer_id: int, producer_epoch: int, base_sequence: int) -> VerificationGuard | None:
         """Return the guard that a batch needs to open a transaction (KIP-890): that of the verification in progress, or
-        a new one. None if the producer's transaction is already open in this log, so that nothing must be verified.
+        a new one. None if the producer's transaction is already open in this log, so that nothing must be verified. A
+        transaction of an earlier epoch is another one, whose marker has not arrived yet.
 
         A verification that begins after the call proves that the transaction includes this partition; the append then
         fails if the transaction has ended meanwhile. `base_sequence` is -1 for a batch of a coordinator.
         """
-        if self._producers.is_open(producer_id):
+        if self._producers.is_open(producer_id, producer_epoch):
             return None
         now_ms = self._clock.wall_ms()
         return self._producers.verifications.begin(producer_id, producer_epoch, base_sequence, now_ms)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
-from typing import Any, Final, cast, overload
+from typing import Any, Final, NamedTuple, cast, overload
 
 from odradek.base import VERSION
 from odradek.base.errors import (
@@ -67,6 +67,18 @@ class ChannelTimeouts:
 
     connect_ms: float = 10_000
     request_ms: float = 30_000
+
+
+class ClusterFeatures(NamedTuple):
+    """The finalized features of a cluster (KIP-584)."""
+
+    epoch: int
+    """Number that increases with each change; -1 if the cluster has no features."""
+    levels: Mapping[str, int]
+    """Level by feature."""
+
+
+NO_FEATURES: Final = ClusterFeatures(-1, MappingProxyType({}))
 
 
 class _Pending:
@@ -114,6 +126,8 @@ class Channel(asyncio.BufferedProtocol):
         self._large: memoryview | None = None
         self._large_filled = 0
         self._versions: Mapping[int, tuple[int, int]] | None = None
+        self.features = NO_FEATURES
+        """The finalized features of the cluster at the time of `negotiate` (KIP-584)."""
         self._security: Final = security
         self._renew_at: float | None = None
         """When the client must authenticate again, on the clock of the loop; None for never."""
@@ -202,6 +216,8 @@ class Channel(asyncio.BufferedProtocol):
         if code:
             raise error_for(code, f"{self.peer} refused the ApiVersions request")
         response = decode_response(ApiVersionsResponse, version, frame)
+        levels = {item.name: item.max_version_level for item in response.finalized_features}
+        self.features = ClusterFeatures(response.finalized_features_epoch, MappingProxyType(levels))
         self._versions = MappingProxyType(
             {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
         )

@@ -3,8 +3,8 @@
 The codec, the network and the server's dispatch look up header versions, message classes and whether requests may be
 pipelined. Invariant: a version in the table has the behaviour of that version, because clients rely on the versions
 that a broker announces (KIP-35). The ranges are those of Apache Kafka 3.9 in ZooKeeper mode, and for consumer groups
-(KIP-848) those of Apache Kafka 4.1; `docs/migrating-from-kafka.md` lists the differences, with reasons. Private APIs
-are ours. Message classes are imported on first use, for a quick start.
+(KIP-848) and transaction version 2 (KIP-890) those of Apache Kafka 4.1; `docs/migrating-from-kafka.md` lists the
+differences, with reasons. Private APIs are ours. Message classes are imported on first use, for a quick start.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _table(*rows: Api) -> Mapping[ApiKey, Api]:
 
 
 API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
-    Api(ApiKey.PRODUCE, "Produce", 0, 11, 9, pipelined=True),
+    Api(ApiKey.PRODUCE, "Produce", 0, 12, 9, pipelined=True),
     Api(ApiKey.FETCH, "Fetch", 0, 17, 12),
     Api(ApiKey.LIST_OFFSETS, "ListOffsets", 0, 9, 6),
     Api(ApiKey.METADATA, "Metadata", 0, 12, 9),
@@ -125,9 +125,9 @@ API_TABLE: Final[Mapping[ApiKey, Api]] = _table(
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 0, 4, 4),
     Api(ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", 0, 5, 3),
     Api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, 3),
-    Api(ApiKey.END_TXN, "EndTxn", 0, 4, 3),
+    Api(ApiKey.END_TXN, "EndTxn", 0, 5, 3),
     Api(ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", 0, 1, 1),
-    Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 4, 3),
+    Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, 3),
     Api(ApiKey.DESCRIBE_ACLS, "DescribeAcls", 0, 3, 2),
     Api(ApiKey.CREATE_ACLS, "CreateAcls", 0, 3, 2),
     Api(ApiKey.DELETE_ACLS, "DeleteAcls", 0, 3, 2),

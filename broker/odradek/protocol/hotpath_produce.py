@@ -1,7 +1,7 @@
 """Encodes and decodes Produce without message objects; records are passed as slices of the frame.
 
 The server decodes every batch that arrives, and the client encodes every batch it sends.
-Invariant: records are never copied; the work per partition is constant, whatever its records. Versions 0 to 11:
+Invariant: records are never copied; the work per partition is constant, whatever its records. Versions 0 to 12:
 throttle time from 1, log append times from 2 (KIP-32), transactional ids from 3 (KIP-98), record errors from 8
 (KIP-467), flexible from 9 (KIP-482). The tagged `current_leader` of version 10 is not sent.
 """

@@ -236,6 +236,10 @@ class Reader:
                 raise MalformedFrameError("frame has more array elements than allowed in one frame")
         return count
 
+    def raw(self, length: int) -> bytes:
+        """Return a copy of the next `length` bytes, as for a tagged field. Raises `MalformedFrameError`."""
+        return bytes(self._take(length))
+
     def skip_tagged_fields(self) -> None:
         """Skip a section of tagged fields (KIP-482): unknown tags are ignored."""
         for _ in range(self.uvarint()):

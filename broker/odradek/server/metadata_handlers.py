@@ -27,6 +27,7 @@ from odradek.base.types import NO_BROKER, ZERO_UUID
 from odradek.cluster import ClusterImage, MetadataCache, Topic
 from odradek.protocol.apis import API_TABLE, ApiKey, knows_private_apis
 from odradek.protocol.codec import EncodedElements, Message
+from odradek.protocol.feature_levels import LOWEST_IN_REGISTRATIONS, SUPPORTED_FEATURES
 from odradek.protocol.messages.cluster import (
     ApiVersionsRequest,
     DescribeClusterRequest,
@@ -43,6 +44,8 @@ from odradek.server.topic_entries import Absent, TopicEntries, TopicEntryForm
 TOPIC_IDS_SINCE: Final = 12
 """First Metadata version that can request a topic by id (KIP-516)."""
 
+LEVEL_0_SINCE: Final = 4
+"""First ApiVersions version in which the lowest level of a feature may be 0 (KAFKA-17011)."""
 SOFTWARE_SINCE: Final = 3
 """First ApiVersions version with the client's software name and version (KIP-511)."""
 
@@ -141,11 +144,15 @@ class MetadataHandlers:
             if not api.private or knows_private_apis(request.client_software_name)
         ]
         epoch, levels = self._finalized()
+        lowest_allowed = 0 if version >= LEVEL_0_SINCE else LOWEST_IN_REGISTRATIONS
         return {
             "error_code": NONE,
             "api_keys": keys,
             "throttle_time_ms": 0,
-            "supported_features": (),
+            "supported_features": [
+                {"name": name, "min_version": max(lowest, lowest_allowed), "max_version": highest}
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
             "finalized_features_epoch": epoch,
             "finalized_features": [
                 {"name": name, "max_version_level": level, "min_version_level": level}

@@ -14,12 +14,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
-from odradek_testkit.simulation.directory_plan import (
-    DirectoryFault,
-    DirectoryPlan,
-    draw_cold_files,
-    draw_directories,
-)
+from odradek_testkit.simulation.directory_plan import DirectoryFault, DirectoryPlan, draw_cold_files, draw_directories
 from odradek_testkit.simulation.group_plan import GroupPlan, draw_group
 from odradek_testkit.simulation.transactions.transaction_plan import (
     COPIES,
@@ -275,25 +270,26 @@ REMOTE_SHARE: Final = 0.2
 """Share of the plans with log directories on remote file systems."""
 
 
-def draw(seed: int, kind: Kind | None = None, *, transacts: bool = True, newer_groups: bool = True) -> Plan:
+def draw(
+    seed: int, kind: Kind | None = None, *, transacts: bool = True, new_epochs: bool = True, newer_groups: bool = True
+) -> Plan:
     """Return the plan of a seed. Without `kind`, the seed chooses that, too.
 
-    Without transactions or newer groups (the members are classic, with the assignor range), the rest is the same.
+    Without transactions, version 2 of them (`new_epochs`) or newer groups (classic members), the rest is the same.
     """
     chance = random.Random(f"plan-{seed}")
-    drawn = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))[0]
-    kind = drawn if kind is None else kind
+    (drawn,) = chance.choices(tuple(_WEIGHTS), tuple(_WEIGHTS.values()))
+    kind = kind or drawn
     brokers = chance.choice((3, 3, 4, 5))
     load_ms = chance.randrange(20_000, 36_000)
     # A stall of a directory takes replicas out of the ISR, so that a loss could hit the only member.
     may_stall = kind is not Kind.LOSSES
     directories = draw_directories(seed, brokers=brokers, load_ms=load_ms, may_stall=may_stall)
     cold = draw_cold_files(seed, may_stall=may_stall)
-    transactions = draw_transactions(seed) if transacts else TransactionPlan()
+    transactions = draw_transactions(seed, newer=new_epochs) if transacts else TransactionPlan()
     group = draw_group(seed) if newer_groups else GroupPlan()
     synced = _synced_topics(random.Random(f"synced-{seed}"), kind)
-    if directories.count > 1:
-        synced |= {(ACKED, QUICK)[directories.synced_topic]}
+    synced |= {(ACKED, QUICK)[directories.synced_topic]} if directories.count > 1 else frozenset()
     properties = dict(_properties(chance, kind))
     for part in (directories, cold, transactions, group):
         properties |= part.properties
@@ -435,8 +431,8 @@ def _copies(transactions: TransactionPlan, kind: Kind) -> tuple[TopicPlan, ...]:
     """Return the topic of the copier, if there is one."""
     if not transactions.copies:
         return ()
-    flushes = _flushes(COPIES, frozenset({COPIES} if kind is Kind.SYNCED else ()))
-    configs = MappingProxyType({"min.insync.replicas": "2", **flushes})
+    synced = frozenset({COPIES} if kind is Kind.SYNCED else ())
+    configs = MappingProxyType({"min.insync.replicas": "2", **_flushes(COPIES, synced)})
     return (TopicPlan(name=COPIES, partitions=transactions.partitions, replicas=REPLICAS, configs=configs),)
 
 

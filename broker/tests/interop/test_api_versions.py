@@ -1,8 +1,9 @@
 """Our broker serves the requests of Apache Kafka 3.9 in ZooKeeper mode, or the guide says why not.
 
 `BrokerApiVersionsCommand` asks a broker of Apache Kafka and our brokers: versions must be the same. The guide lists the
-key, name, versions and reason of every request that is not served. The test fails for a missing entry, and for an entry
-that is not needed. Requests of consumer groups are the exception: only ours serve them.
+key, name, versions and reason of every request that is not served, and of the versions that only our brokers serve. The
+test fails for a missing entry, and for an entry that is not needed. Requests of consumer groups are the exception: only
+ours serve them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ VERSION: Final = "3.9.1"
 API_VERSIONS: Final = "kafka.admin.BrokerApiVersionsCommand"
 GUIDE: Final = "docs/migrating-from-kafka.md"
 HEADING: Final = "## Requests that are not served"
+NEWER: Final = "Odradek serves some versions that Apache Kafka 3.9 does not have."
+"""Beginning of the text before the second table of the section."""
 ENTRY: Final = re.compile(r"^\t(\w+)\((\d+)\): (?!UNSUPPORTED)(\d+)(?: to (\d+))? \[", re.MULTILINE)
 ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?: to (\d+))? \| (.*?) \|$", re.MULTILINE)
 
@@ -83,17 +86,35 @@ def served_by_kafka(
         broker.stop()
 
 
+def section_of(config: pytest.Config) -> tuple[str, str]:
+    """Return the text of the section before and after the beginning of its second table."""
+    _, _, section = (Path(config.rootpath) / GUIDE).read_text(encoding="utf-8").partition(f"{HEADING}\n")
+    first, _, second = section.partition("\n## ")[0].partition(NEWER)
+    return first, second
+
+
+def rows_of(text: str) -> Mapping[int, tuple[Versions, str]]:
+    """Return the rows of a table: the request and the reason."""
+    rows = ROW.findall(text)
+    return {int(key): (Versions(name, int(low), int(high or low)), why.strip()) for key, name, low, high, why in rows}
+
+
 @pytest.fixture(scope="module")
 def not_served(pytestconfig: pytest.Config) -> Mapping[int, tuple[Versions, str]]:
-    """Return the rows of the table in the guide: the request and the reason."""
-    _, _, section = (Path(pytestconfig.rootpath) / GUIDE).read_text(encoding="utf-8").partition(f"{HEADING}\n")
-    rows = ROW.findall(section.partition("\n## ")[0])
-    return {int(key): (Versions(name, int(low), int(high or low)), why.strip()) for key, name, low, high, why in rows}
+    """Return the rows of the table of requests that are not served."""
+    return rows_of(section_of(pytestconfig)[0])
+
+
+@pytest.fixture(scope="module")
+def newer(pytestconfig: pytest.Config) -> Mapping[int, tuple[Versions, str]]:
+    """Return the rows of the table of versions that only our brokers serve."""
+    return rows_of(section_of(pytestconfig)[1])
 
 
 def test_requests_that_kafka_serves_are_served_or_listed_with_a_reason(
     served_by_kafka: Mapping[int, Versions],
     not_served: Mapping[int, tuple[Versions, str]],
+    newer: Mapping[int, tuple[Versions, str]],
     kafka: Path,
     odradek_cluster: RunningCluster,
 ) -> None:
@@ -102,5 +123,9 @@ def test_requests_that_kafka_serves_are_served_or_listed_with_a_reason(
     assert {key: served_by_us[key] for key in ONLY_OURS} == ONLY_OURS
     others = {key: versions for key, versions in served_by_us.items() if key not in ONLY_OURS}
     expected = {key: versions for key, versions in served_by_kafka.items() if key not in ONLY_OURS}
+    for key, (versions, _) in newer.items():
+        assert others[key] == (versions.name, expected[key].oldest, versions.newest)
+        assert versions.oldest == expected[key].newest + 1, "the guide lists a version that Apache Kafka serves"
+        others[key] = expected[key]
     assert others | {key: versions for key, (versions, _) in not_served.items()} == expected
-    assert all(reason for _, reason in not_served.values())
+    assert all(reason for _, reason in (*not_served.values(), *newer.values()))

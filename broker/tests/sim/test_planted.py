@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from odradek_testkit.simulation.plan import draw
+from odradek_testkit.simulation.plan import Plan, draw
 from odradek_testkit.simulation.plants.catalog import PLANTS
 from odradek_testkit.simulation.plants.planting import Plant, planted
 from odradek_testkit.simulation.play import play
@@ -31,8 +31,17 @@ def _silence() -> Iterator[None]:
 
 
 @cache
-def verdict_without_plant(seed: int, transacts: bool, newer_groups: bool) -> str | None:
-    return play(seed, plan=draw(seed, transacts=transacts, newer_groups=newer_groups)).violation
+def verdict_without_plant(plan: Plan) -> str | None:
+    return play(plan.seed, plan=plan).violation
+
+
+def plan_of(plant: Plant) -> Plan:
+    return draw(
+        plant.seed,
+        transacts=plant.transacts,
+        new_epochs=plant.new_epochs,
+        newer_groups=plant.newer_groups,
+    )
 
 
 def worlds_kept() -> set[int]:
@@ -45,11 +54,11 @@ def worlds_kept() -> set[int]:
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
     with planted(plant) as state:
-        outcome = play(plant.seed, plan=draw(plant.seed, transacts=plant.transacts, newer_groups=plant.newer_groups))
+        outcome = play(plant.seed, plan=plan_of(plant))
     assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
     assert worlds_kept() <= kept_before, "a run that ended early would fail in a later test"
-    assert verdict_without_plant(plant.seed, plant.transacts, plant.newer_groups) is None
+    assert verdict_without_plant(plan_of(plant)) is None
 
 
 def test_there_are_enough_of_them() -> None:

@@ -89,6 +89,13 @@ class GroupFields(ObservationFields):
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         3_600_000, "Interval between searches for expired transactional ids.", low=1
     )
+    transaction_version: int = integer(
+        0,
+        "Level of the feature transaction.version that the controller finalizes when all brokers support it (KIP-890). "
+        "0: only UpdateFeatures finalizes one.",
+        low=0,
+        high=2,
+    )
     prepared_transactions_enable: bool = boolean(True, "Allow prepared transactions, which have no timeout (KIP-939).")
     transaction_partition_verification_enable: bool = boolean(
         True, "Ask the coordinator before the first write of a transaction (KIP-890).", dynamic=Update.CLUSTER_WIDE

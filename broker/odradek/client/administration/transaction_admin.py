@@ -45,6 +45,9 @@ from odradek.protocol.messages.transactions import (
 
 _WITH_DURATION: Final = (1, ANY_VERSION[1])
 """Versions of ListTransactions with a filter by duration (KIP-994, Kafka 3.8)."""
+_END_VERSIONS: Final = (0, 4)
+_VERSION_WITH_NEW_EPOCHS: Final = 2
+"""Versions of EndTxn that keep the epoch, and the transaction version whose ends raise it (KIP-890)."""
 _FENCE_TIMEOUT_MS: Final = 1
 """Transaction timeout of a producer that only fences others, and sends nothing."""
 _NO_DURATION: Final = -1
@@ -277,18 +280,24 @@ class TransactionAdmin(AdminPart):
             if only_prepared and await self._state_of(transaction) == "Ongoing":
                 text = f"{transaction} is open and not prepared: only its producer may end it"
                 raise InvalidTransactionStateError(text)
-            response = await self._ask_coordinator(name, EndTxnResponse, message)
+            new_epoch = self._cluster.transaction_version >= _VERSION_WITH_NEW_EPOCHS
+            versions = ANY_VERSION if new_epoch else _END_VERSIONS
+            response = await self._ask_coordinator(name, EndTxnResponse, message, versions)
             what = f"{transaction} cannot be {verb}"
             if response.error_code == InvalidTransactionStateError.code:
-                what += _ENDS.get(await self._state_of(transaction), "")
+                what += _ENDS.get(await self._state_of(transaction, may_have_ended=True), "")
             self._check_coordinated(response.error_code, name, what)
 
         await self._retrying(attempt, f"the end of a transaction of {name}")
 
-    async def _state_of(self, transaction: PreparedTransaction) -> str:
-        """Return the state of a transaction: empty if its id has another producer now, "Prepared" if it is prepared."""
+    async def _state_of(self, transaction: PreparedTransaction, *, may_have_ended: bool = False) -> str:
+        """Return the state of a transaction: empty if its id has another producer now, "Prepared" if it is prepared.
+
+        `may_have_ended`: the epoch after that of the transaction is accepted, too, because its end may have raised it.
+        """
         known = (await self._known_transactions([transaction.transactional_id])).get(transaction.transactional_id)
-        if known is None or (known.producer_id, known.producer_epoch) != (transaction.producer_id, transaction.epoch):
+        epochs = range(transaction.epoch, transaction.epoch + 1 + may_have_ended)
+        if known is None or known.producer_id != transaction.producer_id or known.producer_epoch not in epochs:
             return ""
         return TransactionalIdState.PREPARED if known.prepared else known.state
 
@@ -336,9 +345,15 @@ class TransactionAdmin(AdminPart):
 
     # Requests
 
-    async def _ask_coordinator(self, transactional_id: str, expected: type[Response], message: Message) -> Response:
+    async def _ask_coordinator(
+        self,
+        transactional_id: str,
+        expected: type[Response],
+        message: Message,
+        versions: tuple[int, int] = ANY_VERSION,
+    ) -> Response:
         return await self._cluster.ask_coordinator(
-            transactional_id, expected, message, kind=Coordinated.TRANSACTIONAL_ID
+            transactional_id, expected, message, kind=Coordinated.TRANSACTIONAL_ID, versions=versions
         )
 
     def _check_coordinated(self, code: int, transactional_id: str, what: str = "") -> None:

@@ -17,6 +17,7 @@ from typing import Final
 
 from odradek.base.errors import (
     BY_CODE,
+    ConcurrentTransactionsError,
     MessageTooLargeError,
     NetworkError,
     NotEnoughReplicasAfterAppendError,
@@ -31,12 +32,12 @@ from odradek.base.errors import (
 )
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import NO_BROKER, TopicPartition
-from odradek.client.cluster_client import Cluster
+from odradek.client.cluster_client import ANY_VERSION, Cluster
 from odradek.client.exchanges import BatchAnswer, PreparedBatch, exchange_produce
 from odradek.client.metadata import ClusterView
 from odradek.client.producer.accumulator import Accumulator, ProducerBatch
 from odradek.client.producer.sequences import PartitionSequences, ProducerIdentity, Verdict, judge_plain
-from odradek.client.producer.transaction_requests import Transactions
+from odradek.client.producer.transaction_requests import FIRST_ADDITION_PAUSE_MS, Transactions
 from odradek.protocol.messages.produce import InitProducerIdResponse
 
 _NO_PRODUCER: Final = -1
@@ -225,7 +226,8 @@ class Sender:
     async def _request(self, leader: int, prepared: list[PreparedBatch]) -> None:
         answers: list[BatchAnswer] = []
         try:
-            answers = await exchange_produce(self._cluster, leader, prepared)
+            versions = ANY_VERSION if self.transactions is None else self.transactions.produce_versions
+            answers = await exchange_produce(self._cluster, leader, prepared, versions)
         except ProtocolError as error:
             answers = [BatchAnswer(error.code, message=str(error)) for _ in prepared]
             if isinstance(error, StateError):
@@ -268,6 +270,8 @@ class Sender:
         moved = self._cluster.view.leader_epoch(batch.topic_partition) > batch.leader_epoch
         self._cluster.metrics.count("record-retry", batch.record_count)
         pause_ms = 0.0 if moved else self._cluster.backoff.delay_ms(batch.attempts, self._clock.random())
+        if isinstance(error, ConcurrentTransactionsError):
+            pause_ms = min(pause_ms, FIRST_ADDITION_PAUSE_MS)
         self._accumulator.retry(batch, now_ms + pause_ms)
 
     def _give_up(self, batch: ProducerBatch, error: OdradekError) -> None:

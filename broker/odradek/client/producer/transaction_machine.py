@@ -2,8 +2,9 @@
 error means (KIP-98, KIP-360, KIP-588, KIP-890).
 
 `transaction_requests` sends the requests and reports their results here. Invariants: a batch is only sent after the
-coordinator has added its partition; nothing is sent after an error until the transaction is aborted; a transaction is
-only committed if all of its batches and offsets were accepted.
+coordinator has added its partition, except in transaction version 2, where the leader has it added; nothing is sent
+after an error until the transaction is aborted; a transaction is only committed if all of its batches and offsets were
+accepted.
 
     phase            event                                                  next
     UNINITIALIZED    `start_initializing`                                   INITIALIZING
@@ -43,6 +44,8 @@ phases as a prepared one.
 
 A producer that has ended a prepared transaction gets another epoch, so that id and epoch of a prepared transaction
 never stand for a later one.
+
+In transaction version 2, each end raises the epoch, so the producer never asks for another one after an end.
 
 If a batch fails after it was sent, the brokers may have it or not, so the next sequence number is unknown. The producer
 then gets another epoch after the abort, in which the sequence numbers start at 0.
@@ -201,6 +204,12 @@ class TransactionMachine:
         self._may_be_open = False
         self._is_forgotten = False
         self._was_prepared = False
+        self._adds_by_writing = False
+
+    @property
+    def adds_by_writing(self) -> bool:
+        """Whether the transaction has version 2: writes add partitions, and its end raises the epoch (KIP-890)."""
+        return self._adds_by_writing
 
     @property
     def phase(self) -> TransactionPhase:
@@ -248,9 +257,10 @@ class TransactionMachine:
 
     # The transaction
 
-    def begin(self) -> None:
+    def begin(self, *, adds_by_writing: bool = False) -> None:
         """Begin a transaction. Raises `InvalidTransactionStateError` if the producer is not ready."""
         self._enter(TransactionPhase.IN_TRANSACTION, "begun")
+        self._adds_by_writing = adds_by_writing
 
     def check_open(self) -> None:
         """Raise an error unless records and offsets can be added to the transaction now.
@@ -266,8 +276,12 @@ class TransactionMachine:
             )
 
     def include(self, topic_partition: TopicPartition) -> bool:
-        """Note that the transaction has records for a partition. Return whether the partition is new."""
+        """Note that the transaction has records for a partition. Return whether the coordinator must add it."""
         if topic_partition in self._added or topic_partition in self._new:
+            return False
+        if self._adds_by_writing:
+            self._added.add(topic_partition)
+            self._is_open = True
             return False
         self._new.add(topic_partition)
         return True
@@ -331,11 +345,17 @@ class TransactionMachine:
         """Whether the end needs EndTxn: the coordinator has, or may have, an open transaction of this producer."""
         return (self._is_open or self._may_be_open) and not self._is_forgotten
 
-    def ended(self) -> None:
-        """Note that the transaction has ended: committed, aborted, or empty."""
+    def ended(self, identity: ProducerIdentity | None = None) -> None:
+        """Note that the transaction has ended: committed, aborted, or empty.
+
+        `identity`: the producer id and epoch for the next transaction, if the end has changed them.
+        """
         needs_epoch = self._needs_epoch or (self._may_be_open and not self._is_open)
         assert self._phase is TransactionPhase.ABORTING or not needs_epoch, self._phase
         needs_epoch = needs_epoch or self._was_prepared
+        if identity is not None and identity != self._identity:
+            self._identity = identity
+            needs_epoch = False
         self._phase = TransactionPhase.INITIALIZING if needs_epoch else TransactionPhase.READY
         self._needs_epoch = needs_epoch
         self._error = None

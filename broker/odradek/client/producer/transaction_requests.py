@@ -62,7 +62,15 @@ _OF_CLIENTS: Final = (0, 3)
 """Versions of AddPartitionsToTxn for clients. Later ones are for brokers (KIP-890)."""
 _WITH_MEMBER: Final = (3, ANY_VERSION[1])
 """Versions of TxnOffsetCommit with the member of the group (KIP-447, Kafka 2.5)."""
-_FIRST_ADDITION_PAUSE_MS: Final = 20.0
+_PRODUCE_VERSIONS: Final = (0, 11)
+_PRODUCE_THAT_ADDS: Final = (12, ANY_VERSION[1])
+_END_VERSIONS: Final = (0, 4)
+_END_WITH_NEW_EPOCH: Final = (5, ANY_VERSION[1])
+_LAST_COMMIT_VERSION: Final = 4
+_COMMIT_THAT_ADDS: Final = (5, ANY_VERSION[1])
+"""Versions of Produce, EndTxn and TxnOffsetCommit: the later ones are for transaction version 2 only (KIP-890)."""
+_VERSION_WITH_NEW_EPOCHS: Final = 2
+FIRST_ADDITION_PAUSE_MS: Final = 20.0
 """Pause while the coordinator completes the last transaction. That takes less time than a usual retry backoff."""
 _MOVED: Final = (NotCoordinatorError, CoordinatorNotAvailableError, RequestTimedOutError)
 
@@ -100,6 +108,11 @@ class Transactions:
     def _identity(self) -> ProducerIdentity:
         return self.machine.identity or _NOBODY
 
+    @property
+    def produce_versions(self) -> tuple[int, int]:
+        """The lowest and the highest version of Produce for the current transaction."""
+        return _PRODUCE_THAT_ADDS if self.machine.adds_by_writing else _PRODUCE_VERSIONS
+
     # Calls of the application
 
     async def initialize(self) -> None:
@@ -108,7 +121,7 @@ class Transactions:
 
     def begin(self) -> None:
         """Begin a transaction. Raises as `Producer.begin_transaction`."""
-        self.machine.begin()
+        self.machine.begin(adds_by_writing=self._cluster.transaction_version >= _VERSION_WITH_NEW_EPOCHS)
         self._call = None
 
     def include(self, topic_partition: TopicPartition) -> None:
@@ -315,7 +328,10 @@ class Transactions:
             await asyncio.wait(left)
 
     async def _end(self, *, committed: bool) -> OdradekError | None:
+        following: ProducerIdentity | None = None
+
         async def attempt() -> None:
+            nonlocal following
             response = await self._ask(
                 EndTxnResponse,
                 {
@@ -323,14 +339,17 @@ class Transactions:
                     **_producer(self._identity),
                     "committed": committed,
                 },
+                _END_WITH_NEW_EPOCH if self.machine.adds_by_writing else _END_VERSIONS,
             )
             _check(response.error_code, f"the coordinator did not end the transaction of {self._transactional_id}")
+            if self.machine.adds_by_writing:
+                following = ProducerIdentity(response.producer_id, response.producer_epoch)
 
         if self.machine.must_tell_coordinator:
             error = await self._settle(TransactionStep.END, attempt)
             if error is not None and self.machine.phase is not TransactionPhase.ABORTING:
                 return error
-        self.machine.ended()
+        self.machine.ended(following)
         return None
 
     async def _add_partitions(self) -> None:
@@ -382,14 +401,24 @@ class Transactions:
                     "group_instance_id": group.group_instance_id,
                     "topics": committed_topics(offsets),
                 },
-                versions=ANY_VERSION if group == GroupMetadata(group.group_id) else _WITH_MEMBER,
+                versions=self._commit_versions(group),
             )
             _check_offsets(response, group.group_id)
 
-        error = await self._settle(TransactionStep.ADD_OFFSETS, add)
+        error = None
+        if self.machine.adds_by_writing:
+            self.machine.offsets_added()
+        else:
+            error = await self._settle(TransactionStep.ADD_OFFSETS, add)
         if error is None:
             error = await self._settle(TransactionStep.COMMIT_OFFSETS, commit, group_id=group.group_id)
         return error
+
+    def _commit_versions(self, group: GroupMetadata) -> tuple[int, int]:
+        if self.machine.adds_by_writing:
+            return _COMMIT_THAT_ADDS
+        lowest, _ = ANY_VERSION if group == GroupMetadata(group.group_id) else _WITH_MEMBER
+        return lowest, _LAST_COMMIT_VERSION
 
     # Requests
 
@@ -419,8 +448,8 @@ class Transactions:
                 self._note_retry(step, error, group_id)
                 failures += 1
                 pause_ms = self._cluster.backoff.delay_ms(failures, self._clock.random())
-                if isinstance(error, ConcurrentTransactionsError) and step in _OPENING:
-                    pause_ms = min(pause_ms, _FIRST_ADDITION_PAUSE_MS)
+                if isinstance(error, ConcurrentTransactionsError) and self._opens(step):
+                    pause_ms = min(pause_ms, FIRST_ADDITION_PAUSE_MS)
             if self._is_needed(step):
                 await self._clock.sleep_ms(pause_ms)
             if not self._is_needed(step):
@@ -428,12 +457,16 @@ class Transactions:
 
     def _note_retry(self, step: TransactionStep, error: ProtocolError, group_id: str | None) -> None:
         self._last_error = error
-        if isinstance(error, NetworkError | RequestTimedOutError) and step in _OPENING:
+        if isinstance(error, NetworkError | RequestTimedOutError) and self._opens(step):
             self.machine.answer_lost()
         if isinstance(error, _MOVED) and group_id is not None:
             self._cluster.forget_coordinator(group_id)
         elif isinstance(error, _MOVED):
             self._cluster.forget_coordinator(self._transactional_id, Coordinated.TRANSACTIONAL_ID)
+
+    def _opens(self, step: TransactionStep) -> bool:
+        """Whether the coordinator opens a transaction because of this request."""
+        return step in _OPENING or (step is TransactionStep.COMMIT_OFFSETS and self.machine.adds_by_writing)
 
     def _is_needed(self, step: TransactionStep) -> bool:
         if step is TransactionStep.PREPARE:

@@ -120,14 +120,16 @@ class WantedVerification(NamedTuple):
 
 
 def verification_message(wanted: Iterable[WantedVerification]) -> Message:
-    """Return an AddPartitionsToTxn request that only verifies, for versions from `VERIFICATION_SINCE`."""
+    """Return an AddPartitionsToTxn request, for versions from `VERIFICATION_SINCE`.
+
+    It adds the partitions of the writers that say so, and verifies the others."""
     return {
         "transactions": [
             {
                 "transactional_id": writer.transactional_id,
                 "producer_id": writer.producer_id,
                 "producer_epoch": writer.producer_epoch,
-                "verify_only": True,
+                "verify_only": not writer.adds,
                 "topics": [
                     {"name": topic, "partitions": numbers} for topic, numbers in grouped_by_topic(partitions).items()
                 ],

@@ -24,13 +24,17 @@ from odradek.coordinator.coordinator_ports import RecordLog, Respond, Runtime
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
 from odradek.coordinator.transactions.transaction_values import (
+    EPOCH_BUMPS_SINCE,
+    EndRequest,
     InitRequest,
     Markers,
     ProducerIdAndEpoch,
     Transaction,
+    TransactionLevel,
     TransactionListing,
     TransactionSettings,
     TransactionState,
+    oldest_level,
 )
 
 Result = TypeVar("Result")
@@ -57,9 +61,11 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         markers: Markers,
         partition_count: Callable[[], int],
+        level: TransactionLevel = oldest_level,
     ) -> None:
         """`partition_count` returns the number of partitions of `__transaction_state`, or the configured number before
-        the topic exists."""
+        the topic exists. `level`: that of `transaction.version`, read for each request."""
+        self._level = level
         self._settings = settings
         self._clock = clock
         self._runtime = runtime
@@ -119,7 +125,9 @@ class TransactionCoordinator:
             self._runtime.unload(topic_partition)
 
     def _make_shard(self, log: RecordLog) -> TransactionShard:
-        return TransactionShard(settings=self._settings, clock=self._clock, log=log, markers=self._markers)
+        return TransactionShard(
+            settings=self._settings, clock=self._clock, log=log, markers=self._markers, level=self._level
+        )
 
     # The partition of an id
 
@@ -166,11 +174,35 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> None:
         """Handle AddPartitionsToTxn. Returns when the partitions are part of the transaction."""
+        await self._add(transactional_id, producer, partitions, client_version=0)
 
+    async def _add(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int,
+    ) -> None:
         def add(shard: TransactionShard, respond: Respond[None]) -> None:
-            shard.add_partitions(transactional_id, producer, partitions, respond)
+            shard.add_partitions(transactional_id, producer, partitions, respond, client_version=client_version)
 
         await self._call(transactional_id, add)
+
+    async def add_written(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Add the partitions to which a producer of transaction version 2 writes (KIP-890). Return an error code for
+        each of them, when they are part of the transaction.
+
+        Below level 2, the end of a transaction does not fence late writes, so they must not open one: the partitions
+        are only verified. This happens while a broker does not know the new level yet, and after a downgrade.
+        """
+        level = self._level()
+        if level < EPOCH_BUMPS_SINCE:
+            return self.verify(transactional_id, producer, partitions)
+        await self._add(transactional_id, producer, partitions, client_version=EPOCH_BUMPS_SINCE)
+        return dict.fromkeys(partitions, 0)
 
     def verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
@@ -192,13 +224,27 @@ class TransactionCoordinator:
 
         await self._call(transactional_id, prepare)
 
-    async def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool) -> None:
-        """Handle EndTxn. Returns when the decision is committed."""
+    async def end(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, is_commit: bool, client_version: int = 0
+    ) -> ProducerIdAndEpoch:
+        """Handle EndTxn. Returns the producer id and epoch for the next transaction when the decision is committed.
 
-        def end(shard: TransactionShard, respond: Respond[None]) -> None:
-            shard.end(transactional_id, producer, respond, is_commit=is_commit)
+        `client_version`: the transaction version of the client. From 2 on, and if the cluster has finalized that level,
+        the epoch is raised, or the producer gets another id.
+        """
+        request = EndRequest(producer=producer, is_commit=is_commit, client_version=client_version, level=self._level())
+        partition = self._checked(transactional_id)
+        next_id = None
+        if self._runtime.shard(partition).needs_next_id(transactional_id, request):
+            allocated = await self._producer_ids.next()
+            # Meanwhile, another request may have changed the state.
+            needed = self._runtime.shard(partition).needs_next_id(transactional_id, request)
+            next_id = allocated if needed else None
 
-        await self._call(transactional_id, end)
+        def end(shard: TransactionShard, respond: Respond[ProducerIdAndEpoch]) -> None:
+            shard.end(transactional_id, request, next_id, respond)
+
+        return await self._runtime.call(partition, end)
 
     # Views
 

@@ -1,7 +1,9 @@
 """Encodes and decodes the keys and values of `__transaction_state`, byte for byte like Apache Kafka 3.9.
 
 `transaction_shard` uses it. Keys and values begin with a version as int16. Values are written in version 0, as by Kafka
-in ZooKeeper mode. Version 1 (KIP-890 part 2) is flexible and has tagged fields, which are not needed here.
+in ZooKeeper mode, unless the cluster has finalized `transaction.version`. Version 1 (KIP-890 part 2) is flexible. Its
+tagged fields have what transaction version 2 needs: the previous and the next producer id, and the version of the
+client.
 """
 
 from __future__ import annotations
@@ -10,16 +12,40 @@ from typing import Final
 
 from odradek.base.errors import MalformedFrameError
 from odradek.base.topic_rules import grouped_by_topic
-from odradek.base.types import TopicPartition
-from odradek.coordinator.transactions.transaction_values import Transaction, TransactionState
+from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
+from odradek.coordinator.transactions.transaction_values import (
+    EPOCH_BUMPS_SINCE,
+    FLEXIBLE_RECORDS_SINCE,
+    Transaction,
+    TransactionState,
+)
 from odradek.protocol.wire import Reader, Writer
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 0
 
 _FLEXIBLE: Final = 1
+_PREVIOUS_PRODUCER_ID: Final = 0
+_NEXT_PRODUCER_ID: Final = 1
+_CLIENT_VERSION: Final = 2
+"""The tagged fields of version 1."""
+
+_LAST_EPOCH: Final = 2**15 - 2
+_ENDED: Final = frozenset(
+    {
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    }
+)
 _SMALLEST_TOPIC_BYTES: Final = 3
 _PARTITION_BYTES: Final = 4
+
+
+def value_version(level: int) -> int:
+    """Return the version of the values that are written at a finalized level of `transaction.version`."""
+    return _FLEXIBLE if level >= FLEXIBLE_RECORDS_SINCE else VALUE_VERSION
 
 
 def encode_transaction_key(transactional_id: str) -> bytes:
@@ -68,8 +94,26 @@ def encode_transaction_value(transaction: Transaction, version: int = VALUE_VERS
     writer.int64(transaction.updated_ms)
     writer.int64(transaction.started_ms)
     if flexible:
-        writer.no_tagged_fields()
+        _encode_tagged(writer, transaction)
     return bytes(writer.data)
+
+
+def _encode_tagged(writer: Writer, transaction: Transaction) -> None:
+    """Write the tagged fields that do not have their default value."""
+    fields: list[tuple[int, bytes]] = []
+    for tag, producer_id in (
+        (_PREVIOUS_PRODUCER_ID, transaction.last_producer_id),
+        (_NEXT_PRODUCER_ID, transaction.next_producer_id),
+    ):
+        if producer_id != NO_PRODUCER_ID:
+            fields.append((tag, producer_id.to_bytes(8, "big", signed=True)))
+    if transaction.client_version:
+        fields.append((_CLIENT_VERSION, transaction.client_version.to_bytes(2, "big", signed=True)))
+    writer.uvarint(len(fields))
+    for tag, content in fields:
+        writer.uvarint(tag)
+        writer.uvarint(len(content))
+        writer.raw(content)
 
 
 def decode_transaction_value(data: bytes) -> Transaction:
@@ -88,9 +132,9 @@ def decode_transaction_value(data: bytes) -> Transaction:
         raise MalformedFrameError(f"the transaction has the unknown status {number}") from None
     partitions = _decode_partitions(reader, flexible=flexible)
     updated_ms, started_ms = reader.int64(), reader.int64()
-    if flexible:
-        reader.skip_tagged_fields()
+    tagged = _decode_tagged(reader) if flexible else {}
     reader.expect_end()
+    client_version = tagged.get(_CLIENT_VERSION, 0)
     return Transaction(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -99,7 +143,35 @@ def decode_transaction_value(data: bytes) -> Transaction:
         partitions=partitions,
         updated_ms=updated_ms,
         started_ms=started_ms,
+        last_producer_id=tagged.get(_PREVIOUS_PRODUCER_ID, NO_PRODUCER_ID),
+        last_producer_epoch=_epoch_before_end(state, producer_epoch, client_version),
+        client_version=client_version,
+        next_producer_id=tagged.get(_NEXT_PRODUCER_ID, NO_PRODUCER_ID),
     )
+
+
+def _epoch_before_end(state: TransactionState, epoch: int, client_version: int) -> int:
+    """Return the epoch before the end that raised it, -1 if the latest transition has not.
+
+    Epoch 0 follows the last epoch that a producer can have.
+    """
+    if client_version < EPOCH_BUMPS_SINCE or state not in _ENDED:
+        return NO_EPOCH
+    return epoch - 1 if epoch else _LAST_EPOCH
+
+
+def _decode_tagged(reader: Reader) -> dict[int, int]:
+    """Return the tagged fields that have a meaning here, and skip the others."""
+    sizes = {_PREVIOUS_PRODUCER_ID: 8, _NEXT_PRODUCER_ID: 8, _CLIENT_VERSION: 2}
+    found: dict[int, int] = {}
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        if tag in sizes and size != sizes[tag]:
+            raise MalformedFrameError(f"the tagged field {tag} of the transaction has {size} bytes, not {sizes[tag]}")
+        content = reader.raw(size)
+        if tag in sizes:
+            found[tag] = int.from_bytes(content, "big", signed=True)
+    return found
 
 
 def _decode_partitions(reader: Reader, *, flexible: bool) -> frozenset[TopicPartition]:

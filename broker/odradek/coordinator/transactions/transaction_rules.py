@@ -1,7 +1,8 @@
 """The transitions of a transactional id, as pure functions: state and request in, next state or error out.
 
 `transaction_shard` calls them, writes the next state to the log and makes it current when it is committed. The rules,
-their order and their errors are those of Apache Kafka 3.9. Invariants: an epoch never decreases, except with a new
+their order and their errors are those of Apache Kafka 3.9, and for transaction version 2 (KIP-890) those of Apache
+Kafka 4.1. Invariants: an epoch never decreases, except with a new
 producer id; a decision to commit or abort (a Prepare state) is never reversed; a prepared transaction, which Kafka 3.9
 does not have, is only ended by EndTxn with its producer id and epoch.
 """
@@ -18,10 +19,12 @@ from odradek.base.errors import (
     InvalidTransactionStateError,
     ProducerFencedError,
 )
-from odradek.base.types import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 from odradek.coordinator.transactions.transaction_values import (
+    EPOCH_BUMPS_SINCE,
     LARGEST_TIMEOUT_MS,
     PREPARED_TIMEOUT_MS,
+    EndRequest,
     InitRequest,
     ProducerIdAndEpoch,
     Transaction,
@@ -35,6 +38,7 @@ LAST_EPOCH: Final = LARGEST_EPOCH - 1
 _IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """States with a decision whose markers are not all written."""
+_ENDED: Final = DECIDED | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 
 
 def created(request: InitRequest, producer_id: int, now_ms: int) -> Transaction:
@@ -117,10 +121,13 @@ def init_producer(known: Transaction, request: InitRequest, new_id: int | None, 
 def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> Transaction:
     """Return the state if the producer is the current one.
 
-    Raises `InvalidProducerIdMappingError` or `ProducerFencedError`.
+    Raises `InvalidProducerIdMappingError` or `ProducerFencedError`, and `ConcurrentTransactionsError` if the producer
+    gets this id when its previous transaction is complete.
     """
     if known is None:
         raise InvalidProducerIdMappingError("The transactional id is unknown here: call InitProducerId again.")
+    if known.next_producer_id != NO_PRODUCER_ID and producer == known.identity:
+        raise ConcurrentTransactionsError("The previous transaction is not complete yet: try again.")
     if known.producer_id != producer.producer_id:
         raise InvalidProducerIdMappingError(
             f"The transactional id belongs to producer id {known.producer_id}, not {producer.producer_id}."
@@ -132,7 +139,9 @@ def check_producer(known: Transaction | None, producer: ProducerIdAndEpoch) -> T
     return known
 
 
-def add_partitions(known: Transaction, partitions: Iterable[TopicPartition], now_ms: int) -> Transaction | None:
+def add_partitions(
+    known: Transaction, partitions: Iterable[TopicPartition], now_ms: int, *, client_version: int = 0
+) -> Transaction | None:
     """Return the state with more partitions in its transaction, or None if they are all part of it already.
 
     Raises `ConcurrentTransactionsError` if the previous transaction is not complete, and `InvalidTransactionStateError`
@@ -150,6 +159,7 @@ def add_partitions(known: Transaction, partitions: Iterable[TopicPartition], now
         known,
         state=TransactionState.ONGOING,
         partitions=together,
+        client_version=client_version,
         updated_ms=now_ms,
         started_ms=known.started_ms if is_open else now_ms,
     )
@@ -181,44 +191,116 @@ def with_usual_timeout(known: Transaction, largest_ms: int) -> Transaction:
     return replace(known, timeout_ms=usual_ms, usual_timeout_ms=0)
 
 
-def end(known: Transaction, now_ms: int, *, is_commit: bool) -> Transaction | None:
+def is_repeated_end(known: Transaction, producer: ProducerIdAndEpoch) -> bool:
+    """Whether the producer has the id and epoch before the end that raised its epoch: it did not get the response."""
+    if known.client_version < EPOCH_BUMPS_SINCE or known.state not in _ENDED:
+        return False
+    if producer.producer_id == known.producer_id:
+        return producer.epoch == known.producer_epoch - 1
+    return (
+        producer.producer_id == known.last_producer_id
+        and producer.epoch == LAST_EPOCH
+        and known.producer_epoch == 0
+        and known.state in _IDLE
+    )
+
+
+def needs_next_id(known: Transaction | None, request: EndRequest) -> bool:
+    """Whether EndTxn has to allocate a producer id, because the epoch can be raised only once more."""
+    return (
+        known is not None
+        and request.bumps
+        and known.producer_epoch >= LAST_EPOCH
+        and request.producer == ProducerIdAndEpoch(known.producer_id, known.producer_epoch)
+        and (known.state is TransactionState.ONGOING or (known.state in _IDLE and not request.is_commit))
+    )
+
+
+def end(known: Transaction, request: EndRequest, next_id: int | None, now_ms: int) -> Transaction | None:
     """Return the Prepare state of the decision, or None if the transaction has already ended so.
 
-    Raises `ConcurrentTransactionsError` while the same decision is being carried out, and
-    `InvalidTransactionStateError` if there is no transaction, or if it ended differently.
+    The caller has checked the producer. `next_id` is given if `needs_next_id` says so. A producer of transaction
+    version 2 may abort without a transaction, because it does not know whether a write has opened one: the raised epoch
+    then fences that write.
+    Raises `ConcurrentTransactionsError` while the same decision is being carried out, `InvalidTransactionStateError` if
+    there is no transaction, or if it ended differently, and `ProducerFencedError` for the epoch of a fence.
     """
+    is_commit = request.is_commit
     if known.state is TransactionState.ONGOING:
-        state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
-        return replace(known, state=state, updated_ms=now_ms)
-    complete = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
-    if known.state is complete:
-        return None
+        return _decided(known, request, next_id, now_ms)
     prepared = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
     if known.state is prepared:
         raise ConcurrentTransactionsError("The transaction is being completed: try again.")
+    complete = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    is_repeated = is_repeated_end(known, request.producer)
+    # An end that kept the epoch may be repeated with any version. But an abort of version 2 has to raise the epoch.
+    kept_epoch = known.client_version < EPOCH_BUMPS_SINCE and (is_commit or not request.bumps)
+    if known.state is complete and (is_repeated or kept_epoch):
+        return None
+    if known.state in _IDLE and not is_commit and not is_repeated and request.client_version >= EPOCH_BUMPS_SINCE:
+        # Below level 2, no write of this client has opened a transaction, so nothing has to be fenced.
+        return _decided(known, request, next_id, now_ms) if request.bumps else None
     raise InvalidTransactionStateError(
         f"The transaction cannot be {'committed' if is_commit else 'aborted'} in the state {known.state.text}."
     )
 
 
+def _decided(known: Transaction, request: EndRequest, next_id: int | None, now_ms: int) -> Transaction:
+    """Return the Prepare state of a request that is allowed."""
+    following = replace(
+        known,
+        state=TransactionState.PREPARE_COMMIT if request.is_commit else TransactionState.PREPARE_ABORT,
+        updated_ms=now_ms,
+        started_ms=known.started_ms if known.state is TransactionState.ONGOING else now_ms,
+        client_version=min(request.client_version, request.level),
+    )
+    if not request.bumps:
+        return following
+    if known.producer_epoch >= LARGEST_EPOCH:
+        raise ProducerFencedError(f"No producer has the epoch {LARGEST_EPOCH}, which is for the abort of the last one.")
+    assert (next_id is not None) == (known.producer_epoch == LAST_EPOCH), known
+    return replace(
+        following,
+        producer_epoch=known.producer_epoch + 1,
+        last_producer_id=known.producer_id,
+        last_producer_epoch=known.producer_epoch,
+        next_producer_id=NO_PRODUCER_ID if next_id is None else next_id,
+    )
+
+
 def fence(known: Transaction, now_ms: int) -> Transaction:
-    """Return the state that aborts an open transaction with a higher epoch, so that its producer is fenced."""
+    """Return the state that aborts an open transaction with a higher epoch, so that its producer is fenced.
+
+    The client version is 0, because a repeated end of the fenced producer must not be taken for one that raised the
+    epoch.
+    """
     assert known.state is TransactionState.ONGOING, known
     return replace(
         known,
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=min(known.producer_epoch + 1, LARGEST_EPOCH),
         last_producer_epoch=NO_EPOCH,
+        client_version=0,
         updated_ms=now_ms,
     )
 
 
 def complete(known: Transaction, now_ms: int) -> Transaction:
-    """Return the state after all markers of a decision were written."""
+    """Return the state after all markers of a decision were written. The next producer id, if any, is then current."""
     assert known.state in DECIDED, known
     is_commit = known.state is TransactionState.PREPARE_COMMIT
     state = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
-    return replace(known, state=state, partitions=frozenset(), updated_ms=now_ms)
+    following = replace(known, state=state, partitions=frozenset(), updated_ms=now_ms)
+    if known.next_producer_id == NO_PRODUCER_ID:
+        return following
+    return replace(
+        following,
+        producer_id=known.next_producer_id,
+        producer_epoch=0,
+        last_producer_id=known.producer_id,
+        last_producer_epoch=LAST_EPOCH,
+        next_producer_id=NO_PRODUCER_ID,
+    )
 
 
 def has_timed_out(known: Transaction, now_ms: int) -> bool:

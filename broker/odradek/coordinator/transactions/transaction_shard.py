@@ -34,17 +34,21 @@ from odradek.coordinator.transactions.transaction_records import (
     decode_transaction_value,
     encode_transaction_key,
     encode_transaction_value,
+    value_version,
 )
 from odradek.coordinator.transactions.transaction_values import (
+    EndRequest,
     InitRequest,
     MarkerOutcome,
     Markers,
     ProducerIdAndEpoch,
     Transaction,
+    TransactionLevel,
     TransactionListing,
     TransactionMarker,
     TransactionSettings,
     TransactionState,
+    oldest_level,
 )
 from odradek.records.v2.batch import BatchHeader
 from odradek.records.v2.record import Record
@@ -83,8 +87,17 @@ class _Entry:
 class TransactionShard:
     """The state machine of one partition."""
 
-    def __init__(self, *, settings: TransactionSettings, clock: Clock, log: RecordLog, markers: Markers) -> None:
-        """`markers` sends the markers of all partitions of this broker."""
+    def __init__(
+        self,
+        *,
+        settings: TransactionSettings,
+        clock: Clock,
+        log: RecordLog,
+        markers: Markers,
+        level: TransactionLevel = oldest_level,
+    ) -> None:
+        """`markers` sends the markers of all partitions of this broker. `level` decides the version of the records."""
+        self._level = level
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -201,8 +214,12 @@ class TransactionShard:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
         respond: Respond[None],
+        *,
+        client_version: int = 0,
     ) -> None:
         """Handle AddPartitionsToTxn and AddOffsetsToTxn: responds when the partitions are in the log.
+
+        `client_version`: the transaction version of the client.
 
         Raises `InvalidProducerIdMappingError`, `ProducerFencedError` or `ConcurrentTransactionsError`, and
         `InvalidTransactionStateError` if the transaction is prepared.
@@ -212,7 +229,7 @@ class TransactionShard:
         if current.state is not TransactionState.ONGOING:
             # A coordinator of Apache Kafka that ended a prepared transaction left its timeout as it was.
             current = rules.with_usual_timeout(current, self._settings.max_timeout_ms)
-        following = rules.add_partitions(current, partitions, self._clock.wall_ms())
+        following = rules.add_partitions(current, partitions, self._clock.wall_ms(), client_version=client_version)
         if following is None:
             respond(None)
         else:
@@ -243,23 +260,35 @@ class TransactionShard:
         else:
             self._write(entry, following, respond)
 
+    def needs_next_id(self, transactional_id: str, request: EndRequest) -> bool:
+        """Whether `end` has to be given a new producer id."""
+        entry = self._entries.get(transactional_id)
+        return rules.needs_next_id(None if entry is None else entry.current, request)
+
     def end(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, respond: Respond[None], *, is_commit: bool
+        self, transactional_id: str, request: EndRequest, next_id: int | None, respond: Respond[ProducerIdAndEpoch]
     ) -> None:
-        """Handle EndTxn: responds when the decision is committed. The markers follow.
+        """Handle EndTxn: responds with the id and epoch for the next transaction when the decision is committed. The
+        markers follow.
 
         Raises `InvalidProducerIdMappingError`, `ProducerFencedError`, `ConcurrentTransactionsError` or
         `InvalidTransactionStateError`.
         """
-        entry = self._checked(transactional_id, producer)
+        entry = self._entries.get(transactional_id)
+        if entry is None or not rules.is_repeated_end(entry.current, request.producer):
+            entry = self._checked(transactional_id, request.producer)
+        self._check_no_transition(entry)
         current = entry.current
         if current.is_prepared:
             current = rules.with_usual_timeout(current, self._settings.max_timeout_ms)
-        following = rules.end(current, self._clock.wall_ms(), is_commit=is_commit)
+        if next_id is None and rules.needs_next_id(current, request):
+            raise ConcurrentTransactionsError("The transactional id has changed meanwhile: try again.")
+        following = rules.end(current, request, next_id, self._clock.wall_ms())
         if following is None:
-            respond(None)
-        else:
-            self._write(entry, following, respond)
+            respond(current.identity)
+            return
+        identity = following.identity
+        self._write(entry, following, lambda error: respond(identity if error is None else error))
 
     def _checked(self, transactional_id: str, producer: ProducerIdAndEpoch) -> _Entry:
         entry = self._entries.get(transactional_id)
@@ -362,9 +391,8 @@ class TransactionShard:
             self._become(entry, following)
             done(None)
 
-        self._log.append(
-            [(encode_transaction_key(entry.transactional_id), encode_transaction_value(following))], appended
-        )
+        value = encode_transaction_value(following, value_version(self._level()))
+        self._log.append([(encode_transaction_key(entry.transactional_id), value)], appended)
 
     def _become(self, entry: _Entry, following: Transaction) -> None:
         entry.current = following

@@ -33,6 +33,24 @@ class TransactionState(IntEnum):
         return self.name.title().replace("_", "")
 
 
+FLEXIBLE_RECORDS_SINCE: Final = 1
+"""Level from which the records of `__transaction_state` have version 1, which has tagged fields."""
+
+EPOCH_BUMPS_SINCE: Final = 2
+"""Level from which the end of a transaction raises the epoch, and the first write adds a partition to it."""
+
+LATEST_TRANSACTION_VERSION: Final = 2
+"""Highest level of the feature that this broker supports."""
+
+TransactionLevel = Callable[[], int]
+"""Returns the finalized level of `transaction.version`; 0 if none is finalized."""
+
+
+def oldest_level() -> int:
+    """Return the level of a cluster without finalized features."""
+    return 0
+
+
 PREPARED_TIMEOUT_MS: Final = 2**31 - 1
 """Timeout of a prepared transaction on the log: the largest number that the record can have, about 24 days. No
 coordinator aborts it earlier, also one of Apache Kafka."""
@@ -66,9 +84,23 @@ class Transaction:
     """Time of the first AddPartitionsToTxn of the transaction; -1 in the state Empty."""
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
-    """Id and epoch before the latest InitProducerId, so that its repetition is recognized (KIP-360). Only in memory."""
+    """Id and epoch before the latest change, so that a repeated InitProducerId or EndTxn is recognized (KIP-360,
+    KIP-890). Records of version 0 have neither. Those of version 1 have the id."""
+    client_version: int = 0
+    """Transaction version of the client with which it opened or ended the transaction. From 2 on, the end raised the
+    epoch. Records of version 0 do not have it."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """Id that replaces `producer_id` when the transaction is complete, because the epoch cannot be raised again; -1 if
+    the id stays. Records of version 0 do not have it."""
     usual_timeout_ms: int = 0
     """The timeout before the transaction was prepared; 0 if it is not known. Only in memory."""
+
+    @property
+    def identity(self) -> ProducerIdAndEpoch:
+        """Id and epoch that the producer has, or has as soon as its transaction is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdAndEpoch(self.next_producer_id, 0)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_prepared(self) -> bool:
@@ -110,6 +142,23 @@ class InitRequest:
     timeout_ms: int
     expected: ProducerIdAndEpoch | None = None
     """Id and epoch that a producer already has, if it wants a higher epoch (KIP-360)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest:
+    """The request of a producer to commit or abort its transaction."""
+
+    producer: ProducerIdAndEpoch
+    is_commit: bool
+    client_version: int = 0
+    """The transaction version of the client: 2 for EndTxn version 5 and later."""
+    level: int = 0
+    """The finalized level of `transaction.version`."""
+
+    @property
+    def bumps(self) -> bool:
+        """Whether the end raises the epoch: the client expects it, and the level allows it."""
+        return min(self.client_version, self.level) >= EPOCH_BUMPS_SINCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +220,9 @@ class TransactionVerifier(Protocol):
     ) -> Awaitable[Mapping[TopicPartition, int]]:
         """Return an error code per partition, 0 if the transaction is open and includes the partition.
 
-        Codes are those of AddPartitionsToTxn version 4 in its verify-only mode. Calls for the same producer complete in
-        the order of the calls. If the coordinator cannot be found or does not answer, the code is
-        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or NETWORK_EXCEPTION, which the caller
-        translates for its client.
+        If the `writer` adds partitions, the coordinator adds those that are missing. Codes are those of
+        AddPartitionsToTxn version 4. Calls for the same producer complete in the order of the calls. If the coordinator
+        cannot be found or does not answer, the code is COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS or NETWORK_EXCEPTION, which the caller translates for its client.
         """
         ...

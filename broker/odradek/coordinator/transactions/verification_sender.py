@@ -1,6 +1,7 @@
 """Asks the coordinators of transactions whether a transaction includes a partition (KIP-890, AddPartitionsToTxn).
 
-The leader of a partition asks before it appends the first records of a transaction. The coordinator is the leader of
+The leader of a partition asks before it appends the first records of a transaction. For a producer of transaction
+version 2, it asks the coordinator to add the partition. The coordinator is the leader of
 the transactional id's partition of `__transaction_state`: this broker, which answers at once, or another one. One
 request per broker is in progress, and the transactions that wait go into the next one.
 
@@ -15,11 +16,13 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from odradek.base.errors import (
     NONE,
     BrokerNotAvailableError,
+    ConcurrentTransactionsError,
     CoordinatorNotAvailableError,
     InvalidProducerEpochError,
     NetworkError,
@@ -28,6 +31,7 @@ from odradek.base.errors import (
     UnknownServerError,
     UnsupportedVersionError,
 )
+from odradek.base.ports import Clock, Timer
 from odradek.base.tasks import TaskOwner
 from odradek.base.types import TopicPartition
 from odradek.cluster import MetadataCache
@@ -50,21 +54,32 @@ logger = logging.getLogger(__name__)
 TRANSACTIONS_PER_REQUEST: Final = 1_000
 """Largest number of transactions in one request, because a coordinator handles a request without interruption."""
 
+ADDITION_RETRY_MS: Final = 20.0
+ADDITION_RETRIES: Final = 5
+"""Pause and number of retries while the markers of the previous transaction are written, so that the producer rarely
+has to wait for its own retry. The values are those of Kafka 4 (`add.partitions.to.txn.retry.backoff.ms` and
+`add.partitions.to.txn.retry.backoff.max.ms`)."""
+
 VerifyHere = Callable[[str, ProducerIdAndEpoch, Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 """Asks the coordinator of this broker for an error code per partition. Raises `ProtocolError` for a whole
 transaction."""
+
+AddHere = Callable[[str, ProducerIdAndEpoch, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+"""Makes the coordinator of this broker add partitions. Returns and raises as `VerifyHere`."""
 
 
 class _Call:
     """One call of `verify`."""
 
-    __slots__ = ("codes", "outcome", "partitions")
+    __slots__ = ("attempts", "codes", "outcome", "partitions")
 
     def __init__(self, partitions: Sequence[TopicPartition]) -> None:
         self.partitions: Final = partitions
         self.outcome: Final[asyncio.Future[Mapping[TopicPartition, int]]] = asyncio.get_running_loop().create_future()
         self.codes: dict[TopicPartition, int] | None = None
         """The result, which waits until earlier calls of the producer have theirs."""
+        self.attempts = 0
+        """Number of retries."""
 
 
 class _Verification:
@@ -81,8 +96,8 @@ class _Verification:
         return WantedVerification(self.writer, partitions)
 
 
-_Waiting = OrderedDict[tuple[str, int], _Verification]
-"""The next requests to a broker, by transactional id and producer id."""
+_Waiting = OrderedDict[tuple[str, int, bool], _Verification]
+"""The next requests to a broker, by transactional id, producer id and whether partitions are added."""
 
 
 class VerificationSender:
@@ -99,8 +114,10 @@ class VerificationSender:
         broker_id: int,
         cluster: MetadataCache,
         links: BrokerLinks,
+        clock: Clock,
         partition_of: Callable[[str], TopicPartition],
         verify_here: VerifyHere,
+        add_here: AddHere,
     ) -> None:
         """`broker_id`: id of this broker. `links`: channels that nothing else uses; the caller closes them.
 
@@ -109,14 +126,18 @@ class VerificationSender:
         self._broker_id: Final = broker_id
         self._cluster: Final = cluster
         self._links: Final = links
+        self._clock: Final = clock
         self._partition_of: Final = partition_of
         self._verify_here: Final = verify_here
+        self._add_here: Final = add_here
         self._queues: Final[dict[int, _Waiting]] = {}
         """By broker id. A queue exists while its task runs."""
         self._calls: Final[dict[int, deque[_Call]]] = {}
         """Calls without a result, by producer id and in their order."""
         self._unable: Final[set[int]] = set()
         """Brokers that could not verify when they were last asked."""
+        self._timers: Final[dict[_Call, Timer]] = {}
+        """The calls that wait for their next attempt."""
         self._tasks: Final = TaskOwner()
         self._failures = 0
         self._is_closed = False
@@ -131,27 +152,24 @@ class VerificationSender:
     ) -> Awaitable[Mapping[TopicPartition, int]]:
         """Return an error code per partition, 0 if the transaction is open and includes the partition.
 
-        Codes are those of the coordinator, except that PRODUCER_FENCED is INVALID_PRODUCER_EPOCH, which producers
-        expect here. For a partition that is not in the transaction, Kafka has INVALID_TXN_STATE before 3.8 and
-        TRANSACTION_ABORTABLE since. INVALID_PRODUCER_EPOCH if a later epoch of the producer is to be verified.
-        COORDINATOR_NOT_AVAILABLE if the coordinator is not known, and after `close`; NETWORK_EXCEPTION if it does not
-        answer in time. Calls for the same producer complete in the order of the calls.
+        If the `writer` adds partitions, the coordinator adds those that are missing. Codes are those of the
+        coordinator, except that PRODUCER_FENCED is INVALID_PRODUCER_EPOCH, which producers expect here. For a partition
+        that is not in the transaction, Kafka has INVALID_TXN_STATE before 3.8 and TRANSACTION_ABORTABLE since.
+        INVALID_PRODUCER_EPOCH if a later epoch of the producer is to be verified. COORDINATOR_NOT_AVAILABLE if the
+        coordinator is not known, and after `close`; NETWORK_EXCEPTION if it does not answer in time. Calls for the same
+        producer complete in the order of the calls.
         """
         call = _Call(partitions)
-        broker_id = self._coordinator(writer.transactional_id)
-        codes = self._codes_here(writer, partitions) if broker_id == self._broker_id else None
         self._calls.setdefault(writer.producer_id, deque()).append(call)
-        if codes is not None:
-            self._complete(writer, call, codes)
-        elif broker_id is None:
-            self._fail(writer, [call], CoordinatorNotAvailableError.code)
-        else:
-            self._enqueue(broker_id, writer, call)
+        self._start(writer, call)
         return call.outcome
 
     async def close(self) -> None:
         """End all verifications; their result is COORDINATOR_NOT_AVAILABLE. Idempotent."""
         self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         await self._tasks.close()
         for calls in self._calls.values():
             for call in calls:
@@ -183,12 +201,23 @@ class VerificationSender:
 
     # Queues
 
+    def _start(self, writer: TransactionalWriter, call: _Call) -> None:
+        """Ask the coordinator of this time."""
+        self._timers.pop(call, None)
+        broker_id = self._coordinator(writer.transactional_id)
+        if broker_id is None:
+            self._fail(writer, [call], CoordinatorNotAvailableError.code)
+        elif broker_id == self._broker_id and not writer.adds:
+            self._complete(writer, call, self._codes_here(writer, call.partitions))
+        else:
+            self._enqueue(broker_id, writer, call)
+
     def _enqueue(self, broker_id: int, writer: TransactionalWriter, call: _Call) -> None:
         queue = self._queues.get(broker_id)
         if queue is None:
             queue = self._queues[broker_id] = OrderedDict()
             self._tasks.spawn(self._drain(broker_id, queue), name=f"verify-at-broker-{broker_id}")
-        key = (writer.transactional_id, writer.producer_id)
+        key = (writer.transactional_id, writer.producer_id, writer.adds)
         waiting = queue.get(key)
         if waiting is not None and waiting.writer.producer_epoch > writer.producer_epoch:
             self._fail(writer, [call], InvalidProducerEpochError.code)
@@ -204,9 +233,30 @@ class VerificationSender:
     async def _drain(self, broker_id: int, queue: _Waiting) -> None:
         try:
             while batch := _take(queue):
-                await self._deliver(broker_id, batch)
+                if broker_id == self._broker_id:
+                    await asyncio.gather(*(self._deliver_here(each) for each in batch))
+                else:
+                    await self._deliver(broker_id, batch)
         finally:
             del self._queues[broker_id]
+
+    async def _deliver_here(self, verification: _Verification) -> None:
+        """Add partitions to a transaction of this broker, and complete its calls."""
+        writer, partitions = verification.wanted()
+        found: Mapping[TopicPartition, int] = {}
+        try:
+            found = await self._add_here(
+                writer.transactional_id, ProducerIdAndEpoch(writer.producer_id, writer.producer_epoch), list(partitions)
+            )
+            otherwise = UnknownServerError.code
+        except ProtocolError as error:
+            otherwise = producer_code(error.code)
+        except Exception:
+            # A bug. Every call gets a result: a producer that waits for one could not write any more.
+            otherwise = UnknownServerError.code
+            logger.exception("partitions could not be added to the transaction of %r", writer.transactional_id)
+        codes = {partition: producer_code(code) for partition, code in found.items()}
+        self._complete_all(verification, codes, otherwise)
 
     async def _deliver(self, broker_id: int, batch: Sequence[_Verification]) -> None:
         """Send one request, and complete the calls of its transactions."""
@@ -220,14 +270,35 @@ class VerificationSender:
                 found = verification_codes(response)
         except OdradekError as error:
             otherwise = self._code_without_response(broker_id, error)
+            if otherwise == NONE:
+                self._complete_unverified(batch)
+                return
         except Exception:
             # A bug. Every call gets a result: a producer that waits for one could not write any more.
             otherwise = UnknownServerError.code
             logger.exception("broker %d could not be asked about %d transactions", broker_id, len(batch))
         for verification in batch:
-            codes = found.get(verification.writer.transactional_id, {})
-            for call in verification.calls:
-                answered = {partition: codes.get(partition, otherwise) for partition in call.partitions}
+            self._complete_all(verification, found.get(verification.writer.transactional_id, {}), otherwise)
+
+    def _complete_unverified(self, batch: Sequence[_Verification]) -> None:
+        """Complete the calls of transactions whose coordinator cannot verify. It cannot add partitions either."""
+        for verification in batch:
+            code = CoordinatorNotAvailableError.code if verification.writer.adds else NONE
+            self._complete_all(verification, {}, code)
+
+    def _complete_all(self, verification: _Verification, codes: Mapping[TopicPartition, int], otherwise: int) -> None:
+        for call in verification.calls:
+            answered = {partition: codes.get(partition, otherwise) for partition in call.partitions}
+            if (
+                verification.writer.adds
+                and ConcurrentTransactionsError.code in answered.values()
+                and call.attempts < ADDITION_RETRIES
+                and not self._is_closed
+            ):
+                call.attempts += 1
+                again = partial(self._start, verification.writer, call)
+                self._timers[call] = self._clock.call_later(ADDITION_RETRY_MS, again)
+            else:
                 self._complete(verification.writer, call, answered)
 
     async def _ask(self, broker_id: int, batch: Sequence[_Verification]) -> AddPartitionsToTxnResponse:
@@ -275,7 +346,7 @@ class VerificationSender:
 def _take(queue: _Waiting) -> list[_Verification]:
     """Remove the transactions of the next request. A response has them by transactional id, so each id goes once."""
     batch: dict[str, _Verification] = {}
-    postponed: list[tuple[tuple[str, int], _Verification]] = []
+    postponed: list[tuple[tuple[str, int, bool], _Verification]] = []
     while queue and len(batch) < TRANSACTIONS_PER_REQUEST:
         key, verification = queue.popitem(last=False)
         if key[0] in batch:

@@ -153,7 +153,8 @@ class ProducerState:
                 is_open = producer.transaction_first_offset != NO_OFFSET
             else:
                 epoch, last_sequence, is_open = NO_EPOCH, NO_SEQUENCE, False
-            lowest = self._lowest_sequence(header, guard) if needs_guard and not is_open else None
+            opens = not is_open or header.producer_epoch > epoch
+            lowest = self._lowest_sequence(header, guard) if needs_guard and opens else None
             _check_epoch(header, epoch)
             if header.is_control:
                 _check_coordinator(header, producer, markers.get(place))
@@ -183,10 +184,13 @@ class ProducerState:
             )
         return guard.lowest_sequence
 
-    def is_open(self, producer_id: int) -> bool:
-        """Whether the producer has a transaction with records in this log but no marker."""
+    def is_open(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the producer has a transaction of this epoch, or of a later one, with records in this log but no
+        marker."""
         producer = self._producers.get(producer_id)
-        return producer is not None and producer.transaction_first_offset != NO_OFFSET
+        return (
+            producer is not None and producer.transaction_first_offset != NO_OFFSET and producer_epoch <= producer.epoch
+        )
 
     def record(self, header: BatchHeader, base_offset: int, marker: Marker | None = None) -> EndedTransaction | None:
         """Add a batch that is in the log at `base_offset`, whatever its sequence; does nothing without a producer id.

@@ -35,7 +35,7 @@ class ProduceRequest:
     """Body of a Produce request."""
 
     API_KEY: ClassVar = ApiKey.PRODUCE
-    VERSIONS: ClassVar = "0-11"
+    VERSIONS: ClassVar = "0-12"
     FLEXIBLE: ClassVar = "9+"
 
     transactional_id: str | None = wire("string", "3+", nullable="3+", default=None)
@@ -101,7 +101,7 @@ class ProduceResponse:
     """Body of a Produce response."""
 
     API_KEY: ClassVar = ApiKey.PRODUCE
-    VERSIONS: ClassVar = "0-11"
+    VERSIONS: ClassVar = "0-12"
     FLEXIBLE: ClassVar = "9+"
 
     responses: tuple[ProduceResponseTopicProduceResponse, ...] = wire(

@@ -128,7 +128,7 @@ class EndTxnRequest:
     """Body of an EndTxn request."""
 
     API_KEY: ClassVar = ApiKey.END_TXN
-    VERSIONS: ClassVar = "0-4"
+    VERSIONS: ClassVar = "0-5"
     FLEXIBLE: ClassVar = "3+"
 
     transactional_id: str = wire("string", "0+")
@@ -142,11 +142,13 @@ class EndTxnResponse:
     """Body of an EndTxn response."""
 
     API_KEY: ClassVar = ApiKey.END_TXN
-    VERSIONS: ClassVar = "0-4"
+    VERSIONS: ClassVar = "0-5"
     FLEXIBLE: ClassVar = "3+"
 
     throttle_time_ms: int = wire("int32", "0+")
     error_code: int = wire("int16", "0+")
+    producer_id: int = wire("int64", "5+", default=-1)
+    producer_epoch: int = wire("int16", "5+", default=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +249,7 @@ class TxnOffsetCommitRequest:
     """Body of a TxnOffsetCommit request."""
 
     API_KEY: ClassVar = ApiKey.TXN_OFFSET_COMMIT
-    VERSIONS: ClassVar = "0-4"
+    VERSIONS: ClassVar = "0-5"
     FLEXIBLE: ClassVar = "3+"
 
     transactional_id: str = wire("string", "0+")
@@ -281,7 +283,7 @@ class TxnOffsetCommitResponse:
     """Body of a TxnOffsetCommit response."""
 
     API_KEY: ClassVar = ApiKey.TXN_OFFSET_COMMIT
-    VERSIONS: ClassVar = "0-4"
+    VERSIONS: ClassVar = "0-5"
     FLEXIBLE: ClassVar = "3+"
 
     throttle_time_ms: int = wire("int32", "0+")

@@ -47,6 +47,10 @@ class FinalizedFeatures:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    def level(self, feature: str) -> int:
+        """Return the finalized level of a feature; 0 if it is not finalized."""
+        return self.current.levels.get(feature, 0)
+
     async def start(self) -> None:
         """Read the znode and watch it. Raises `ZkError`."""
         self._watch = self._zk.watch_data(FEATURE, self._wanted.set)

@@ -77,6 +77,8 @@ ZSTD_SINCE: Final = 7
 """First Produce version in which batches may be compressed with zstd (KIP-110)."""
 ABORTABLE_SINCE: Final = 11
 """First Produce version that has TRANSACTION_ABORTABLE (KIP-890)."""
+ADDITIONS_SINCE: Final = 12
+"""First Produce version that adds the partitions to the transaction (KIP-890)."""
 SOFT_MAX_BYTES_SINCE: Final = 3
 """First Fetch version that returns a first batch above the limit as a whole (KIP-74)."""
 FOLLOWER_READS_SINCE: Final = 11
@@ -187,7 +189,12 @@ class DataHandlers:
             self._replicas.append(asked, respond)
         else:
             self.transactions.append(
-                asked, transactional_id, request.connection, respond, knows_abortable=version >= ABORTABLE_SINCE
+                asked,
+                transactional_id,
+                request.connection,
+                respond,
+                knows_abortable=version >= ABORTABLE_SINCE,
+                adds=version >= ADDITIONS_SINCE,
             )
 
     def _may_use(

@@ -1,7 +1,8 @@
 """Produce requests with a transactional id: the first append of a transaction waits for its verification (KIP-890).
 
 `server/data/produce_and_fetch` passes these requests on. For each partition in which the producer has no open
-transaction, the coordinator is asked whether the transaction is open and includes the partition. The records wait in a
+transaction, the coordinator is asked whether the transaction is open and includes the partition. From Produce version
+12 on, it is asked to add the partition (transaction version 2). The records wait in a
 queue of the producer and the partition, in the order of the requests. Everything else is appended at once.
 
 Invariants: the batches of one producer and partition are appended in the order of their requests, although a client
@@ -91,16 +92,17 @@ class _Verification:
 class _Produce:
     """A request of which some records wait."""
 
-    __slots__ = ("_left", "_respond", "_results", "knows_abortable", "number", "request")
+    __slots__ = ("_left", "_respond", "_results", "adds", "knows_abortable", "number", "request")
 
     def __init__(
-        self, request: AppendRequest, number: int, respond: ProduceResponder, *, knows_abortable: bool
+        self, request: AppendRequest, number: int, respond: ProduceResponder, *, knows_abortable: bool, adds: bool
     ) -> None:
         self.number: Final = number
         """Requests are numbered in the order of their arrival."""
         # Without the entries, which refer to the borrowed memory.
         self.request: Final = _part(request, (), {})
         self.knows_abortable: Final = knows_abortable
+        self.adds: Final = adds
         self._left = len(request.entries)
         self._respond: Final = respond
         self._results: list[AppendResult] = []
@@ -132,8 +134,8 @@ class _Waiting:
         self.produce: Final = produce
         self.key: Final = key
         self.records: Final = bytearray(records)
-        self.guard: Final = guard
-        self.verification: Final = verification
+        self.guard = guard
+        self.verification = verification
         self.leader_epoch: Final = leader_epoch
 
     @property
@@ -155,7 +157,7 @@ class TransactionalProduce:
         self, replicas: ReplicaManager, verifier: TransactionVerifier | None, is_enabled: Callable[[], bool]
     ) -> None:
         """`is_enabled`: the current value of `transaction.partition.verification.enable`. If it is false, or without a
-        `verifier`, transactions are not verified."""
+        `verifier`, transactions are not verified. Partitions are added even if it is false."""
         self._replicas: Final = replicas
         self._verifier: Final = verifier
         self._is_enabled: Final = is_enabled
@@ -183,18 +185,20 @@ class TransactionalProduce:
         respond: ProduceResponder,
         *,
         knows_abortable: bool,
+        adds: bool = False,
     ) -> None:
         """Append as `ReplicaManager.append`, after the verification if one is needed.
 
         Batches that are not transactional are appended, too, as in Kafka. `connection`: only requests of the same one
         share a verification. `knows_abortable`: whether the client knows TRANSACTION_ABORTABLE (Produce 11 and later).
+        `adds`: whether the partitions become part of the transaction (Produce 12 and later).
         """
         headers = [_transactional_header(records) for _, records in request.entries]
         producers = {(header.producer_id, header.producer_epoch) for header in headers if header is not None}
         if len(producers) > 1:
             respond([_failed(each, InvalidProducerIdMappingError.code, _SEVERAL) for each, _ in request.entries])
             return
-        needs_guards = self._verifier is not None and self._is_enabled()
+        needs_guards = self._verifier is not None and (adds or self._is_enabled())
         if not producers or not (needs_guards or self._queues):
             self._replicas.append(request, respond)
             return
@@ -208,8 +212,8 @@ class TransactionalProduce:
             needs_guards=needs_guards,
         )
         self._count += 1
-        produce = _Produce(request, self._count, respond, knows_abortable=knows_abortable)
-        new = _Verification(TransactionalWriter(transactional_id, *producers.pop()), connection)
+        produce = _Produce(request, self._count, respond, knows_abortable=knows_abortable, adds=adds)
+        new = _Verification(TransactionalWriter(transactional_id, *producers.pop(), adds=adds), connection)
         at_once = [
             (topic_partition, records)
             for (topic_partition, records), header in zip(request.entries, headers, strict=True)
@@ -297,7 +301,7 @@ class TransactionalProduce:
         ready: list[_Waiting] = []
         for key in dict.fromkeys(keys):
             for one in self._queues.get(key, ()):
-                if not one.is_ready:
+                if not one.is_ready or self._asks_again(one):
                     break
                 ready.append(one)
         ready.sort(key=lambda one: one.produce.number)
@@ -314,6 +318,29 @@ class TransactionalProduce:
                 elif queue[0].is_ready:
                     self._answered.append(one.key)
 
+    def _asks_again(self, one: _Waiting) -> bool:
+        """Ask again if the guard of records whose partition was added is outdated. Return whether they wait for it.
+
+        Their producer may begin its next transaction while the markers of the last one are written. If this partition
+        got its marker after the guard was made, the new guard needs an answer that is later than the marker.
+        """
+        old = one.verification
+        partition = self._replicas.table.online.get(one.key[0])
+        if old is None or not old.writer.adds or one.code or partition is None or not partition.is_leader:
+            return False
+        header = read_header(one.records)
+        guard = partition.log.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
+        if guard is None or guard is one.guard:
+            one.guard = guard
+            return False
+        new = _Verification(old.writer, old.connection)
+        new.keys.append(one.key)
+        for each in self._queues[one.key]:
+            if each.verification is old:
+                each.verification, each.guard = new, guard
+        self._start(new)
+        return True
+
     def _append(self, produce: _Produce, several: Iterable[_Waiting]) -> None:
         """Append the records of one request whose verifications have succeeded. Add the errors of the others."""
         entries: list[Entry] = []
@@ -323,7 +350,7 @@ class TransactionalProduce:
             topic_partition = one.key[0]
             partition = self._replicas.table.online.get(topic_partition)
             if one.code:
-                refused.append(_unverified(topic_partition, one.code, knows_abortable=produce.knows_abortable))
+                refused.append(_unverified(topic_partition, one.code, produce))
             elif partition is not None and partition.leader_epoch != one.leader_epoch:
                 refused.append(_led_otherwise(partition))
             else:
@@ -399,13 +426,16 @@ def _led_otherwise(partition: HostedPartition) -> AppendResult:
     )
 
 
-def _unverified(topic_partition: TopicPartition, code: int, *, knows_abortable: bool) -> AppendResult:
+def _unverified(topic_partition: TopicPartition, code: int, produce: _Produce) -> AppendResult:
     """Return the error of a producer whose transaction could not be verified, or does not include the partition."""
+    if code == ConcurrentTransactionsError.code and produce.adds:
+        return _failed(topic_partition, code, "the previous transaction is not complete yet")
     if code in _RETRIED:
         reason = f"the transaction could not be verified (error {code})"
         return _failed(topic_partition, NotEnoughReplicasError.code, reason)
     code = _OF_BROKERS.get(code, code)
-    if code == InvalidTransactionStateError.code or (code == TransactionAbortableError.code and not knows_abortable):
+    is_abortable = code == TransactionAbortableError.code
+    if code == InvalidTransactionStateError.code or (is_abortable and not produce.knows_abortable):
         reason = "the partition is not part of the transaction"
         return _failed(topic_partition, InvalidTransactionStateError.code, reason)
     return _failed(topic_partition, code, None)

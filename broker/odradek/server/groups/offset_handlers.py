@@ -66,6 +66,9 @@ LOADING_SINCE: Final = 2
 ABORTABLE_SINCE: Final = 4
 """First TxnOffsetCommit version that has TRANSACTION_ABORTABLE (KIP-890)."""
 
+ADDITIONS_SINCE: Final = 5
+"""First TxnOffsetCommit version that adds the partition of `__consumer_offsets` to the transaction (KIP-890)."""
+
 
 class OffsetCoordinationHandlers:
     """Handlers of committed offsets, which use the group coordinator and the metadata image."""
@@ -147,12 +150,13 @@ class OffsetCoordinationHandlers:
                         leader_epoch=partition.committed_leader_epoch,
                     )
         if offsets:
-            found = await self._commit_transactional(request, offsets)
+            adds_partition = context.api_version >= ADDITIONS_SINCE
+            found = await self._commit_transactional(request, offsets, adds_partition=adds_partition)
             codes |= {key: _known_code(code, context.api_version) for key, code in found.items()}
         return {"throttle_time_ms": 0, "topics": _coded_topics(request.topics, codes)}
 
     async def _commit_transactional(
-        self, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit]
+        self, request: TxnOffsetCommitRequest, offsets: Mapping[TopicPartition, OffsetToCommit], *, adds_partition: bool
     ) -> Mapping[TopicPartition, int]:
         commit = TransactionalCommitRequest(
             member=MemberCheck(
@@ -161,7 +165,9 @@ class OffsetCoordinationHandlers:
                 instance_id=request.group_instance_id,
                 generation=request.generation_id,
             ),
-            writer=TransactionalWriter(request.transactional_id, request.producer_id, request.producer_epoch),
+            writer=TransactionalWriter(
+                request.transactional_id, request.producer_id, request.producer_epoch, adds=adds_partition
+            ),
             offsets=offsets,
         )
         try:

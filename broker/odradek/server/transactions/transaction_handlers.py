@@ -21,7 +21,11 @@ from odradek.base.types import INTERNAL_TOPICS, NO_EPOCH, NO_PRODUCER_ID, TopicP
 from odradek.cluster import MetadataCache
 from odradek.coordinator.producer_ids import ProducerIds
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from odradek.coordinator.transactions.transaction_values import InitRequest, ProducerIdAndEpoch
+from odradek.coordinator.transactions.transaction_values import (
+    LATEST_TRANSACTION_VERSION,
+    InitRequest,
+    ProducerIdAndEpoch,
+)
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message
 from odradek.protocol.messages.produce import InitProducerIdRequest
@@ -39,6 +43,9 @@ from odradek.server.dispatch import Handler, RequestContext, route
 
 SEVERAL_TRANSACTIONS_SINCE: Final = 4
 """First AddPartitionsToTxn version, for brokers, with several transactions (KIP-890)."""
+
+EPOCH_BUMPS_SINCE: Final = 5
+"""First EndTxn version that raises the epoch, if the cluster has finalized transaction version 2 (KIP-890)."""
 
 FENCED_SINCE: Final = 2
 """First versions of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn that have PRODUCER_FENCED (KIP-588)."""
@@ -134,7 +141,7 @@ class TransactionHandlers:
             if each.verify_only:
                 codes = self._verify(each.transactional_id, producer, wanted)
             else:
-                codes = await self._add(each.transactional_id, producer, wanted, version)
+                codes = await self._add_written(each.transactional_id, producer, wanted)
             results.append({"transactional_id": each.transactional_id, "topic_results": addition_results(codes)})
         return {"throttle_time_ms": 0, "error_code": NONE, "results_by_transaction": results}
 
@@ -143,8 +150,7 @@ class TransactionHandlers:
     ) -> Mapping[TopicPartition, int]:
         """Return an error code per partition. If one of them cannot be added, none is."""
         # Only coordinators write internal topics. As in Kafka, no client may add them, even without an authorizer.
-        refused = INTERNAL_TOPICS if version < SEVERAL_TRANSACTIONS_SINCE else NO_TOPICS
-        codes = addition_errors(wanted, refused, self._view.image)
+        codes = addition_errors(wanted, INTERNAL_TOPICS, self._view.image)
         if codes:
             return codes
         try:
@@ -152,6 +158,18 @@ class TransactionHandlers:
         except ProtocolError as error:
             return dict.fromkeys(wanted, _known_code(error, version))
         return dict.fromkeys(wanted, NONE)
+
+    async def _add_written(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, wanted: list[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Add partitions for the broker to which the producer writes. If one of them cannot be added, none is."""
+        codes = addition_errors(wanted, NO_TOPICS, self._view.image)
+        if codes:
+            return codes
+        try:
+            return await self._transactions.add_written(transactional_id, producer, wanted)
+        except ProtocolError as error:
+            return dict.fromkeys(wanted, error.code)
 
     def _verify(
         self, transactional_id: str, producer: ProducerIdAndEpoch, wanted: list[TopicPartition]
@@ -181,10 +199,20 @@ class TransactionHandlers:
         """Handle EndTxn: commit or abort. Responds when the decision is committed."""
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         try:
-            await self._transactions.end(request.transactional_id, producer, is_commit=request.committed)
+            following = await self._transactions.end(
+                request.transactional_id,
+                producer,
+                is_commit=request.committed,
+                client_version=LATEST_TRANSACTION_VERSION if context.api_version >= EPOCH_BUMPS_SINCE else 0,
+            )
         except ProtocolError as error:
             return {"throttle_time_ms": 0, "error_code": _known_code(error, context.api_version)}
-        return {"throttle_time_ms": 0, "error_code": NONE}
+        return {
+            "throttle_time_ms": 0,
+            "error_code": NONE,
+            "producer_id": following.producer_id,
+            "producer_epoch": following.epoch,
+        }
 
     # Views
 

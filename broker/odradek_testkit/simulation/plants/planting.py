@@ -39,6 +39,8 @@ class Plant:
     """Class or module, attribute, and the function that returns its replacement."""
     transacts: bool = True
     """Whether the run has the transactions of the seed. They change the schedule, so that rare faults escape."""
+    new_epochs: bool = False
+    """Whether the cluster finalizes transaction version 2 (KIP-890) if the seed says so."""
     newer_groups: bool = False
     """Whether the members have the protocol and the assignor of the seed."""
 

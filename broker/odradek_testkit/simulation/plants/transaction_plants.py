@@ -10,6 +10,7 @@ from odradek.coordinator.groups.group_offsets import Committed
 from odradek.coordinator.groups.transactional_offsets import TransactionalOffsets
 from odradek.coordinator.transactions import transaction_rules, transaction_shard
 from odradek.coordinator.transactions.marker_sender import MarkerSender
+from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
 from odradek.coordinator.transactions.transaction_values import TransactionMarker, TransactionState
 from odradek.log.producers import producer_state
@@ -28,6 +29,7 @@ from odradek_testkit.simulation.transactions.transaction_verdict import (
     MARKERS,
 )
 
+ANSWERED: Final = "everything-is-answered"
 PREPARED_PLANT_TIMEOUT_MS: Final = 4_000
 """Timeout of prepared transactions where a planted bug gives them one."""
 
@@ -105,14 +107,37 @@ def _forget_open_one(right: Any, bite: Bite) -> Any:
 def _replace_partitions(right: Any, bite: Bite) -> Any:
     """Partitions that are added to a transaction replace the earlier ones."""
 
-    def add_partitions(known: Any, partitions: Any, now_ms: int) -> Any:
-        following = right(known, partitions, now_ms)
+    def add_partitions(known: Any, partitions: Any, now_ms: int, **options: Any) -> Any:
+        following = right(known, partitions, now_ms, **options)
         if following is None or following.partitions == frozenset(partitions):
             return following
         bite()
         return replace(following, partitions=frozenset(partitions))
 
     return add_partitions
+
+
+def _keep_epoch_on_end(right: Any, bite: Bite) -> Any:
+    """In transaction version 2, the end of a transaction does not raise the epoch."""
+
+    def end(known: Any, request: Any, next_id: Any, now_ms: int) -> Any:
+        following = right(known, request, next_id, now_ms)
+        if following is None or following.producer_epoch == known.producer_epoch:
+            return following
+        bite()
+        return replace(following, producer_epoch=known.producer_epoch)
+
+    return end
+
+
+def _answer_before_adding(right: Any, bite: Bite) -> Any:
+    """In transaction version 2, the coordinator answers a write before the partition is part of the transaction."""
+
+    async def add_written(self: Any, transactional_id: str, producer: Any, partitions: Any) -> Any:
+        bite()
+        return dict.fromkeys(partitions, 0)
+
+    return add_written
 
 
 def _never_time_out(right: Any, bite: Bite) -> Any:
@@ -285,6 +310,21 @@ TRANSACTION_PLANTS: Final = (
         seed=36,
         finds=frozenset({HANGING, COMMITTED_STAYS, READ_COMMITTED}),
         patches=((transaction_rules, "add_partitions", _replace_partitions),),
+    ),
+    Plant(
+        name="an end does not raise the epoch",
+        seed=46,
+        finds=frozenset({EXACTLY_ONCE, HANGING, COMMITTED_STAYS, ALL_OR_NOTHING, ABORTED_IS_HIDDEN, READ_COMMITTED}),
+        patches=((transaction_rules, "end", _keep_epoch_on_end),),
+        new_epochs=True,
+    ),
+    Plant(
+        name="writes are appended without being added",
+        seed=13,
+        # The commit finds no transaction, and the last stable offset does not advance, so readers wait for ever.
+        finds=frozenset({ANSWERED, HANGING, COMMITTED_STAYS, ALL_OR_NOTHING, READ_COMMITTED}),
+        patches=((TransactionCoordinator, "add_written", _answer_before_adding),),
+        new_epochs=True,
     ),
     Plant(
         name="transactions do not time out",

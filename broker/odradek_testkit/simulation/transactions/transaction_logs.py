@@ -118,6 +118,7 @@ class LogEnds:
         self._world: Final = world
         self._topics: Final = frozenset(topic.name for topic in plan.topics if topic.acks)
         self._has_transactions: Final = plan.transactions.writers > 0
+        self._raises_epochs: Final = plan.transactions.raises_epochs
         self._known: Final[dict[TopicPartition, tuple[int, LogEnd]]] = {}
 
     def __call__(self) -> dict[TopicPartition, LogEnd]:
@@ -136,7 +137,8 @@ class LogEnds:
         if known is None or known[0] != end:
             batches = list(_logged(hosted.log))
             records = max((offset for batch in batches for offset, _ in batch.values), default=-1) + 1
-            visible = max(read_log(hosted.topic_partition, batches).visible, default=-1) + 1
+            log = read_log(hosted.topic_partition, batches, raises_epochs=self._raises_epochs)
+            visible = max(log.visible, default=-1) + 1
             known = self._known[hosted.topic_partition] = (end, LogEnd(records, visible))
         return known[1]
 
@@ -150,7 +152,7 @@ def judge_all(
     for hosted in _led(world):
         partition = hosted.topic_partition
         if partition.topic in names:
-            logs[partition] = read_log(partition, _logged(hosted.log))
+            logs[partition] = read_log(partition, _logged(hosted.log), raises_epochs=plan.transactions.raises_epochs)
     judge_transactions(history.transactions, logs)
     _judge_indexes(world, logs)
     for partition, reading in history.readings.get(COMMITTED_READER, {}).items():

@@ -20,6 +20,9 @@ REPLICAS: Final = 3
 """Replicas of `__transaction_state` and of `COPIES`."""
 
 
+NEWER_SHARE: Final = 0.5
+"""Share of the plans with transactions whose cluster finalizes transaction version 2."""
+
 PREPARING_SHARE: Final = 0.3
 """Share of these with clients that prepare their transactions."""
 
@@ -42,9 +45,14 @@ class TransactionPlan:
     """Time between two searches of a coordinator for transactions that have timed out."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def raises_epochs(self) -> bool:
+        """Whether the cluster finalizes transaction version 2, whose ends raise the epoch (KIP-890)."""
+        return self.properties.get("transaction.version") == "2"
 
-def draw_transactions(seed: int) -> TransactionPlan:
-    """Return the transactions of a seed: none, except in a share of the seeds."""
+
+def draw_transactions(seed: int, *, newer: bool = True) -> TransactionPlan:
+    """Return the transactions of a seed: none, except in a share of the seeds. Without `newer`, they have version 0."""
     chance = random.Random(f"transactions-{seed}")
     if chance.random() >= TRANSACTION_SHARE:
         return TransactionPlan()
@@ -57,6 +65,7 @@ def draw_transactions(seed: int) -> TransactionPlan:
         timeout_ms=chance.choice((5_000, 8_000, 20_000)),
         abort_interval_ms=abort_interval_ms,
         properties={
+            "transaction.version": _version(seed) if newer else "0",
             "transaction.state.log.num.partitions": chance.choice(("1", "2")),
             "transaction.state.log.replication.factor": str(REPLICAS),
             "transaction.state.log.min.isr": "2",
@@ -64,6 +73,11 @@ def draw_transactions(seed: int) -> TransactionPlan:
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(abort_interval_ms),
         },
     )
+
+
+def _version(seed: int) -> str:
+    """Return the setting `transaction.version`. It does not depend on the other choices, and they not on it."""
+    return "2" if random.Random(f"transaction-version-{seed}").random() < NEWER_SHARE else "0"
 
 
 def _preparers(seed: int) -> int:

@@ -105,8 +105,11 @@ class _Producer:
     """Batches of the open transaction."""
 
 
-def read_log(where: object, batches: Iterable[LoggedBatch]) -> LogTransactions:
-    """Find out the fate of all records. Raises `Violation` for a marker or batch with a wrong epoch."""
+def read_log(where: object, batches: Iterable[LoggedBatch], *, raises_epochs: bool = False) -> LogTransactions:
+    """Find out the fate of all records. Raises `Violation` for a marker or batch with a wrong epoch.
+
+    `raises_epochs`: transactions may have version 2, whose commit markers have the epoch after that of the batches.
+    """
     found = LogTransactions()
     producers: dict[int, _Producer] = {}
     for batch in batches:
@@ -114,7 +117,7 @@ def read_log(where: object, batches: Iterable[LoggedBatch]) -> LogTransactions:
             found.visible.update(batch.values)
             continue
         producer = producers.setdefault(batch.producer_id, _Producer())
-        _check_epochs(where, producer, batch)
+        _check_epochs(where, producer, batch, raises_epochs=raises_epochs)
         producer.epoch = batch.producer_epoch
         if batch.marker is None:
             producer.batches.append(batch)
@@ -134,17 +137,21 @@ def read_log(where: object, batches: Iterable[LoggedBatch]) -> LogTransactions:
     return found
 
 
-def _check_epochs(where: object, producer: _Producer, batch: LoggedBatch) -> None:
+def _check_epochs(where: object, producer: _Producer, batch: LoggedBatch, *, raises_epochs: bool) -> None:
     what = f"{where}: producer {batch.producer_id} has at {batch.base_offset}"
     if batch.producer_epoch < producer.epoch:
         raise Violation(MARKERS, f"{what} the epoch {batch.producer_epoch}, after {producer.epoch}")
     if batch.marker is None:
+        if producer.batches and batch.producer_epoch != producer.epoch:
+            epochs = f"{batch.producer_epoch} in an open transaction of epoch {producer.epoch}"
+            raise Violation(MARKERS, f"{what} a batch of epoch {epochs}")
         return
     if batch.marker.coordinator_epoch < producer.coordinator_epoch:
         epochs = f"{batch.marker.coordinator_epoch}, after {producer.coordinator_epoch}"
         raise Violation(MARKERS, f"{what} a marker of the coordinator epoch {epochs}")
     is_commit = batch.marker.kind is ControlType.COMMIT
-    if producer.batches and is_commit and batch.producer_epoch != producer.epoch:
+    is_next = raises_epochs and batch.producer_epoch == producer.epoch + 1
+    if producer.batches and is_commit and batch.producer_epoch != producer.epoch and not is_next:
         epochs = f"{batch.producer_epoch}, which commits batches of epoch {producer.epoch}"
         raise Violation(MARKERS, f"{what} a marker of epoch {epochs}")
 

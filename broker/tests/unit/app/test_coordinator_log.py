@@ -245,6 +245,40 @@ def test_a_transaction_that_is_not_confirmed(play: Callable[[Scenario], None]) -
     play(scenario)
 
 
+def test_a_partition_is_added_before_its_first_append(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, _: CoordinatorLog) -> None:
+        verifier = Verifier()
+        log = verifying(server, verifier, is_on=False)
+        await server.announce(TP.topic, {0: [1]})
+        adding = TX._replace(adds=True)
+        verified = await log.verify(TP, adding)
+        assert verifier.asked == [(adding, [TP])]
+        assert await log.append(TP, transactional(b"a"), verified) == 0
+
+    play(scenario)
+
+
+def test_an_addition_is_repeated_after_the_marker_of_the_last_transaction(play: Callable[[Scenario], None]) -> None:
+    async def scenario(server: MemoryServer, _: CoordinatorLog) -> None:
+        class Marking(Verifier):
+            async def verify(
+                self, writer: TransactionalWriter, partitions: Sequence[TopicPartition]
+            ) -> Mapping[TopicPartition, int]:
+                codes = await super().verify(writer, partitions)
+                if len(self.asked) == 1:
+                    abort(server)
+                return codes
+
+        verifier = Marking()
+        log = verifying(server, verifier)
+        await server.announce(TP.topic, {0: [1]})
+        verified = await log.verify(TP, TX._replace(adds=True))
+        assert len(verifier.asked) == 2
+        assert await log.append(TP, transactional(b"a"), verified) == 1
+
+    play(scenario)
+
+
 def test_verification_can_be_disabled(play: Callable[[Scenario], None]) -> None:
     async def scenario(server: MemoryServer, without: CoordinatorLog) -> None:
         verifier = Verifier()

@@ -22,6 +22,7 @@ from odradek.base.errors import (
 from odradek.base.ports import Buffer
 from odradek.base.types import TopicPartition
 from odradek.client.metadata import Node
+from odradek.network.channel import NO_FEATURES, ClusterFeatures
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
@@ -138,6 +139,8 @@ class FakeCluster:
         self.lacking: set[ApiKey] = set()
         """APIs that the brokers do not have."""
         self.open_links = 0
+        self.features = NO_FEATURES
+        """The finalized features."""
         self.held: asyncio.Event | None = None
         """While this event is not set, all responses are held back."""
         self.held_fetches: dict[int, asyncio.Event] = {}
@@ -313,6 +316,11 @@ class FakeLink:
     def is_open(self) -> bool:
         """Whether a call can succeed."""
         return self._open and self._node not in self._cluster.down
+
+    @property
+    def features(self) -> ClusterFeatures:
+        """The features that the cluster has now."""
+        return self._cluster.features
 
     def pick(self, api_key: ApiKey) -> int:
         """Return the newest version. Raises `UnsupportedVersionError` if the brokers lack the API."""

@@ -188,7 +188,7 @@ def test_time_moves_and_new_producers_leave_it_alone(lab: TransactionLab, moves:
     assert done.state is (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT)
     assert done.timeout_ms == (lab.settings.max_timeout_ms if moves else TIMEOUT_MS)
     assert list(lab.shard.prepared()) == []
-    assert lab.end(producer, is_commit=is_commit).value is None
+    assert lab.end(producer, is_commit=is_commit).value == producer
     with pytest.raises(InvalidTransactionStateError):
         lab.end(producer, is_commit=not is_commit)
     assert lab.producer() == producer._replace(epoch=producer.epoch + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -63,10 +64,31 @@ def test_every_state_and_version(state: TransactionState, version: int) -> None:
     assert decode_transaction_value(encode_transaction_value(value, version)) == value
 
 
-def test_tagged_fields_of_version_1_are_skipped() -> None:
+def test_tagged_fields_of_version_1() -> None:
     data = encode_transaction_value(ONGOING, 1)
-    tagged = b"\x02\x00\x08" + struct.pack(">q", 77) + b"\x02\x02" + struct.pack(">h", 2)
-    assert decode_transaction_value(data[:-1] + tagged) == ONGOING
+    tagged = b"\x03\x00\x08" + struct.pack(">q", 77) + b"\x01\x08" + struct.pack(">q", 78)
+    tagged += b"\x02\x02" + struct.pack(">h", 2)
+    value = replace(ONGOING, last_producer_id=77, next_producer_id=78, client_version=2)
+    assert encode_transaction_value(value, 1) == data[:-1] + tagged
+    assert decode_transaction_value(data[:-1] + tagged) == value
+    assert encode_transaction_value(value) == HEAD + TOPICS + TIMES, "version 0 has no tagged fields"
+
+
+def test_unknown_tagged_fields_are_skipped() -> None:
+    data = encode_transaction_value(ONGOING, 1)
+    assert decode_transaction_value(data[:-1] + b"\x01\x09\x03abc") == ONGOING
+    for broken in (b"\x01\x02\x03abc", b"\x01\x09\x04abc", b"\x02\x09\x03abc"):
+        with pytest.raises(MalformedFrameError):
+            decode_transaction_value(data[:-1] + broken)
+
+
+@pytest.mark.parametrize(("epoch", "before"), [(5, 4), (0, 32766)])
+@pytest.mark.parametrize("state", [TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_COMMIT])
+def test_the_epoch_before_an_end_is_known_after_a_load(state: TransactionState, epoch: int, before: int) -> None:
+    value = replace(ONGOING, state=state, producer_epoch=epoch, client_version=2)
+    assert decode_transaction_value(encode_transaction_value(value, 1)).last_producer_epoch == before
+    older = replace(value, client_version=0)
+    assert decode_transaction_value(encode_transaction_value(older, 1)).last_producer_epoch == -1
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.coordinator.transactions import transaction_rules as rules
 from odradek.coordinator.transactions.transaction_values import (
+    EndRequest,
     InitRequest,
     ProducerIdAndEpoch,
     Transaction,
@@ -37,6 +38,10 @@ def transaction(state: TransactionState = S.EMPTY, epoch: int = 3, **changes: ob
 def init(expected: tuple[int, int] | None = None) -> InitRequest:
     given = None if expected is None else ProducerIdAndEpoch(*expected)
     return InitRequest(transactional_id="tx", timeout_ms=30_000, expected=given)
+
+
+def ended(is_commit: bool) -> EndRequest:
+    return EndRequest(producer=ProducerIdAndEpoch(7, 3), is_commit=is_commit)
 
 
 IDLE = [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT]
@@ -149,25 +154,25 @@ def test_only_the_current_producer_is_served() -> None:
 
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_a_transaction_ends(is_commit: bool) -> None:
-    decided = rules.end(transaction(S.ONGOING), NOW_MS + 1, is_commit=is_commit)
+    decided = rules.end(transaction(S.ONGOING), ended(is_commit), None, NOW_MS + 1)
     assert decided is not None
     assert decided.state is (S.PREPARE_COMMIT if is_commit else S.PREPARE_ABORT)
     assert decided.partitions == {ZERO}
     with pytest.raises(ConcurrentTransactionsError):
-        rules.end(decided, NOW_MS, is_commit=is_commit)
+        rules.end(decided, ended(is_commit), None, NOW_MS)
     with pytest.raises(InvalidTransactionStateError, match=decided.state.text):
-        rules.end(decided, NOW_MS, is_commit=not is_commit)
+        rules.end(decided, ended(not is_commit), None, NOW_MS)
     done = rules.complete(decided, NOW_MS + 2)
     assert (done.state, done.partitions) == (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT, frozenset())
-    assert rules.end(done, NOW_MS, is_commit=is_commit) is None
+    assert rules.end(done, ended(is_commit), None, NOW_MS) is None
     with pytest.raises(InvalidTransactionStateError):
-        rules.end(done, NOW_MS, is_commit=not is_commit)
+        rules.end(done, ended(not is_commit), None, NOW_MS)
 
 
 def test_without_a_transaction_nothing_ends() -> None:
     for is_commit in (True, False):
         with pytest.raises(InvalidTransactionStateError, match="Empty"):
-            rules.end(transaction(), NOW_MS, is_commit=is_commit)
+            rules.end(transaction(), ended(is_commit), None, NOW_MS)
 
 
 def test_a_fenced_transaction_is_aborted_with_a_higher_epoch() -> None:

@@ -75,7 +75,7 @@ def test_from_the_first_partition_to_the_last_marker(lab: TransactionLab, is_com
     assert ended.is_parked
     assert not lab.markers.sent, "the decision is not committed yet"
     lab.log.commit_next()
-    assert ended.value is None
+    assert ended.value == producer
     assert lab.state().state is (S.PREPARE_COMMIT if is_commit else S.PREPARE_ABORT)
     assert lab.markers.sent == [marker(producer, is_commit=is_commit)]
 
@@ -83,7 +83,7 @@ def test_from_the_first_partition_to_the_last_marker(lab: TransactionLab, is_com
     lab.log.settle()
     done = lab.state()
     assert (done.state, done.partitions) == (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT, frozenset())
-    assert lab.end(producer, is_commit=is_commit).value is None, "repeated after a lost response"
+    assert lab.end(producer, is_commit=is_commit).value == producer, "repeated after a lost response"
     with pytest.raises(InvalidTransactionStateError):
         lab.end(producer, is_commit=not is_commit)
 
@@ -280,7 +280,7 @@ def test_results_that_arrive_after_a_move_change_nothing(lab: TransactionLab) ->
     ended = lab.end(producer)
     lab.shard.on_unloaded()
     lab.log.settle()
-    assert ended.value is None, "the decision is committed"
+    assert ended.value == producer, "the decision is committed"
     assert not lab.markers.sent, "the next coordinator sends the markers"
     assert len(lab.shard) == 0
 

@@ -75,8 +75,15 @@ KAFKA_3_9 = {
     "ListTransactions": (1, 0),
 }
 """Highest stable and first flexible version of a ZooKeeper-mode broker, from its `ApiKeys`; the lowest is always 0."""
-KAFKA_4_1 = {"ConsumerGroupHeartbeat": (1, 0), "ConsumerGroupDescribe": (1, 0)}
-"""The same for the requests that a broker of Kafka 3.9 serves only with KRaft."""
+KAFKA_4_1 = {
+    "ConsumerGroupHeartbeat": (1, 0),
+    "ConsumerGroupDescribe": (1, 0),
+    "Produce": (12, 9),
+    "EndTxn": (5, 3),
+    "TxnOffsetCommit": (5, 3),
+}
+"""The same for the requests that a broker of Kafka 3.9 serves only with KRaft, and for those with versions for
+transaction version 2, which no earlier release has (KIP-890). Produce 13 identifies topics by id, for KRaft."""
 
 rows = pytest.mark.parametrize("row", API_TABLE.values(), ids=lambda row: row.name)
 

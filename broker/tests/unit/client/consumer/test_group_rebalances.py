@@ -58,6 +58,10 @@ class GroupLink:
     def is_open(self) -> bool:
         return bool(self._inner.is_open)
 
+    @property
+    def features(self) -> Any:
+        return self._inner.features
+
     def pick(self, api_key: ApiKey) -> int:
         return int(self._inner.pick(api_key))
 

@@ -58,8 +58,10 @@ class Bench:
             broker_id=0,
             cluster=self.brokers.cluster,
             links=self.links,
+            clock=self.clock,
             partition_of=lambda name: TopicPartition(TRANSACTION_STATE_TOPIC, int(name[-1])),
             verify_here=self._verify_here,
+            add_here=self._add_here,
         )
         self.brokers.announce({0: 9000, 1: 9001, 2: 9002})
         self.lead({0: 0, 1: 1, 2: 2})
@@ -71,15 +73,24 @@ class Bench:
         self.requests: list[tuple[int, list[tuple[TransactionalWriter, list[TopicPartition]]]]] = []
         self.local: list[tuple[str, ProducerIdAndEpoch, list[TopicPartition]]] = []
         self.local_error: ProtocolError | None = None
+        self.busy = 0
+        """Number of additions that get CONCURRENT_TRANSACTIONS."""
+        self.added: list[tuple[str, ProducerIdAndEpoch, list[TopicPartition]]] = []
         self.done: list[str] = []
 
     def lead(self, leaders: Mapping[int, int]) -> None:
         self.brokers.lead({TopicPartition(TRANSACTION_STATE_TOPIC, number): leaders[number] for number in leaders})
 
     async def verify(
-        self, name: str, *partitions: TopicPartition, producer_id: int = 7, epoch: int = 1, label: str = ""
+        self,
+        name: str,
+        *partitions: TopicPartition,
+        producer_id: int = 7,
+        epoch: int = 1,
+        label: str = "",
+        adds: bool = False,
     ) -> Codes:
-        codes = await self.sender.verify(TransactionalWriter(name, producer_id, epoch), partitions)
+        codes = await self.sender.verify(TransactionalWriter(name, producer_id, epoch, adds=adds), partitions)
         self.done.append(label)
         return codes
 
@@ -100,14 +111,27 @@ class Bench:
             raise self.local_error
         return {partition: self.codes.get(partition, 0) for partition in partitions}
 
+    async def _add_here(self, name: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]) -> Codes:
+        self.added.append((name, producer, list(partitions)))
+        await self.gate.wait()
+        if self.busy:
+            self.busy -= 1
+            raise ConcurrentTransactionsError("the markers are being written")
+        return self._verify_here(name, producer, partitions)
+
+    def _code(self, partition: TopicPartition, *, adds: bool) -> int:
+        if adds and self.busy:
+            self.busy -= 1
+            return ConcurrentTransactionsError.code
+        return self.codes.get(partition, 0)
+
     async def _answer(self, broker_id: int, version: int, request: AddPartitionsToTxnRequest) -> Message:
         wanted = []
         for item in request.transactions:
-            assert item.verify_only
             partitions = [TopicPartition(topic.name, number) for topic in item.topics for number in topic.partitions]
-            wanted.append(
-                (TransactionalWriter(item.transactional_id, item.producer_id, item.producer_epoch), partitions)
-            )
+            adds = not item.verify_only
+            writer = TransactionalWriter(item.transactional_id, item.producer_id, item.producer_epoch, adds=adds)
+            wanted.append((writer, partitions))
         self.requests.append((broker_id, wanted))
         await self.gate.wait()
         if self.failures:
@@ -121,7 +145,7 @@ class Bench:
                         "results_by_partition": [
                             {
                                 "partition_index": partition.partition,
-                                "partition_error_code": self.codes.get(partition, 0),
+                                "partition_error_code": self._code(partition, adds=writer.adds),
                             }
                         ],
                     }
@@ -395,3 +419,80 @@ def test_close_completes_every_call() -> None:
         assert await bench.verify("id-1", A) == {A: unavailable}
 
     virtual(scenario)
+
+
+@pytest.mark.parametrize("name", ["id-0", "id-1"])
+def test_partitions_are_added(name: str) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.codes = {B: InvalidTransactionStateError.code}
+        assert await bench.verify(name, A, B, adds=True) == {A: 0, B: InvalidTransactionStateError.code}
+        if name == "id-0":
+            assert bench.added == [(name, ProducerIdAndEpoch(7, 1), [A, B])]
+        else:
+            assert bench.requests == [(1, [(TransactionalWriter(name, 7, 1, adds=True), [A, B])])]
+        bench.codes = {A: ProducerFencedError.code}
+        assert await bench.verify(name, A, adds=True) == {A: InvalidProducerEpochError.code}
+
+    virtual(scenario)
+
+
+def test_additions_to_the_same_transaction_are_merged_while_one_is_in_progress() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.gate.clear()
+        tasks = [bench.start("id-0", A, adds=True)]
+        await bench.clock.sleep_ms(10)
+        tasks += [bench.start("id-0", each, adds=True) for each in (B, C)]
+        await bench.clock.sleep_ms(10)
+        assert [partitions for _, _, partitions in bench.added] == [[A]]
+        bench.gate.set()
+        assert await asyncio.gather(*tasks) == [{A: 0}, {B: 0}, {C: 0}]
+        assert [partitions for _, _, partitions in bench.added] == [[A], [B, C]]
+
+    virtual(scenario)
+
+
+def test_additions_and_verifications_are_not_merged() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.hold()
+        tasks = [bench.start("id-1", A), bench.start("id-1", B, adds=True)]
+        await bench.clock.sleep_ms(10)
+        bench.gate.set()
+        assert await asyncio.gather(*tasks) == [{A: 0}, {B: 0}]
+        wanted = [(writer.adds, partitions) for _, each in bench.requests[1:] for writer, partitions in each]
+        assert wanted == [(False, [A]), (True, [B])]
+
+    virtual(scenario)
+
+
+@pytest.mark.parametrize("name", ["id-0", "id-1"])
+@pytest.mark.parametrize(("busy", "code"), [(1, 0), (5, 0), (6, ConcurrentTransactionsError.code)])
+def test_an_addition_is_tried_again_while_the_markers_are_written(name: str, busy: int, code: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.busy = busy
+        first = bench.start(name, A, adds=True, label="first")
+        second = bench.start(name, A, label="second")
+        assert await asyncio.gather(first, second) == [{A: code}, {A: 0}]
+        assert bench.done == ["first", "second"], "calls of a producer complete in their order"
+        assert await bench.verify(name, A, adds=True) == {A: 0}
+
+    virtual(scenario)
+
+
+def test_an_addition_that_waits_for_its_retry_ends_with_the_sender() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.busy = 99
+        task = bench.start("id-0", A, adds=True)
+        await bench.clock.sleep_ms(10)
+        await bench.sender.close()
+        assert await task == {A: CoordinatorNotAvailableError.code}
+
+    virtual(scenario)
+
+
+def test_a_bug_of_the_coordinator_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.gate = None  # type: ignore[assignment]
+        assert await bench.verify("id-0", A, adds=True) == {A: UnknownServerError.code}
+
+    virtual(scenario)
+    assert "could not be added to the transaction of 'id-0'" in caplog.text

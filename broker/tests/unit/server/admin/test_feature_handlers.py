@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -120,8 +121,9 @@ def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> No
             listener="PLAINTEXT",
             identity=Identity(ANONYMOUS, "::1", "PLAINTEXT", "PLAINTEXT"),
         )
-        message = await handlers.api_versions(context, ApiVersionsRequest())
         for version in range(API_TABLE[ApiKey.API_VERSIONS].max_version + 1):
+            request = ApiVersionsRequest(client_software_name="tester", client_software_version="1")
+            message = await handlers.api_versions(replace(context, api_version=version), request)
             frame = memoryview(encode_response(ApiKey.API_VERSIONS, version, 1, message)[4:])
             answer = decode_response(ApiKey.API_VERSIONS, version, frame)
             if version < 3:
@@ -131,6 +133,7 @@ def test_every_broker_returns_the_finalized_features(finalized: Finalized) -> No
                 (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
             ]
             assert finalized_levels == [(name, level, level) for name, level in sorted(finalized.levels.items())]
-            assert answer.supported_features == ()
+            supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+            assert supported == [("transaction.version", 0 if version >= 4 else 1, 2)]
 
     run_virtual(main())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -33,148 +33,37 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.coordinator.coordinator_ports import TransactionalWriter
-from odradek.protocol.apis import ApiKey
-from odradek.records.checks.validate import AppendOrigin
-from odradek.records.formats import iterate_entries
-from odradek.records.v2.batch import BatchBuilder, ControlType
-from odradek.replication.replica_requests import AppendRequest
 from odradek.server.data import transactional_produce
-from odradek_testkit.logs import marker
-from odradek_testkit.server import MemoryServer, Peer
+from odradek_testkit.clients.transactional_writes import (
+    ID,
+    PID,
+    T0,
+    T1,
+    T2,
+    ProduceLab,
+    batch_of,
+    code_of,
+    explore_with,
+    settle,
+)
 
 Play = Callable[..., None]
-PID: Final = 7
-ID: Final = "my-transactions"
-T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 NO_RECORDS: Final = TopicPartition("t", 3)
-
-
-class Question(NamedTuple):
-    """A verification that waits for its answer."""
-
-    writer: TransactionalWriter
-    partitions: tuple[TopicPartition, ...]
-    outcome: asyncio.Future[Mapping[TopicPartition, int]]
-
-    def answer(self, code: int = NONE, **of_topics: int) -> None:
-        self.outcome.set_result({each: of_topics.get(each.topic, code) for each in self.partitions})
-
-
-class ManualVerifier:
-    """A `TransactionVerifier` whose answers the test gives."""
-
-    def __init__(self) -> None:
-        self.asked: list[Question] = []
-
-    async def verify(
-        self, writer: TransactionalWriter, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        question = Question(writer, tuple(partitions), asyncio.get_running_loop().create_future())
-        self.asked.append(question)
-        return await question.outcome
-
-
-def batch_of(
-    sequence: int, *, producer_id: int = PID, epoch: int = 0, is_transactional: bool = True, value: bytes = b"v"
-) -> bytes:
-    builder = BatchBuilder(limit_bytes=1 << 20)
-    builder.append(None, value, timestamp_ms=1_700_000_000_000)
-    return builder.build(
-        producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, is_transactional=is_transactional
-    )
-
-
-class Lab:
-    """A server that leads three partitions, and its verifier."""
-
-    def __init__(self, server: MemoryServer, verifier: ManualVerifier) -> None:
-        self.server = server
-        self.verifier = verifier
-
-    def send(
-        self,
-        *parts: tuple[TopicPartition, bytes | None],
-        peer: Peer | None = None,
-        version: int = 11,
-        acks: int = -1,
-        transactional_id: str | None = ID,
-    ) -> asyncio.Task[dict[TopicPartition, Any]]:
-        """Send a request; the result has the partitions of the response."""
-        topics = [
-            {"name": each.topic, "partition_data": [{"index": each.partition, "records": records}]}
-            for each, records in parts
-        ]
-        message = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1000, "topic_data": topics}
-
-        async def ask() -> dict[TopicPartition, Any]:
-            answer = await (peer or self.server.peer).ask(ApiKey.PRODUCE, version, message)
-            return {
-                TopicPartition(topic.name, part.index): part
-                for topic in answer.responses
-                for part in topic.partition_responses
-            }
-
-        return asyncio.ensure_future(ask())
-
-    def end(self, topic_partition: TopicPartition = T0, epoch: int = 0) -> None:
-        """Append a marker."""
-        records = marker(ControlType.ABORT, producer_id=PID, producer_epoch=epoch)
-        request = AppendRequest(-1, 1000, [(topic_partition, records)], AppendOrigin.COORDINATOR)
-        self.server.replicas.append(request, lambda results: None)
-
-    def sequences(self, topic_partition: TopicPartition = T0, producer_id: int = PID) -> list[int]:
-        """Return the sequences of the batches in the log of a partition."""
-        log = self.server.replicas.partition(topic_partition).log
-        content = log.read(0, max_bytes=1 << 20).load()
-        return [
-            header.base_sequence
-            for _, header in iterate_entries(content)
-            if not header.is_control and header.producer_id == producer_id
-        ]
-
-    @property
-    def waiting(self) -> int:
-        return self.server.data.transactions.waiting
-
-
-async def settle() -> None:
-    """Let everything run that can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-async def code_of(sent: asyncio.Task[dict[TopicPartition, Any]], topic_partition: TopicPartition = T0) -> int:
-    answer = await sent
-    code: int = answer[topic_partition].error_code
-    return code
+Explore = Callable[..., None]
 
 
 @pytest.fixture
-def explore(play: Play) -> Callable[..., None]:
-    def run(scenario: Callable[[Lab], Any], **options: Any) -> None:
-        verifier = ManualVerifier()
-
-        async def main(server: MemoryServer) -> None:
-            await server.announce("t", {0: [1], 1: [1], 2: [1]})
-            lab = Lab(server, verifier)
-            await scenario(lab)
-            await settle()
-            assert not lab.waiting, "records still wait for a verification"
-
-        play(main, verifier=verifier, **options)
-
-    return run
-
-
-Explore = Callable[..., None]
+def explore(play: Play) -> Explore:
+    """Runs a scenario with a `ProduceLab`."""
+    return explore_with(play)
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_the_first_batch_of_a_transaction_waits_for_its_verification(explore: Explore, acks: int) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         first = lab.send((T0, batch_of(0)), acks=acks)
         await settle()
-        (question,) = lab.verifier.asked
+        (question,) = lab.verifier.questions
         assert question.writer == TransactionalWriter(ID, PID, 0)
         assert question.partitions == (T0,)
         assert (lab.sequences(), lab.waiting, first.done()) == ([], 1, False)
@@ -183,22 +72,22 @@ def test_the_first_batch_of_a_transaction_waits_for_its_verification(explore: Ex
         assert (part.error_code, part.base_offset) == (NONE, 0)
         # The transaction is open now.
         assert await code_of(lab.send((T0, batch_of(1)), acks=acks)) == NONE
-        assert len(lab.verifier.asked) == 1
+        assert len(lab.verifier.questions) == 1
         assert lab.sequences() == [0, 1]
         lab.end()
         again = lab.send((T0, batch_of(2)), acks=acks)
         await settle()
-        lab.verifier.asked[1].answer()
+        lab.verifier.questions[1].answer()
         assert await code_of(again) == NONE
 
     explore(scenario)
 
 
 def test_pipelined_requests_join_the_verification_in_order(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         sent = [lab.send((T0, batch_of(number, value=b"%03d" % number * 500))) for number in range(5)]
         await settle()
-        (question,) = lab.verifier.asked
+        (question,) = lab.verifier.questions
         assert lab.waiting == 5
         question.answer()
         assert [(await each)[T0].base_offset for each in sent] == [0, 1, 2, 3, 4]
@@ -212,16 +101,16 @@ def test_pipelined_requests_join_the_verification_in_order(explore: Explore) -> 
 def test_requests_that_a_response_lets_in_do_not_overtake(explore: Explore) -> None:
     """A connection reads on when it has answered; that happens while waiting records are being appended."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         peer, count = lab.server.connect(), 150
         sent = [lab.send((T0, batch_of(number)), (T1, batch_of(number)), peer=peer) for number in range(count)]
         await settle()
         assert 0 < lab.waiting < 2 * count, "the connection limits the requests in flight"
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         for each in sent:
             assert [part.error_code for part in (await each).values()] == [NONE, NONE]
         assert lab.sequences(T0) == lab.sequences(T1) == list(range(count))
-        assert len(lab.verifier.asked) == 1
+        assert len(lab.verifier.questions) == 1
 
     explore(scenario)
 
@@ -250,10 +139,10 @@ RETRIED: Final = [
     ],
 )
 def test_errors_of_the_coordinator_are_translated(explore: Explore, version: int, code: int, expected: int) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         sent = [lab.send((T0, batch_of(number)), version=version) for number in range(2)]
         await settle()
-        lab.verifier.asked[0].answer(code)
+        lab.verifier.questions[0].answer(code)
         assert [await code_of(each) for each in sent] == [expected] * 2
         assert lab.sequences() == []
 
@@ -261,37 +150,37 @@ def test_errors_of_the_coordinator_are_translated(explore: Explore, version: int
 
 
 def test_after_a_retriable_error_the_lowest_sequence_opens_the_transaction(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         await lab.send((T0, batch_of(0, producer_id=8, is_transactional=False)))
         first = lab.send((T0, batch_of(5)))
         await settle()
-        lab.verifier.asked[0].answer(NotCoordinatorError.code)
+        lab.verifier.questions[0].answer(NotCoordinatorError.code)
         assert await code_of(first) == NotEnoughReplicasError.code
         early = lab.send((T0, batch_of(6)))
         await settle()
-        lab.verifier.asked[1].answer()
+        lab.verifier.questions[1].answer()
         assert await code_of(early) == OutOfOrderSequenceError.code
         repeated = [lab.send((T0, batch_of(number))) for number in (5, 6)]
         await settle()
-        lab.verifier.asked[2].answer()
+        lab.verifier.questions[2].answer()
         assert [await code_of(each) for each in repeated] == [NONE] * 2
 
     explore(scenario)
 
 
 def test_a_transaction_that_ends_during_the_verification_is_not_opened_again(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         late = lab.send((T0, batch_of(0)))
         await settle()
         lab.end()
         new = lab.send((T0, batch_of(0, epoch=0)))
         await settle()
-        assert len(lab.verifier.asked) == 2, "it must not use a verification that began before the marker"
+        assert len(lab.verifier.questions) == 2, "it must not use a verification that began before the marker"
         assert lab.waiting == 2
-        lab.verifier.asked[1].answer()
+        lab.verifier.questions[1].answer()
         await settle()
         assert not new.done(), "the order of the connection is kept"
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         assert await code_of(late) == InvalidTransactionStateError.code
         assert await code_of(new) == NONE
 
@@ -299,15 +188,15 @@ def test_a_transaction_that_ends_during_the_verification_is_not_opened_again(exp
 
 
 def test_a_time_out_fences_the_producer_that_waits(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         late = lab.send((T0, batch_of(0)))
         await settle()
         lab.end(epoch=1)
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         assert await code_of(late) == InvalidTransactionStateError.code
         again = lab.send((T0, batch_of(0)))
         await settle()
-        lab.verifier.asked[1].answer()
+        lab.verifier.questions[1].answer()
         assert await code_of(again) == InvalidProducerEpochError.code
 
     explore(scenario)
@@ -316,14 +205,14 @@ def test_a_time_out_fences_the_producer_that_waits(explore: Explore) -> None:
 def test_another_connection_does_not_share_a_verification(explore: Explore) -> None:
     """The first request may have been delayed until its transaction had ended."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         late = lab.send((T0, batch_of(0)))
         await settle()
         new = lab.send((T0, batch_of(0)), peer=lab.server.connect())
         await settle()
-        assert len(lab.verifier.asked) == 2
-        lab.verifier.asked[0].answer(InvalidTransactionStateError.code)
-        lab.verifier.asked[1].answer()
+        assert len(lab.verifier.questions) == 2
+        lab.verifier.questions[0].answer(InvalidTransactionStateError.code)
+        lab.verifier.questions[1].answer()
         assert await code_of(late) == InvalidTransactionStateError.code
         assert await code_of(new) == NONE
 
@@ -331,22 +220,22 @@ def test_another_connection_does_not_share_a_verification(explore: Explore) -> N
 
 
 def test_another_epoch_does_not_share_a_verification(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         old, new = lab.send((T0, batch_of(0))), lab.send((T0, batch_of(0, epoch=1)))
         await settle()
-        assert [question.writer.producer_epoch for question in lab.verifier.asked] == [0, 1]
-        lab.verifier.asked[0].answer(ProducerFencedError.code)
-        lab.verifier.asked[1].answer()
+        assert [question.writer.producer_epoch for question in lab.verifier.questions] == [0, 1]
+        lab.verifier.questions[0].answer(ProducerFencedError.code)
+        lab.verifier.questions[1].answer()
         assert [await code_of(old), await code_of(new)] == [InvalidProducerEpochError.code, NONE]
 
     explore(scenario)
 
 
 def test_a_request_is_answered_once_with_all_its_partitions(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         opening = lab.send((T0, batch_of(0)))
         await settle()
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         await opening
         gone = TopicPartition("gone", 0)
         mixed = lab.send(
@@ -354,11 +243,11 @@ def test_a_request_is_answered_once_with_all_its_partitions(explore: Explore) ->
         )
         await settle()
         assert lab.sequences(T0) == [0, 1], "only partitions that need a verification wait"
-        assert lab.verifier.asked[1].partitions == (T1, T2)
+        assert lab.verifier.questions[1].partitions == (T1, T2)
         behind = lab.send((T0, batch_of(2)), (T2, batch_of(1)))
         await settle()
         assert (mixed.done(), behind.done(), lab.waiting) == (False, False, 3)
-        lab.verifier.asked[1].outcome.set_result({T1: InvalidTransactionStateError.code, T2: NONE})
+        lab.verifier.questions[1].outcome.set_result({T1: InvalidTransactionStateError.code, T2: NONE})
         answer = await mixed
         assert {each: part.error_code for each, part in answer.items()} == {
             T0: NONE,
@@ -368,17 +257,17 @@ def test_a_request_is_answered_once_with_all_its_partitions(explore: Explore) ->
             NO_RECORDS: InvalidRecordError.code,
         }
         assert {each: part.base_offset for each, part in (await behind).items()} == {T0: 2, T2: 1}
-        assert len(lab.verifier.asked) == 2
+        assert len(lab.verifier.questions) == 2
 
     explore(scenario)
 
 
 def test_batches_without_a_transaction_need_no_verification(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         assert await code_of(lab.send((T0, batch_of(0, is_transactional=False)))) == NONE
         mixed = lab.send((T0, batch_of(1, is_transactional=False)), (T1, batch_of(0)))
         await settle()
-        (question,) = lab.verifier.asked
+        (question,) = lab.verifier.questions
         assert question.partitions == (T1,)
         question.answer()
         assert [part.error_code for part in (await mixed).values()] == [NONE, NONE]
@@ -387,29 +276,29 @@ def test_batches_without_a_transaction_need_no_verification(explore: Explore) ->
 
 
 def test_a_transaction_needs_a_transactional_id(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         code = await code_of(lab.send((T0, batch_of(0)), transactional_id=None))
         assert code == TransactionalIdAuthorizationFailedError.code
-        assert not lab.verifier.asked
+        assert not lab.verifier.questions
 
     explore(scenario)
 
 
 def test_a_request_has_one_producer(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         answer = await lab.send((T0, batch_of(0)), (T1, batch_of(0, epoch=1)))
         assert [part.error_code for part in answer.values()] == [InvalidProducerIdMappingError.code] * 2
-        assert not lab.verifier.asked
+        assert not lab.verifier.questions
 
     explore(scenario)
 
 
 @pytest.mark.parametrize("damage", [slice(0, 40), slice(0, -1)])
 def test_damaged_records_are_refused(explore: Explore, damage: slice) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         sent = lab.send((T0, batch_of(0)[damage]))
         await settle()
-        for question in lab.verifier.asked:
+        for question in lab.verifier.questions:
             question.answer()
         assert await code_of(sent) != NONE
         assert lab.sequences() == []
@@ -418,15 +307,15 @@ def test_damaged_records_are_refused(explore: Explore, damage: slice) -> None:
 
 
 def test_verification_can_be_switched_off(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         assert await code_of(lab.send((T0, batch_of(0)))) == NONE
-        assert not lab.verifier.asked
+        assert not lab.verifier.questions
 
     explore(scenario, settings={"transaction.partition.verification.enable": "false"})
 
 
 def test_it_is_switched_off_while_records_wait(explore: Explore, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         first = lab.send((T0, batch_of(0)))
         await settle()
         monkeypatch.setattr(lab.server.data.transactions, "_is_enabled", lambda: False)
@@ -434,7 +323,7 @@ def test_it_is_switched_off_while_records_wait(explore: Explore, monkeypatch: py
         assert await code_of(lab.send((T2, batch_of(0)), peer=lab.server.connect()), T2) == NONE
         await settle()
         assert (behind.done(), lab.waiting, lab.sequences(T1)) == (False, 2, [0])
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         assert [await code_of(first), await code_of(behind)] == [NONE, NONE]
         assert await code_of(elsewhere, T1) == NONE
 
@@ -442,7 +331,7 @@ def test_it_is_switched_off_while_records_wait(explore: Explore, monkeypatch: py
 
 
 def test_a_closed_connection_leaves_nothing(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         peer = lab.server.connect()
         sent = [lab.send((T0, batch_of(number)), peer=peer) for number in range(2)]
         await settle()
@@ -450,7 +339,7 @@ def test_a_closed_connection_leaves_nothing(explore: Explore) -> None:
         for each in sent:
             with pytest.raises(NetworkError):
                 await each
-        lab.verifier.asked[0].answer()
+        lab.verifier.questions[0].answer()
         await settle()
         assert lab.sequences() == [0, 1]
 
@@ -459,11 +348,11 @@ def test_a_closed_connection_leaves_nothing(explore: Explore) -> None:
 
 @pytest.mark.parametrize("code", [NONE, InvalidTransactionStateError.code])
 def test_without_acks_nothing_is_answered(explore: Explore, code: int) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         peer = lab.server.connect()
         silent = lab.send((T0, batch_of(0)), peer=peer, acks=0)
         await settle()
-        lab.verifier.asked[0].answer(code)
+        lab.verifier.questions[0].answer(code)
         await settle()
         assert peer.is_aborted is (code != NONE)
         peer.abort()
@@ -478,7 +367,7 @@ def test_without_acks_nothing_is_answered(explore: Explore, code: int) -> None:
 def test_a_new_leader_epoch_ends_the_wait(explore: Explore, epoch: int) -> None:
     """Even if this broker leads again: records of another leader may have come between."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         peer = lab.server.connect()
         sent = [lab.send((T0, batch_of(number)), peer=peer) for number in range(2)]
         await settle()
@@ -487,7 +376,7 @@ def test_a_new_leader_epoch_ends_the_wait(explore: Explore, epoch: int) -> None:
             await lab.server.announce("t", {0: leader}, leader_epoch=each, brokers=(1, 2))
         behind = lab.send((T0, batch_of(2)), peer=peer)
         await settle()
-        for question in lab.verifier.asked:
+        for question in lab.verifier.questions:
             question.answer()
         assert [await code_of(each) for each in sent] == [NotLeaderOrFollowerError.code] * 2
         expected = {1: NotLeaderOrFollowerError.code, 2: OutOfOrderSequenceError.code}
@@ -499,12 +388,12 @@ def test_a_new_leader_epoch_ends_the_wait(explore: Explore, epoch: int) -> None:
 def test_records_above_the_limit_do_not_wait(explore: Explore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactional_produce, "WAITING_BYTES", 2 * len(batch_of(0)))
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         for first in (0, 2):
             sent = [lab.send((T0, batch_of(first + number)), (T1, None)) for number in range(3)]
             await settle()
             assert lab.waiting == 2
-            lab.verifier.asked[-1].answer()
+            lab.verifier.questions[-1].answer()
             codes = [await code_of(each, T0) for each in sent]
             assert codes == [NONE, NONE, NotEnoughReplicasError.code]
             lab.end()
@@ -514,7 +403,7 @@ def test_records_above_the_limit_do_not_wait(explore: Explore, monkeypatch: pyte
 
 
 def test_a_broker_that_stops_answers_what_waits(explore: Explore) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         sent = [lab.send((T0, batch_of(0))), lab.send((T1, batch_of(0)))]
         await asyncio.sleep(0)
         await lab.server.data.transactions.close()
@@ -525,12 +414,12 @@ def test_a_broker_that_stops_answers_what_waits(explore: Explore) -> None:
 
 
 def test_a_bug_of_the_verifier_is_answered(explore: Explore, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         sent, other = lab.send((T0, batch_of(0))), lab.send((T1, batch_of(0)))
         await settle()
         with caplog.at_level(logging.CRITICAL):
-            lab.verifier.asked[0].outcome.set_exception(ZeroDivisionError())
-            lab.verifier.asked[1].outcome.set_result({})
+            lab.verifier.questions[0].outcome.set_exception(ZeroDivisionError())
+            lab.verifier.questions[1].outcome.set_result({})
             assert await code_of(sent) == UnknownServerError.code
             assert await code_of(other, T1) == UnknownServerError.code
 
@@ -541,7 +430,7 @@ def test_a_bug_of_the_verifier_is_answered(explore: Explore, caplog: pytest.LogC
 def test_requests_in_any_order_keep_the_order_of_their_batches(explore: Explore, seed: int) -> None:
     """Two producers with three partitions, whose verifications take any time."""
 
-    async def scenario(lab: Lab) -> None:
+    async def scenario(lab: ProduceLab) -> None:
         source = Random(seed)
         partitions = (T0, T1, T2)
         sent: list[asyncio.Task[Any]] = []
@@ -562,7 +451,7 @@ def test_requests_in_any_order_keep_the_order_of_their_batches(explore: Explore,
         answered = [0, 0]
 
         def answer(producer: int) -> None:
-            asked = [each for each in lab.verifier.asked if each.writer.producer_id == PID + producer]
+            asked = [each for each in lab.verifier.questions if each.writer.producer_id == PID + producer]
             if answered[producer] < len(asked):
                 asked[answered[producer]].answer()
                 answered[producer] += 1

@@ -40,6 +40,12 @@ class Additions:
     ) -> None:
         self.added += partitions
 
+    async def add_written(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        self.added += partitions
+        return dict.fromkeys(partitions, NONE)
+
 
 def asking(version: int, *wanted: tuple[str, int]) -> Message:
     topics = [{"name": name, "partitions": [number]} for name, number in wanted]

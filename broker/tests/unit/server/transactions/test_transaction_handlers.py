@@ -27,9 +27,10 @@ from odradek.base.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ZE
 from odradek.cluster import ClusterImage, MetadataCache, PartitionMetadata
 from odradek.coordinator.coordinator_runtime import CoordinatorRuntime
 from odradek.coordinator.producer_ids import ProducerIds
+from odradek.coordinator.transactions import transaction_rules as rules
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from odradek.coordinator.transactions.transaction_shard import TransactionShard
-from odradek.coordinator.transactions.transaction_values import TransactionSettings
+from odradek.coordinator.transactions.transaction_values import ProducerIdAndEpoch, TransactionSettings
 from odradek.protocol import codec
 from odradek.protocol.apis import ApiKey
 from odradek.security.principals import ANONYMOUS, Identity
@@ -57,6 +58,8 @@ class TransactionServer:
         view.image = ClusterImage().updated(
             controller_id=1, brokers=[], partitions=[(each, ZERO_UUID, LED) for each in (*EVENTS, STATE, OFFSETS)]
         )
+        self.level = 0
+        """Finalized level of `transaction.version`."""
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             writer=self.partition, reader=self.partition, clock=self.clock, batch_limit_bytes=1 << 20
         )
@@ -68,6 +71,7 @@ class TransactionServer:
             producer_ids=producer_ids,
             markers=self.markers,
             partition_count=lambda: 1,
+            level=lambda: self.level,
         )
         self._handlers = TransactionHandlers(
             transactions=self.coordinator,
@@ -201,6 +205,7 @@ def test_timeouts_are_limited(timeout_ms: int) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_partitions_are_added(version: int) -> None:
     async def scenario(server: TransactionServer) -> None:
+        server.level = 2
         assert await server.add(version, 4000, 0) == [InvalidProducerIdMappingError.code] * 2
         found = await server.init()
         assert await server.add(version, found.producer_id, 0) == [0, 0]
@@ -274,6 +279,44 @@ def test_transactions_end(version: int, committed: bool) -> None:
         assert (await server.init()).producer_epoch == 1
         fenced = InvalidProducerEpochError if version < 2 else ProducerFencedError
         assert await server.end(version, found.producer_id, 0) == fenced.code
+
+    play(scenario)
+
+
+def test_version_5_raises_the_epoch_if_the_cluster_has_finalized_it() -> None:
+    async def end(server: TransactionServer, producer_id: int, epoch: int, *, committed: bool = True) -> Any:
+        message = {"transactional_id": "tx", "producer_id": producer_id, "producer_epoch": epoch}
+        return await server.ask(ApiKey.END_TXN, 5, {**message, "committed": committed})
+
+    async def scenario(server: TransactionServer) -> None:
+        found = await server.init()
+        producer_id = found.producer_id
+        assert await server.add(5, producer_id, 0) == [TransactionAbortableError.code] * 2, "writes open none"
+        answer = await end(server, producer_id, 0, committed=False)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer_id, 0)
+        server.level = 2
+        assert await server.add(5, producer_id, 0) == [0, 0]
+        answer = await end(server, producer_id, 0)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer_id, 1)
+        await server.complete()
+        assert await server.end(4, producer_id, 1) == InvalidTransactionStateError.code
+        failed = await end(server, producer_id, 7)
+        assert (failed.error_code, failed.producer_id, failed.producer_epoch) == (ProducerFencedError.code, -1, -1)
+
+    play(scenario)
+
+
+def test_at_the_last_epoch_the_producer_gets_an_id_of_the_next_block() -> None:
+    async def scenario(server: TransactionServer) -> None:
+        server.level = 2
+        found = await server.init()
+        for epoch in range(1, rules.LAST_EPOCH + 1):
+            await server.init()
+            assert (await server.coordinator.describe("tx")).producer_epoch == epoch
+        assert await server.add(5, found.producer_id, rules.LAST_EPOCH) == [0, 0]
+        producer = ProducerIdAndEpoch(found.producer_id, rules.LAST_EPOCH)
+        following = await server.coordinator.end("tx", producer, is_commit=True, client_version=2)
+        assert following == ProducerIdAndEpoch(found.producer_id + 1, 0)
 
     play(scenario)
 

@@ -212,9 +212,22 @@ def test_cold_files_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None
     assert len({one.cold_share for one, _ in changed}) == 3
 
 
+def test_some_clusters_finalize_transaction_version_2() -> None:
+    newer, older = ([draw(seed, new_epochs=wanted) for seed in SEEDS] for wanted in (True, False))
+    assert not any(plan.transactions.raises_epochs for plan in older)
+    share = sum(plan.transactions.raises_epochs for plan in newer) / sum(
+        plan.transactions.writers > 0 for plan in newer
+    )
+    assert 0.25 < share < 0.75
+    for after, before in zip(newer, older, strict=True):
+        version = {"transaction.version": "2"} if after.transactions.raises_epochs else {}
+        assert dict(before.properties) | version == dict(after.properties)
+        assert before.faults == after.faults
+
+
 def test_transactions_change_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     with_transactions = [draw(seed) for seed in SEEDS]
-    monkeypatch.setattr(plan_module, "draw_transactions", lambda seed: TransactionPlan())
+    monkeypatch.setattr(plan_module, "draw_transactions", lambda seed, newer: TransactionPlan())
     without = [draw(seed) for seed in SEEDS]
     changed = [pair for pair in zip(with_transactions, without, strict=True) if pair[0] != pair[1]]
     assert len(SEEDS) / 3 < len(changed) < len(SEEDS) / 2

@@ -102,11 +102,19 @@ def test_a_marker_without_a_transaction_changes_nothing() -> None:
         Log().write(b"a").mark(COMMIT, epoch=1),
         Log().write(b"a").mark(ABORT, epoch=1).write(b"b"),
         Log().write(b"a").mark(ABORT, coordinator=3).write(b"b").mark(ABORT, coordinator=2),
+        Log().write(b"a").write(b"b", epoch=1),
     ],
-    ids=["commit with another epoch", "batch of a fenced producer", "marker of an old coordinator"],
+    ids=["commit with another epoch", "batch of a fenced producer", "marker of an old coordinator", "two epochs"],
 )
 def test_epochs_in_a_log(log: Log) -> None:
     assert found(log.read) == MARKERS
+
+
+def test_a_commit_of_transaction_version_2_has_the_next_epoch() -> None:
+    log = Log().write(b"a").mark(COMMIT, epoch=1).write(b"b", epoch=1).mark(ABORT, epoch=2)
+    assert read_log(T0, log.batches, raises_epochs=True).visible == {0: b"a"}
+    log = Log().write(b"a").mark(COMMIT, epoch=2)
+    assert found(lambda: read_log(T0, log.batches, raises_epochs=True)) == MARKERS
 
 
 # Transactions of clients
