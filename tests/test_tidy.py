@@ -76,7 +76,7 @@ PURE_OPERATOR = """
 crds/* objects/* lifecycle/* dashboards/* topics/topic_actions topics/zookeeper_state topics/topic_plan
 topics/topic_decisions topics/topic_status kube/cluster/status_documents crds/fields crds/documents
 kube/api/object_kinds kube/api/owners kube/operator_settings pipelines/* mirrors/*
-security/client_connection
+security/client_connection plugin/roll_progress plugin/status_rows
 """.split()
 PURE_SPARK = """
 offsets options/option_values options/source_options options/sink_options decoding/row_batches decoding/row_schema

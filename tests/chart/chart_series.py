@@ -46,6 +46,11 @@ def _broker() -> frozenset[str]:
 def _operator() -> frozenset[str]:
     registry = CollectorRegistry()
     Reconciliations(registry, ()).pods("namespace", "cluster", Component.KAFKA, wanted=1, ready=1)
+    return frozenset(sample.name for family in registry.collect() for sample in family.samples)
+
+
+def _of_kubernetes_only() -> frozenset[str]:
+    registry = CollectorRegistry()
     PipelineMetrics(registry).show(
         "namespace", "pipeline", JobReport(lag=1, rate=1, input_rate=1, batch=1), is_ready=True
     )
@@ -66,6 +71,9 @@ def _spark() -> frozenset[str]:
 SPARK: Final = _spark()
 """The series of the query listener of the Spark connector."""
 
+OPERATED: Final = _of_kubernetes_only()
+"""The series of the operator about Pipelines and Mirrors, which embedded clusters do not run."""
+
 MIRROR: Final = frozenset(
     """
     odradek_mirror_lag_records odradek_mirror_lag_seconds odradek_mirror_partition_failed odradek_mirror_records_total
@@ -79,6 +87,7 @@ KNOWN: Final = (
     | _operator()
     | SPARK
     | MIRROR
+    | OPERATED
     | {series.name for series in EXPORTER_SERIES}
     | {series.name for series in ZOOKEEPER_SERIES}
     | PROCESS

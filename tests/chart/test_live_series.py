@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from chart_promql import grouping_of, selections_of, series_of
-from chart_series import KUBERNETES, MIRROR, SPARK
+from chart_series import KUBERNETES, MIRROR, OPERATED, SPARK
 from odradek.metrics.series import SERIES
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.running_cluster import RunningCluster
@@ -111,7 +111,7 @@ def test_an_embedded_cluster_serves_the_series_of_every_dashboard(
     urls = [*cluster.metrics_urls, *cluster.monitoring_urls.values()]
     named = {series for query in queries() for series in series_of(query)}
     # Those of streaming queries are served by the drivers of Spark, and those of mirrors by their pods.
-    named -= BY_OCCASION | OF_KUBERNETES | SPARK | MIRROR | {"up"}
+    named -= BY_OCCASION | OF_KUBERNETES | SPARK | MIRROR | OPERATED | {"up"}
 
     missing: set[str] = set()
 

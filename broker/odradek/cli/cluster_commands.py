@@ -85,7 +85,7 @@ def brokers(bootstrap: str, as_json: bool) -> None:
 def features(bootstrap: str, as_json: bool) -> None:
     """Show the versioned features (KIP-584): the levels in use, and the versions that a broker supports.
 
-    Brokers with ZooKeeper support no such features, so that the list is usually empty.
+    Odradek has `transaction.version`. Apache Kafka with ZooKeeper has none.
 
     \b
     Example:

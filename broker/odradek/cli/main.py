@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from odradek.base import VERSION
 from odradek.base.build_form import build_form
@@ -87,6 +88,14 @@ class LazyGroup(click.Group):
             raise click.ClickException(
                 f"`odradek {cmd_name}` needs a package that is not installed ({error}): install odradek's extras."
             ) from error
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the names of commands from the tables, without importing them."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        summaries = {name: lazy.summary for name, lazy in COMMANDS.items()}
+        summaries = {name: EXTENSIONS.get(name, "") for name in sorted(_extensions())} | summaries
+        found = [CompletionItem(name, help=text) for name, text in summaries.items() if name.startswith(incomplete)]
+        return [*found, *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands from the tables, without importing them."""

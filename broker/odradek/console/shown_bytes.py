@@ -14,6 +14,8 @@ VALUE_BYTES: Final = 1_000
 """Bytes of a key and a value in a list of messages."""
 WHOLE_BYTES: Final = 256 << 10
 """Bytes of a key, value or header on the page of one message. Longer ones can be downloaded."""
+HEX_PART: Final = 10
+"""Hexadecimal takes more space, and people read less of it: it has this part of the limit."""
 HEADERS: Final = 20
 """Headers of a message in a list."""
 
@@ -50,15 +52,16 @@ class ShownRecord:
 
 
 def shown_bytes(content: bytes | None, limit: int) -> ShownBytes:
-    """Return up to `limit` bytes as text: UTF-8 if they are valid, else hexadecimal."""
+    """Return up to `limit` bytes as text: UTF-8 if they are valid, else a part of them in hexadecimal."""
     if content is None:
         return ShownBytes(text="", encoding="null", size_bytes=0)
-    part = content[:limit]
     is_truncated = len(content) > limit
     try:
-        text, encoding = _decoded(part, is_truncated=is_truncated), "utf-8"
+        text, encoding = _decoded(content[:limit], is_truncated=is_truncated), "utf-8"
     except UnicodeDecodeError:
-        text, encoding = part.hex(" "), "hex"
+        limit = max(1, limit // HEX_PART)
+        is_truncated = len(content) > limit
+        text, encoding = content[:limit].hex(" "), "hex"
     return ShownBytes(text=safe_text(text), encoding=encoding, size_bytes=len(content), is_truncated=is_truncated)
 
 

@@ -6,12 +6,11 @@ series in `SERIES` are read. Each has the labels `source`, `topic` and `partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.base.errors import OdradekError
 from odradek_operator.objects.pod_facts import clean_text
@@ -29,6 +28,13 @@ FAILED: Final = "odradek_mirror_partition_failed"
 ERROR: Final = "odradek_mirror_partition_error"
 """1 for a partition that has stopped. The label `error` says why."""
 SERIES: Final = (LAG_RECORDS, LAG_SECONDS, FAILED, ERROR)
+
+# prometheus_client has a parser for the whole format. It needs three times as much CPU time: for 20,000 partitions,
+# more than a second in each round.
+_SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
+"""A line with a sample: name, labels, value, and sometimes a timestamp."""
+_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)",?')
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class MirrorReportError(OdradekError):
@@ -60,21 +66,16 @@ class MirrorReport:
         records: dict[ReportedPartition, int] = {}
         seconds: dict[ReportedPartition, float] = {}
         stopped: dict[ReportedPartition, str] = {}
-        try:
-            lines = (line for line in content.decode().split("\n") if line.startswith(SERIES))
-            for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-                for sample in family.samples:
-                    which = _partition(sample.labels)
-                    if which is None or not isfinite(sample.value) or not 0 <= sample.value <= MAX_COUNT:
-                        continue
-                    if sample.name == LAG_RECORDS:
-                        records[which] = min(int(sample.value), MAX_COUNT)
-                    elif sample.name == LAG_SECONDS:
-                        seconds[which] = round(float(sample.value), 1)
-                    elif sample.name in (FAILED, ERROR) and sample.value:
-                        stopped[which] = clean_text(sample.labels.get("error")) or stopped.get(which, "")
-        except (ValueError, KeyError, IndexError) as error:
-            raise MirrorReportError(f"the metrics are not in Prometheus' text format: {error}") from error
+        for name, labels, value in _samples(content):
+            which = _partition(labels)
+            if which is None or not isfinite(value) or not 0 <= value <= MAX_COUNT:
+                continue
+            if name == LAG_RECORDS:
+                records[which] = min(int(value), MAX_COUNT)
+            elif name == LAG_SECONDS:
+                seconds[which] = round(value, 1)
+            elif name in (FAILED, ERROR) and value:
+                stopped[which] = clean_text(labels.get("error")) or stopped.get(which, "")
         return cls(records=records, seconds=seconds, stopped=stopped)
 
     @classmethod
@@ -113,6 +114,25 @@ class MirrorReport:
     def lag_seconds(self) -> float:
         """Age of the last copied record while others wait, in the partition with the highest age."""
         return max(self.seconds.values(), default=0.0)
+
+
+def _samples(content: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield name, labels and value of each sample in `SERIES`. Raises `MirrorReportError`."""
+    try:
+        for line in content.decode().split("\n"):
+            if line.startswith(SERIES):
+                found = _SAMPLE.fullmatch(line)
+                if found is None:
+                    raise MirrorReportError("the metrics have a line that is not in Prometheus' text format")
+                labels = {name: _unescaped(text) for name, text in _LABEL.findall(found[2] or "")}
+                yield found[1], labels, float(found[3])
+    except ValueError as error:
+        raise MirrorReportError(f"the metrics are not in Prometheus' text format: {error}") from error
+
+
+def _unescaped(text: str) -> str:
+    """Return the value of a label without its escapes: backslash, quotation mark and line feed."""
+    return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
 
 
 def _partition(labels: Mapping[str, str]) -> ReportedPartition | None:

@@ -47,6 +47,8 @@ def clean_text(text: Any) -> str:
     """Return the text of a pod for a status: in one line, without control characters, and not too long."""
     if not isinstance(text, str):
         return ""
+    if text.isprintable() and " " not in text and len(text) <= MAX_ERROR:
+        return text  # Names of thousands of topics are such texts.
     # A text may be very long. What is cut off need not be cleaned.
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text[: 4 * MAX_ERROR]).split())
     return line if len(line) <= MAX_ERROR else line[: MAX_ERROR - 1] + "…"

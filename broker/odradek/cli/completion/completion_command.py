@@ -42,11 +42,12 @@ complete -o nosort -F _odradek_completion odradek
 def completion(shell: str) -> None:
     """Print a script for SHELL that completes commands, options, and names of topics, groups and profiles.
 
-    Names come from the cluster of the options before the cursor, or of the profile. bash needs version 4.4 or later.
+    Names come from the cluster of the options before the cursor, or of the profile. bash needs version 4.4 or later;
+    `source <(odradek completion bash)` completes only in the current shell.
 
     \b
     Example:
-      source <(odradek completion bash)
+      odradek completion bash > ~/.local/share/bash-completion/completions/odradek
       odradek completion zsh > ~/.zsh/completions/_odradek
       odradek completion fish > ~/.config/fish/completions/odradek.fish
     """

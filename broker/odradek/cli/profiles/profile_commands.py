@@ -32,9 +32,8 @@ def profile() -> None:
 
     \b
     Example:
-      odradek profile create prod -b kafka-1.example.com:9093 --from-file client.properties --use
-      odradek topic list
-      odradek topic list --profile staging
+      odradek profile create prod -b kafka-1.example.com:9093 --from-file client.properties
+      odradek profile list
     """
 
 
@@ -50,15 +49,23 @@ def profile() -> None:
 @property_option
 @click.option("--use", "is_used", is_flag=True, help="Make it the current profile.")
 @click.option("--replace", "replaces", is_flag=True, help="Replace the profile if it exists.")
+@output_option
 def create(
-    name: str, servers: str | None, path: str | None, *, properties: Mapping[str, str], is_used: bool, replaces: bool
+    name: str,
+    servers: str | None,
+    path: str | None,
+    *,
+    properties: Mapping[str, str],
+    is_used: bool,
+    replaces: bool,
+    as_json: bool,
 ) -> None:
     """Create the profile NAME. The options precede the file.
 
     \b
     Example:
       odradek profile create local -b 127.0.0.1:9092 -X compression.type=zstd
-      odradek profile create prod -b kafka-1.example.com:9093 --from-file client.properties --use
+      odradek profile create secured -b kafka-1.example.com:9093 --from-file client.properties
     """
     from odradek.client.config_files import read_config_file
 
@@ -71,25 +78,33 @@ def create(
             raise ProfileError(f"The profile {name} already exists: use --replace, or `odradek profile edit {name}`.")
         changed = found.with_profile(name, given)
         _write(changed.used(name) if is_used else changed)
-    click.echo(f"Profile {name} was created" + (" and is the current one." if is_used else "."))
+    if as_json:
+        echo_json({"name": name, "created": True, "current": changed.current == name or is_used})
+    else:
+        click.echo(f"Profile {name} was created" + (" and is the current one." if is_used else "."))
 
 
 @profile.command()
 @click.argument("name", required=False, shell_complete=complete_profiles)
 @click.option("--none", "uses_none", is_flag=True, help="Use no profile.")
-def use(name: str | None, uses_none: bool) -> None:
+@output_option
+def use(name: str | None, uses_none: bool, as_json: bool) -> None:
     """Make NAME the current profile.
 
     \b
     Example:
-      odradek profile use prod
+      odradek profile create test -b kafka-test.example.com:9092 --replace
+      odradek profile use test
       odradek profile use --none
     """
     if (name is None) != uses_none:
         raise click.UsageError("Give either a profile or --none.")
     with reporting_errors():
         _write(load_profiles().used(name))
-    click.echo("No profile is current." if name is None else f"Profile {name} is the current one.")
+    if as_json:
+        echo_json({"current": name})
+    else:
+        click.echo("No profile is current." if name is None else f"Profile {name} is the current one.")
 
 
 @profile.command("list")
@@ -126,8 +141,9 @@ def show_profile(name: str | None, as_json: bool) -> None:
 
     \b
     Example:
-      odradek profile show
-      odradek profile show prod --output json
+      odradek profile create test -b kafka-test.example.com:9092 --replace
+      odradek profile show test
+      odradek profile show test --output json
     """
     from odradek.cli.profiles.hidden_values import without_secrets
 
@@ -144,34 +160,42 @@ def show_profile(name: str | None, as_json: bool) -> None:
 
 @profile.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_profiles)
-def delete(names: tuple[str, ...]) -> None:
+@output_option
+def delete(names: tuple[str, ...], as_json: bool) -> None:
     """Delete profiles.
 
     \b
     Example:
-      odradek profile delete staging
+      odradek profile create old -b kafka-old.example.com:9092 --replace
+      odradek profile delete old
     """
     with reporting_errors():
         found = load_profiles()
-        for name in dict.fromkeys(names):
+        deleted = list(dict.fromkeys(names))
+        for name in deleted:
             found = found.without(name)
         _write(found)
-    click.echo(f"Deleted: {', '.join(dict.fromkeys(names))}.")
+    if as_json:
+        echo_json({"deleted": deleted})
+    else:
+        click.echo(f"Deleted: {', '.join(deleted)}.")
 
 
 @profile.command()
 @click.argument("name", required=False, shell_complete=complete_profiles, envvar=PROFILE_VARIABLE)
 @property_option
 @click.option("--remove", multiple=True, metavar="KEY", help="Property to remove; repeatable.")
-def edit(name: str | None, properties: Mapping[str, str], remove: tuple[str, ...]) -> None:
+@output_option
+def edit(name: str | None, properties: Mapping[str, str], remove: tuple[str, ...], as_json: bool) -> None:
     """Change the profile NAME, or the current one: with options, or else in an editor.
 
     The editor is that of VISUAL or EDITOR. It shows ******** for secrets, which keeps them.
 
     \b
     Example:
-      odradek profile edit prod -X compression.type=lz4 --remove client.id
-      odradek profile edit prod
+      odradek profile create test -b kafka-test.example.com:9092 -X client.id=tests --replace
+      odradek profile edit test -X compression.type=lz4 --remove client.id
+      odradek profile edit test
     """
     with reporting_errors():
         found = load_profiles()
@@ -183,18 +207,19 @@ def edit(name: str | None, properties: Mapping[str, str], remove: tuple[str, ...
                     raise ProfileError(f"The profile {name} has no property {key}.")
             changed = {**{key: value for key, value in before.items() if key not in remove}, **properties}
         else:
-            edited = _edited(name, before)
-            if edited is None:
-                click.echo("Nothing was changed.")
-                return
-            changed = edited
-        _check(changed)
-        _write(found.with_profile(name, changed))
-    click.echo(f"Profile {name} was changed.")
+            changed = _edited(name, before)
+        is_changed = changed != before
+        if is_changed:
+            _check(changed)
+            _write(found.with_profile(name, changed))
+    if as_json:
+        echo_json({"name": name, "changed": is_changed})
+    else:
+        click.echo(f"Profile {name} was changed." if is_changed else "Nothing was changed.")
 
 
-def _edited(name: str, before: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the properties after the editor has ended; None if the file was not saved. Raises `ProfileError`."""
+def _edited(name: str, before: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties after the editor has ended. Raises `ProfileError`."""
     import yaml
 
     from odradek.cli.profiles.hidden_values import with_kept_secrets, without_secrets
@@ -204,7 +229,7 @@ def _edited(name: str, before: Mapping[str, str]) -> dict[str, str] | None:
         text += yaml.safe_dump(without_secrets(before), sort_keys=False)
     saved = click.edit(text, extension=".yaml")
     if saved is None:
-        return None
+        return dict(before)
     where = "The edited profile"
     return with_kept_secrets(properties_of(parse_yaml(saved, where=where), where=where), before)
 

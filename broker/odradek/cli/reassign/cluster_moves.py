@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import click
 
@@ -33,7 +33,7 @@ async def assignments(admin: Admin, topics: Mapping[str, TopicDescription]) -> d
 
 
 async def leader_sizes(
-    admin: Admin, topics: Mapping[str, TopicDescription], names: Sequence[TopicPartition]
+    admin: Admin, topics: Mapping[str, TopicDescription], names: Set[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Return the size of the leader's replica of each partition whose leader is alive."""
     live = await live_brokers(admin)

@@ -120,7 +120,7 @@ def plan(
             current = await assignments(admin, described)
             allowed = {each: rack for each, rack in live.items() if each not in leaving and each in (brokers or live)}
             targets = plan_moves(current, allowed, replication_factor=factor, balance=evenly)
-            return current, targets, await leader_sizes(admin, described, list(targets))
+            return current, targets, await leader_sizes(admin, described, targets.keys())
 
     current, targets, sizes = run(work())
     if plan_file is not None:
@@ -175,8 +175,10 @@ def start(*, path: Path, rate: int | None, additional: bool, bootstrap: str, as_
                 await _check_idle(admin)
             current = await assignments(admin, await admin.describe_topics({name.topic for name in targets}))
             _check_known(targets, current)
-            _check_alive({broker for each in targets.values() for broker in each}, await live_brokers(admin))
             changed = {name: each for name, each in targets.items() if each != current[name]}
+            # As in Kafka, replicas that stay may be on brokers that are not alive.
+            added = {broker for name, each in changed.items() for broker in each if broker not in current[name]}
+            _check_alive(added, await live_brokers(admin))
             if rate is not None:
                 await set_throttle(admin, current, changed, rate=rate)
             await admin.alter_partition_reassignments(changed)

@@ -18,6 +18,7 @@ from odradek.cli.records.value_decoders import DECODERS, STRING, Decoders
 from odradek.cli.shared import (
     client_settings,
     connection_options,
+    document,
     output_option,
     property_option,
     reporting_errors,
@@ -171,7 +172,11 @@ def consume(
     wanted.check()
     decoders = Decoders(key=key_decoder, value=value_decoder, header=header_decoder)
     try:
-        render = record_templates.json_lines(decoders) if as_json else record_templates.template(template, decoders)
+        render = (
+            record_templates.json_lines(decoders, dump=document)
+            if as_json
+            else record_templates.template(template, decoders)
+        )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from error
     patterns = _patterns(wanted)

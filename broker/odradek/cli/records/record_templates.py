@@ -115,8 +115,13 @@ def _timestamp_type(record: ConsumerRecord) -> str:
     return NULL if record.timestamp < 0 else _TIMESTAMP_TYPES.get(record.timestamp_type, NULL)
 
 
-def json_lines(decoders: Decoders | None = None) -> Render:
-    """Return a renderer that makes one JSON object. It raises `RecordDecodingError`.
+def compact_json(value: object) -> str:
+    """Return a value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def json_lines(decoders: Decoders | None = None, *, dump: Callable[[object], str] = compact_json) -> Render:
+    """Return a renderer that makes one object, which `dump` formats. It raises `RecordDecodingError`.
 
     With the decoder `string`, bytes that are not UTF-8 are in base64, in a field with the suffix `_base64`.
     """
@@ -142,7 +147,7 @@ def json_lines(decoders: Decoders | None = None) -> Render:
                 _put(headers[-1], "value", content, decoder)
         except RecordDecodingError as error:
             raise _located(record, part, decoder, error) from error
-        return json.dumps({**value, "headers": headers}, ensure_ascii=False)
+        return dump({**value, "headers": headers})
 
     return render
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from odradek.cli.completion.completers import complete_topics
 from odradek.cli.shared import client_settings, connection_options, echo_json, output_option, pairs, run
 from odradek.cli.tables import show
 
@@ -126,7 +127,7 @@ def create(
 
 
 @topic.command()
-@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=complete_topics)
 @connection_options
 @click.option("--under-replicated", is_flag=True, help="Show only partitions with replicas that are not in sync.")
 @click.option("--metadata-only", is_flag=True, help="Do not ask the brokers of the replicas for offsets and sizes.")
@@ -214,7 +215,7 @@ async def _measured(admin: Admin, topics: Sequence[TopicDescription]) -> dict[To
 
 
 @topic.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@click.argument("names", nargs=-1, required=True, metavar="NAME…", shell_complete=complete_topics)
 @connection_options
 @click.option("--if-exists", is_flag=True, help="Succeed even if a topic does not exist.")
 @output_option
@@ -249,7 +250,7 @@ def delete(names: tuple[str, ...], bootstrap: str, if_exists: bool, as_json: boo
 
 
 @topic.command("add-partitions")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("-n", "--number", type=click.IntRange(1), required=True, help="How many partitions to add.")
 @connection_options
 @click.option("--dry-run", is_flag=True, help="Only check whether it is possible.")
@@ -277,7 +278,7 @@ def add_partitions(name: str, *, number: int, bootstrap: str, dry_run: bool, as_
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option(
     "-c",
     "--config",
@@ -320,7 +321,7 @@ def alter(
 
 
 @topic.command("delete-records")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--before-offset", type=click.IntRange(0), help="Delete the records before this offset.")
 @click.option("--all", "everything", is_flag=True, help="Delete all records that exist now.")
 @click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only these; repeatable.")

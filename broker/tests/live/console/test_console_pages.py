@@ -29,6 +29,7 @@ from odradek import (
     Producer,
     ResourcePattern,
     ResourceType,
+    ScramPassword,
     TopicPartition,
 )
 from odradek.base.errors import ConfigError
@@ -39,6 +40,7 @@ from odradek.testing.free_ports import free_ports
 from odradek.testing.in_process import InProcessBroker
 from odradek_testkit.loop import ManualClock
 from odradek_testkit.security.certificates import Authority, key_pem, pem
+from odradek_testkit.security.issuers import Issuer, key_set
 
 HOSTILE = b'<script>alert(1)</script><img src=x onerror="alert(2)">'
 
@@ -137,7 +139,7 @@ async def test_every_page_shows_the_cluster(odradek_broker: InProcessBroker) -> 
             assert (await browser.json(path, 404))["error"]
 
 
-async def test_a_reassignment_and_events_are_activity(odradek_broker: InProcessBroker) -> None:
+async def test_an_idle_cluster_has_no_activity(odradek_broker: InProcessBroker) -> None:
     async with console(odradek_broker.bootstrap) as browser:
         found = await browser.json("/activity")
     assert (found["missing_brokers"], found["reassignments"], found["events"]) == ([], [], [])
@@ -216,6 +218,19 @@ async def test_a_search_is_cancelled_when_the_browser_goes_away(
         search.cancel()
         async with asyncio.timeout(20):
             await cancelled.wait()
+
+
+async def test_a_search_passes_over_aborted_transactions(odradek_broker: InProcessBroker) -> None:
+    bootstrap, topic = odradek_broker.bootstrap, await filled_topic(odradek_broker.bootstrap, partitions=1, records=3)
+    async with Producer(bootstrap, transactional_id=f"tx-{topic}") as producer:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        await producer.send_and_wait(topic, b'{"id": 90}')
+        await producer.abort_transaction()
+    async with console(bootstrap) as browser:
+        for isolation, expected in (("read_committed", [0, 1, 2]), ("", [0, 1, 2, 90])):
+            found = await browser.json(f"/topics/{topic}/messages?from=oldest&isolation={isolation}")
+            assert (values(found), found["stopped"], found["positions"]) == (expected, "end", "")
 
 
 async def test_hostile_messages_are_harmless(odradek_broker: InProcessBroker) -> None:
@@ -322,23 +337,28 @@ async def test_forms_of_other_sites_are_refused(odradek_broker: InProcessBroker)
 USERS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
     f'user_{name}="{name}-secret"' for name in ("admin", "alice", "bob")
 )
+ISSUER = Issuer()
 SASL = {"security.protocol": "SASL_PLAINTEXT"}
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a broker with the users admin, alice and bob and an authorizer. Admin is a super user."""
+    folder = tmp_path_factory.mktemp("guarded")
+    keys = tmp_path_factory.mktemp("issuer") / "keys.json"
+    keys.write_bytes(key_set(ISSUER.jwk()))
     config = {
         "listeners": "CLIENTS://127.0.0.1:0,BETWEEN://127.0.0.1:0",
         "listener.security.protocol.map": "CLIENTS:SASL_PLAINTEXT,BETWEEN:PLAINTEXT",
         "inter.broker.listener.name": "BETWEEN",
-        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.clients.sasl.oauthbearer.jwks.endpoint.url": f"file://{keys}",
         "listener.name.clients.plain.sasl.jaas.config": f"{USERS};",
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:admin;User:ANONYMOUS",
         "connection.failed.authentication.delay.ms": "0",
     }
-    broker = InProcessBroker(tmp_path_factory.mktemp("guarded"), config)
+    broker = InProcessBroker(folder, config)
     broker.start()
     try:
         yield broker.bootstrap.split(",")[0]
@@ -401,6 +421,37 @@ async def test_visitors_log_in_and_see_what_their_user_may_see(guarded: str) -> 
             assert await log_in(browser, "admin") == "/"
             names = {row["name"] for row in (await browser.json("/topics"))["topics"]}
             assert {seen, hidden} <= names
+
+
+async def test_users_with_scram_and_with_tokens_log_in(guarded: str) -> None:
+    carol = {"user": "carol", "secret": 'a"b\\c ü'}
+    async with console(guarded, properties=SASL) as browser:
+        async with Admin(**as_admin(guarded)) as admin:  # type: ignore[arg-type]
+            await admin.alter_user_scram_credentials(passwords=[ScramPassword(user="carol", password=carol["secret"])])
+        page = await browser.get("/login")
+        assert all(name in page for name in ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"))
+        # The broker learns of a new user by a notification.
+        async with asyncio.timeout(20):
+            while not await logged_in(browser, mechanism="SCRAM-SHA-512", **carol):
+                pass
+        assert "carol" in await browser.get("/")
+        assert not await logged_in(browser, mechanism="SCRAM-SHA-256", **carol)
+        assert not await logged_in(browser, mechanism="OAUTHBEARER", secret=ISSUER.token(exp=1000))
+        assert await logged_in(browser, mechanism="OAUTHBEARER", secret=ISSUER.token())
+        assert "bearer of a token" in await browser.get("/")
+
+
+async def logged_in(browser: Browser, **fields: str) -> bool:
+    """Send the login form. Returns whether the login succeeded."""
+    token = re.search(r'name="form_token" value="([^"]+)"', await browser.get("/login"))
+    assert token is not None
+    async with browser.http.post(
+        f"{browser.url}/login",
+        data={"form_token": token[1], **fields},
+        headers={"Origin": browser.url},
+        allow_redirects=False,
+    ) as response:
+        return response.status == 303
 
 
 async def test_sessions_are_separate_and_end(guarded: str) -> None:

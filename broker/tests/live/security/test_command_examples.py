@@ -36,8 +36,8 @@ from odradek_testkit.security.secured_cluster import BROKER_PASSWORD, SecuredClu
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 COMMANDS: Final = dict(commands())
-PARSED_ONLY: Final = ("broker", "demo", "up")
-"""Commands that start a broker or a whole cluster. Other tests run them; here only their arguments are checked."""
+PARSED_ONLY: Final = ("broker", "console", "demo", "mirror", "up")
+"""Commands that run until they are stopped. Other tests run them; here only their arguments are checked."""
 WITHOUT_BROKERS: Final = ("log", "profile", "completion")
 """Commands that connect to no broker, so that one run is enough."""
 SECURED_ONLY: Final = ("token",)

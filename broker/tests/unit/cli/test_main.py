@@ -52,7 +52,7 @@ def test_every_command_can_be_loaded_and_its_help_has_an_example(name: str) -> N
 
 EXTERNAL = ("demo", "up")
 """Commands of other packages. They have options of their own for the output."""
-WITHOUT_OUTPUT = ("broker", "completion", *EXTERNAL)
+WITHOUT_OUTPUT = ("broker", "completion", "console", *EXTERNAL)
 
 
 @pytest.mark.parametrize("path", list(ALL_COMMANDS))

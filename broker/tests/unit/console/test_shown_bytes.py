@@ -31,16 +31,17 @@ def test_null_differs_from_empty() -> None:
     [
         ("grün".encode(), 10, "grün", "utf-8"),
         ("grün".encode(), 3, "gr", "utf-8"),  # the limit is inside of ü
-        (b"\xff\x00", 10, "ff 00", "hex"),
-        (b"gr\xc3", 10, "67 72 c3", "hex"),  # not truncated, so it is not UTF-8
-        (b"a\xff" + b"b" * 20, 4, "61 ff 62 62", "hex"),
+        (b"\xff\x00", 100, "ff 00", "hex"),
+        (b"gr\xc3", 100, "67 72 c3", "hex"),  # not truncated, so it is not UTF-8
+        (b"a\xff" + b"b" * 20, 40, "61 ff 62 62", "hex"),
+        (b"\xff\x00", 4, "ff", "hex"),
         (b"a\x00\x1b[31m\tb\n", 20, "a\\u0000\\u001b[31m\tb\n", "utf-8"),
     ],
 )
 def test_bytes_are_text_or_hexadecimal(content: bytes, limit: int, text: str, encoding: str) -> None:
     shown = shown_bytes(content, limit)
     assert (shown.text, shown.encoding, shown.size_bytes) == (text, encoding, len(content))
-    assert shown.is_truncated == (len(content) > limit)
+    assert shown.is_truncated == (len(content) > (limit if encoding == "utf-8" else max(1, limit // 10)))
 
 
 def test_marks_that_reverse_text_are_escaped() -> None:

@@ -5,8 +5,30 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
-from odradek_operator.mirrors.mirror_report import MAX_COUNT, MirrorReport, MirrorReportError, ReportedPartition
+from odradek_operator.mirrors.mirror_report import (
+    ERROR,
+    MAX_COUNT,
+    MirrorReport,
+    MirrorReportError,
+    ReportedPartition,
+    _samples,
+)
+
+
+class Fixed(Collector):
+    """Returns one family."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> list[Metric]:
+        return [self._family]
+
 
 FIRST, SECOND = (ReportedPartition("east", "orders", number) for number in (0, 1))
 TEXT = """\
@@ -76,6 +98,21 @@ def test_no_answer_causes_another_error(rest: bytes) -> None:
         except MirrorReportError:
             continue
         assert 0 <= found.lag_records <= MAX_COUNT
+
+
+@given(st.dictionaries(st.tuples(st.text(), st.text(), st.text()), st.floats(), max_size=5))
+def test_labels_and_values_are_those_of_the_client_library(series: dict[tuple[str, str, str], float]) -> None:
+    family = GaugeMetricFamily(ERROR, "Help", labels=("source", "topic", "partition", "error"))
+    for (source, topic, error), value in series.items():
+        family.add_metric((source, topic, "1", error), value)
+    registry = CollectorRegistry()
+    registry.register(Fixed(family))
+    text = generate_latest(registry)
+    (parsed,) = text_string_to_metric_families(text.decode())
+    assert [(sample.name, sample.labels) for sample in parsed.samples] == [
+        (name, labels) for name, labels, _ in _samples(text)
+    ]
+    assert [repr(sample.value) for sample in parsed.samples] == [repr(value) for _, _, value in _samples(text)]
 
 
 def test_the_larger_lag_of_two_pods_counts() -> None:

@@ -77,6 +77,19 @@ def test_profiles_are_created_chosen_shown_changed_and_deleted(config: Path) -> 
     odradek("profile", "use", code=2)
 
 
+def test_changes_are_printed_as_json() -> None:
+    def value(*arguments: str) -> object:
+        return json.loads(odradek("profile", *arguments, "-o", "json"))
+
+    assert value("create", "a", "--use") == {"name": "a", "created": True, "current": True}
+    assert value("create", "b") == {"name": "b", "created": True, "current": False}
+    assert value("use", "b") == {"current": "b"}
+    assert value("use", "--none") == {"current": None}
+    assert value("edit", "a", "-X", "client.id=x") == {"name": "a", "changed": True}
+    assert value("edit", "a", "-X", "client.id=x") == {"name": "a", "changed": False}
+    assert value("delete", "a", "b") == {"deleted": ["a", "b"]}
+
+
 def test_an_editor_sees_no_secret_and_keeps_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odradek("profile", "create", "prod", "-X", f"sasl.jaas.config={JAAS}", "-X", "client.id=old")
     editor = config / "editor"

@@ -1,0 +1,1 @@
+"""`kubectl odradek`: a plugin of kubectl for the resources of the operator."""
