@@ -10,6 +10,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -30,18 +31,14 @@ def _silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
+def plan_of(seed: int, transacts: bool, new_epochs: bool, newer_groups: bool) -> Plan:
+    return draw(seed, transacts=transacts, new_epochs=new_epochs, newer_groups=newer_groups)
+
+
 @cache
-def verdict_without_plant(plan: Plan) -> str | None:
+def verdict_without_plant(*choices: Any) -> str | None:
+    plan = plan_of(*choices)
     return play(plan.seed, plan=plan).violation
-
-
-def plan_of(plant: Plant) -> Plan:
-    return draw(
-        plant.seed,
-        transacts=plant.transacts,
-        new_epochs=plant.new_epochs,
-        newer_groups=plant.newer_groups,
-    )
 
 
 def worlds_kept() -> set[int]:
@@ -53,12 +50,13 @@ def worlds_kept() -> set[int]:
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
+    choices = (plant.seed, plant.transacts, plant.new_epochs, plant.newer_groups)
     with planted(plant) as state:
-        outcome = play(plant.seed, plan=plan_of(plant))
+        outcome = play(plant.seed, plan=plan_of(*choices))
     assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"
     assert outcome.invariant in plant.finds, outcome.text
     assert worlds_kept() <= kept_before, "a run that ended early would fail in a later test"
-    assert verdict_without_plant(plan_of(plant)) is None
+    assert verdict_without_plant(*choices) is None
 
 
 def test_there_are_enough_of_them() -> None:
