@@ -362,6 +362,9 @@ class CopyRounds:
                 # The offset is unknown, because a retry met the batch in the log.
                 owned.target_offset = -1
                 self._differences.pop(owned, None)
+                if listener is not None:
+                    # The next pair begins a new run: a run must not extend over offsets that nobody knows.
+                    listener.forget(owned.partition)
                 continue
             difference = sent.base_offset - batch.first_offset
             if listener is not None and self._differences.get(owned) != difference:

@@ -14,7 +14,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
-from odradek.base.errors import ProtocolError
+from odradek.base.errors import OdradekError, ProtocolError
 from odradek.base.ports import Clock
 from odradek.client.cluster_client import Cluster
 from odradek.client.metadata import Backoff
@@ -138,7 +138,7 @@ class MirrorProcess:
         """Follow the topics once, then wait for the next time or a change of the leader."""
         try:
             await topics.refresh()
-        except ProtocolError as error:
+        except OdradekError as error:
             _LOG.warning("the topics of source %s could not be followed: %s", source.name, error)
         changed = self._changed[source.name]
         timer = self._clock.call_later(self._config.refresh_seconds * 1000, changed.set)

@@ -35,6 +35,8 @@ TOPIC_CONFIGS: Final = (
 )
 _WAIT_MS: Final = 200
 """How long a fetch waits for the end of a transaction."""
+_POLL_SECONDS: Final = 0.1
+"""Pause between two questions about a topic that was just created."""
 _FIRST_WINDOW: Final = 8
 """Number of offsets to search first. The last decision is usually followed by its marker only."""
 _WINDOW_GROWTH: Final = 8
@@ -71,7 +73,7 @@ class DecisionLog:
             with suppress(TopicAlreadyExistsError):
                 admin.create_topics([new])
                 return
-            partitions = len(self._client.partitions(self.topic))
+            partitions = self._await_partitions()
         resource = ConfigResource.topic(self.topic)
         policy = admin.describe_configs([resource], keys=["cleanup.policy"])[resource]["cleanup.policy"].value
         if policy != "compact":
@@ -84,6 +86,17 @@ class DecisionLog:
                 f"the decision topic {self.topic} has {partitions} partitions, but {PARTITIONS} are needed: create it"
                 " with as many, or choose another topic with the option decisionTopic"
             )
+
+    def _await_partitions(self) -> int:
+        """Return the number of partitions of a topic that exists, but that brokers may not know yet."""
+        deadline = time.monotonic() + self._client.settings.default_api_timeout_ms / 1000
+        while True:
+            try:
+                return len(self._client.partitions(self.topic))
+            except UnknownTopicOrPartitionError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
 
     def known(self) -> Decision | None:
         """Return the last decision that consumers see now. Another one may be stored already. For tasks."""

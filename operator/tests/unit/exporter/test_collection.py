@@ -20,6 +20,7 @@ from odradek.base.types import TopicPartition
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import encode_assignment
 from odradek.client.metadata import Node
+from odradek.network.channel import NO_FEATURES
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import (
     Message,
@@ -240,6 +241,7 @@ class Link:
     def __init__(self, brokers: Brokers, node: int) -> None:
         self._brokers, self._node = brokers, node
         self.is_open = True
+        self.features = NO_FEATURES
 
     def pick(self, api_key: ApiKey) -> int:
         return min(API_TABLE[api_key].max_version, self._brokers.newest.get(api_key, 99))

@@ -24,6 +24,7 @@ from odradek.base.errors import (
     RequestTimedOutError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
 from odradek.base.types import TopicPartition
@@ -348,6 +349,22 @@ def test_the_driver_creates_a_compacted_topic(query: Query) -> None:
     resource = ConfigResource.topic(query.decision_topic)
     configs = query.client.admin.describe_configs([resource])[resource]
     assert {name: configs[name].value for name, _ in TOPIC_CONFIGS} == dict(TOPIC_CONFIGS)
+
+
+def test_a_topic_that_brokers_do_not_know_yet_is_awaited(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As after a request to create it that was repeated, because the first answer was late.
+    query.run(0)
+    unknown = [query.decision_topic] * 3
+    known = query.client.partitions
+
+    def partitions(topic: str) -> list[int]:
+        if unknown and unknown.pop() == topic:
+            raise UnknownTopicOrPartitionError(f"there is no topic {topic}")
+        return known(topic)
+
+    monkeypatch.setattr(query.client, "partitions", partitions)
+    DecisionLog(query.client, query.decision_topic, query.sink_id).create_topic()
+    assert not unknown
 
 
 @pytest.mark.parametrize(
