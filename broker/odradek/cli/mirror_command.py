@@ -61,6 +61,13 @@ _COLUMNS: Final = (
     "Default: in a pod its host name, otherwise a random one.",
 )
 @click.option("--check", is_flag=True, help="Connect to all clusters, show what would be copied, and exit.")
+@click.option(
+    "--reset",
+    metavar="SOURCE/TOPIC",
+    help="While the mirror is stopped, delete the copy of a topic and what is known about it, so that the next start "
+    "copies it from the beginning; then exit.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation of --reset.")
 @output_option
 @click.option(
     "--log-level",
@@ -76,6 +83,8 @@ def mirror(
     metrics_host: str,
     instance: str | None,
     check: bool,
+    reset: str | None,
+    yes: bool,
     as_json: bool,
     log_level: str,
 ) -> None:
@@ -86,9 +95,14 @@ def mirror(
     \b
     Example:
       odradek mirror --config mirror.yaml --check
+      odradek mirror --config mirror.yaml --metrics-port 9400
+      odradek mirror --config mirror.yaml --reset east/orders
     """
     with reporting_errors():
         config = _read(path)
+    if reset is not None:
+        _reset(config, reset, yes=yes, as_json=as_json)
+        return
     if check:
         _show_check(config, as_json=as_json)
         return
@@ -140,6 +154,35 @@ def _show_check(config: MirrorConfig, *, as_json: bool) -> None:
         for each in topics
     )
     show([Table("", _COLUMNS, rows, empty="No topic of any source matches topics.include.")])
+
+
+def _reset(config: MirrorConfig, what: str, *, yes: bool, as_json: bool) -> None:
+    from odradek.client.cluster_client import Cluster
+    from odradek.mirror.following.copy_reset import reset_copy
+
+    name, _, topic = what.partition("/")
+    source = next((each for each in config.sources if each.name == name), None)
+    if source is None or not topic:
+        raise click.BadParameter(
+            f"{what!r} is not SOURCE/TOPIC with one of the sources {', '.join(each.name for each in config.sources)}.",
+            param_hint="--reset",
+        )
+    copy = source.target_topic(topic)
+    if not yes:
+        click.confirm(
+            f"Delete topic {copy} of {config.target.bootstrap_servers} and copy it again?", abort=True, err=True
+        )
+
+    async def work() -> None:
+        async with Cluster(config.target.settings()) as target:
+            await reset_copy(config, source, topic, target)
+
+    with reporting_errors():
+        asyncio.run(work())
+    if as_json:
+        echo_json({"source": source.name, "topic": topic, "reset": copy})
+    else:
+        click.echo(f"Deleted {copy}. When the mirror starts, it copies {topic} of {source.name} from the beginning.")
 
 
 async def _serve(config: MirrorConfig, instance: str, is_static: bool, metrics: tuple[str, int | None]) -> int:

@@ -82,3 +82,30 @@ def test_check_shows_what_would_be_copied(two_clusters: MirroredClusters, tmp_pa
         "copy": "east.orders",
         "copyPartitions": 0,
     }
+
+
+async def test_a_topic_that_was_reset_is_copied_again(two_clusters: MirroredClusters, tmp_path: Path) -> None:
+    load = MirrorLoad(two_clusters.source.bootstrap, "orders", PARTITIONS)
+    target = two_clusters.target.bootstrap
+    async with Admin(two_clusters.source.bootstrap) as admin, Admin(target) as in_target:
+        await admin.create_topics([NewTopic(name="orders", partitions=PARTITIONS, replication_factor=1)])
+        await load.write(1)
+        first = MirrorRun(tmp_path, document(two_clusters), instance="a")
+        try:
+            await copied_values(target, "east.orders", load.counts)
+        finally:
+            assert first.stop() == 0
+        command = [sys.executable, "-m", "odradek.cli.main", "mirror", "--config", str(tmp_path / "mirror.yaml")]
+        wrong = await asyncio.to_thread(subprocess.run, [*command, "--reset", "west/orders"], capture_output=True)
+        assert wrong.returncode == 2
+        assert b"with one of the sources east" in wrong.stderr
+        reset = [*command, "--reset", "east/orders", "--yes", "--output", "json"]
+        done = await asyncio.to_thread(subprocess.run, reset, check=True, capture_output=True)
+        assert json.loads(done.stdout) == {"source": "east", "topic": "orders", "reset": "east.orders"}
+        assert "east.orders" not in await in_target.list_topics()
+    again = MirrorRun(tmp_path, document(two_clusters), instance="a")
+    try:
+        found = await copied_values(target, "east.orders", load.counts)
+    finally:
+        assert again.stop() == 0
+    assert found == {number: list(range(count)) for number, count in enumerate(load.counts)}
