@@ -169,7 +169,7 @@ class ClientThrottle:
         try:
             return step(argument)
         finally:
-            if self._running is request:
+            if self._is_running(request):
                 now_ms = self._clock.monotonic_ms()
                 self._time.add(charged, self._spent(request, now_ms), now_ms)
                 self._running = None
@@ -180,12 +180,17 @@ class ClientThrottle:
 
     def exempt(self, request: Request) -> None:
         """Do not charge the rest of the running step: the request is from a broker."""
-        if self._running is request:
+        if self._is_running(request):
             self._running = None
+
+    def _is_running(self, request: Request) -> bool:
+        """Whether the running step is one of a request. A method, because the type checker, and with it the compiled
+        core, takes for granted that the attribute still has the value that `run` has assigned."""
+        return self._running is request
 
     def _spent(self, request: Request, now_ms: float) -> float:
         """Return the time since the last charge in percent of a second, if the request is running."""
-        if self._running is not request:
+        if not self._is_running(request):
             return 0.0
         spent_ms, self._since_ms = now_ms - self._since_ms, now_ms
         return spent_ms * PERCENT_PER_MS
