@@ -150,6 +150,7 @@ class World:
 
     def prepare(self, path: str, line: str) -> str:
         """Prepare for a line of a command, and return the line with the numbers of this cluster."""
+        self._quotas()
         self._topics(line)
         self._groups()
         self._records()
@@ -162,6 +163,13 @@ class World:
         if command == "transaction":
             line = self._transactions(line)
         return line
+
+    def _quotas(self) -> None:
+        """Remove the quotas of earlier examples, which would slow down all clients."""
+        admin = self.client.admin
+        found = admin.describe_client_quotas()
+        if found:
+            admin.alter_client_quotas({entity: dict.fromkeys(values) for entity, values in found.items()})
 
     def _topics(self, line: str) -> None:
         admin = self.client.admin
@@ -229,8 +237,8 @@ class World:
                 self.client.admin.alter_group_offsets(group, wanted)
 
     def _records(self) -> None:
-        topics = dict.fromkeys(("departures", "arrivals", "sensors-1"), 1) | {"orders": PARTITIONS}
-        counts = {"orders": RECORDS, "departures": 250}
+        topics = dict.fromkeys(("departures", "arrivals", "sensors-1", "load"), 1) | {"orders": PARTITIONS}
+        counts = {"orders": RECORDS, "departures": 250, "load": 10_000}
         known = set(self.client.admin.list_topics())
         places = [
             TopicPartition(name, number) for name, count in topics.items() for number in range(count) if name in known
