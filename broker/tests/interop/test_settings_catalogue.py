@@ -45,6 +45,7 @@ OWN: Final = {
     "process.supervision.enable",
     "queued.max.request.slow.ms",
     "super.users",
+    "transaction.version",
     "zookeeper.auth.digest",
 }
 """Settings that Kafka 3.9 does not have, or that only its authorizer reads."""
