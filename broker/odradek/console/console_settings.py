@@ -1,7 +1,7 @@
 """The settings of the console, and the client settings of each user. Pure.
 
-The properties of the cluster have no credentials: a console with credentials of its own would show every visitor what
-its own user may see.
+The properties of the cluster contain no credentials. With credentials of the console, every visitor would see what the
+user of the console may see.
 """
 
 from __future__ import annotations

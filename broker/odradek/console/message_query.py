@@ -31,7 +31,7 @@ class Start(Enum):
     OFFSET = "offset"
     TIME = "time"
     POSITIONS = "positions"
-    """At an offset of its own in each partition: the continuation of a search."""
+    """At a given offset in each partition, to continue a search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class ScanResult:
 
     records: list[ShownRecord]
     scanned: int
-    """Records that were read."""
+    """Number of scanned records."""
     scanned_bytes: int
     stopped: str
     """Why the search ended: `end`, `results`, `records`, `bytes` or `time`."""

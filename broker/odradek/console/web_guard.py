@@ -1,7 +1,7 @@
 """What every request to the console passes: host, session, origin of changes, errors, and headers of the response.
 
-- The name in the Host header must be known, because a foreign site could otherwise reach a console on this machine
-  through a name of its own that it lets resolve to 127.0.0.1 (DNS rebinding).
+- The name in the Host header must be known. Otherwise another website could reach a console on this machine through a
+  host name that resolves to 127.0.0.1 (DNS rebinding).
 - A request that changes something must come from a page of the console: its Origin is the console's, and its form has
   the token of the session.
 - Browsers neither run scripts nor load anything from elsewhere (Content-Security-Policy), and store nothing.

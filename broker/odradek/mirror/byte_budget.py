@@ -19,7 +19,7 @@ class ByteBudget:
         self._updated_ms = now_ms
 
     def spend(self, size_bytes: int, now_ms: float) -> None:
-        """Count bytes that were read."""
+        """Subtract fetched bytes from the budget."""
         if self._rate is not None:
             self._update(self._rate, now_ms)
             self._balance -= size_bytes

@@ -8,8 +8,8 @@ Invariants:
 1. The target has the records and the position of a transaction, or neither.
 2. The group coordinator accepts positions only from the member that owns the partitions in the current generation. So
    a process that has lost a partition without knowing it cannot commit records of it.
-3. After a round that was not committed for certain, each of its partitions reads its position from the group again,
-   which waits for the end of the transaction.
+3. After a round whose commit failed or has an unknown result, each of its partitions reads its position from the group
+   again, which waits for the end of the transaction.
 
 An error that names a partition stops only that partition. After any other error, the partitions of the round are
 copied alone, one in each round, until each was committed once: then the one that causes the error is known.
@@ -188,7 +188,7 @@ class CopyRounds:
         self.count = 0
         """Number of committed rounds."""
         self.aborted = 0
-        """Number of rounds that were not committed for certain."""
+        """Number of rounds whose commit failed or has an unknown result."""
 
     def wake(self) -> None:
         """Look for fetched batches now."""

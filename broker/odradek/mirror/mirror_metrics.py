@@ -37,7 +37,7 @@ class MirrorCollector(Collector):
 
     def _of_partitions(self) -> Iterable[Metric]:
         lag = GaugeMetricFamily(
-            "odradek_mirror_lag_records", "Offsets of the source that were not copied yet", labels=_LABELS
+            "odradek_mirror_lag_records", "Offsets of the source that are not copied yet", labels=_LABELS
         )
         late = GaugeMetricFamily(
             "odradek_mirror_lag_seconds",
@@ -53,7 +53,7 @@ class MirrorCollector(Collector):
             labels=(*_LABELS, "error"),
         )
         records = CounterMetricFamily("odradek_mirror_records", "Records that this process copied", labels=_LABELS)
-        size = CounterMetricFamily("odradek_mirror_bytes", "Bytes of the batches that were copied", labels=_LABELS)
+        size = CounterMetricFamily("odradek_mirror_bytes", "Bytes of copied batches", labels=_LABELS)
         for owned in self._copiers.owned:
             labels = (owned.partition.source, owned.partition.topic, str(owned.partition.partition))
             failed.add_metric(labels, int(owned.state is CopyState.FAILED))

@@ -23,7 +23,7 @@ _PORTIONS_PER_SECOND: Final = 20
 
 @dataclass(slots=True)
 class Summary:
-    """Numbers of records that were sent."""
+    """Counts of sent records."""
 
     records: int = 0
     bytes: int = 0

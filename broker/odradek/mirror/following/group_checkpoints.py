@@ -33,7 +33,7 @@ def new_checkpoints(
     """Return the checkpoints that a group needs now.
 
     `committed` has the offsets of the group in the source. `target_of` returns the name of a topic in the target; None
-    if it is not copied. `last` has the checkpoints that were written before.
+    if it is not copied. `last` has the latest stored checkpoints.
     """
     found = []
     for partition, position in sorted(committed.items()):
