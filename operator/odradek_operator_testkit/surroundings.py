@@ -40,10 +40,9 @@ from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.cluster.tls_reports import TlsReport, UsedFiles
 from odradek_operator.kube.manager import Manager
-from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.operator_metrics import Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
-from odradek_operator.kube.pipeline_metrics import PipelineMetrics
+from odradek_operator.kube.resource_metrics import MirrorMetrics, PipelineMetrics
 from odradek_operator.kube.scopes import Leases
 from odradek_operator.lifecycle.observed_cluster import Quorum
 from odradek_operator.mirrors.mirror_pods import MirrorPod
@@ -439,7 +438,7 @@ class Operator:
             settings=self.settings,
             reconciliations=Reconciliations(self.registry, namespaces),
             pipelines=PipelineMetrics(self.registry),
-            mirrors=MirrorGauges(self.registry),
+            mirrors=MirrorMetrics(self.registry),
             reports=Reports(),
             ask_brokers=world.ask_brokers,
             ask_members=world.ask_members,

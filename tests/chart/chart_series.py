@@ -13,9 +13,8 @@ from odradek.metrics.series import SERIES as BROKER_SERIES
 from odradek.metrics.series import SeriesType
 from odradek_operator.ensemble.mntr import SERIES as ZOOKEEPER_SERIES
 from odradek_operator.exporter.series import SERIES as EXPORTER_SERIES
-from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.operator_metrics import Reconciliations
-from odradek_operator.kube.pipeline_metrics import PipelineMetrics
+from odradek_operator.kube.resource_metrics import MirrorMetrics, PipelineMetrics
 from odradek_operator.objects.names import Component
 from odradek_operator.pipelines.job_report import JobReport
 from pyspark_odradek.observation.query_metrics import QueryCollector, QueryTable
@@ -54,7 +53,7 @@ def _of_kubernetes_only() -> frozenset[str]:
     PipelineMetrics(registry).show(
         "namespace", "pipeline", JobReport(lag=1, rate=1, input_rate=1, batch=1), is_ready=True
     )
-    MirrorGauges(registry).show("namespace", "mirror", is_ready=True)
+    MirrorMetrics(registry).show_ready("namespace", "mirror", is_ready=True)
     return frozenset(sample.name for family in registry.collect() for sample in family.samples)
 
 

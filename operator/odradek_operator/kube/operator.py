@@ -27,10 +27,9 @@ from odradek_operator.kube.cluster.exporter_reports import Reports
 from odradek_operator.kube.cluster.kubernetes_events import Events
 from odradek_operator.kube.lease import Timing
 from odradek_operator.kube.manager import Manager
-from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.operator_metrics import Leadership, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
-from odradek_operator.kube.pipeline_metrics import PipelineMetrics
+from odradek_operator.kube.resource_metrics import MirrorMetrics, PipelineMetrics
 from odradek_operator.kube.scopes import Alone, Leases
 
 logger = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class Operator:
             settings=settings,
             reconciliations=Reconciliations(self._registry, settings.namespaces),
             pipelines=PipelineMetrics(self._registry),
-            mirrors=MirrorGauges(self._registry),
+            mirrors=MirrorMetrics(self._registry),
             reports=self._reports,
         )
         # Leases use a separate connection, so that no other request delays a renewal.

@@ -56,11 +56,10 @@ from odradek_operator.kube.cluster.zookeeper_session import (
     session_settings,
 )
 from odradek_operator.kube.job_reports import AskDriver, ask_driver
-from odradek_operator.kube.mirrors.mirror_gauges import MirrorGauges
 from odradek_operator.kube.mirrors.mirror_reports import AskMirror, ask_mirror
 from odradek_operator.kube.operator_metrics import ReconciliationOutcome, Reconciliations
 from odradek_operator.kube.operator_settings import OperatorSettings
-from odradek_operator.kube.pipeline_metrics import PipelineMetrics
+from odradek_operator.kube.resource_metrics import MirrorMetrics, PipelineMetrics
 from odradek_operator.lifecycle.cluster_plan import decide, per_pod_now
 from odradek_operator.lifecycle.cluster_record import Ensemble, ensemble_of, next_record, other_cluster, settled
 from odradek_operator.lifecycle.lost import is_homeless
@@ -106,7 +105,7 @@ class Shared:
     settings: OperatorSettings
     reconciliations: Reconciliations
     pipelines: PipelineMetrics
-    mirrors: MirrorGauges
+    mirrors: MirrorMetrics
     reports: Reports
     ask_brokers: AskBrokers = ask_brokers
     """Asks brokers which certificates they use."""

@@ -131,7 +131,7 @@ class MirrorLoop(ResourceLoop):
     async def _report(self, body: Object, state: MirrorState, found: MirrorFindings, mirror: Mirror | None) -> None:
         """Write the status if it has changed."""
         is_ready = found.condition.status is not Truth.FALSE
-        self._shared.mirrors.show(self.namespace, self.name, is_ready=is_ready)
+        self._shared.mirrors.show_ready(self.namespace, self.name, is_ready=is_ready)
         warnings: list[str] = []
         if mirror is not None:
             unknown = [unknown_field("Mirror", mirror.name, path) for path in mirror.unknown_fields]
