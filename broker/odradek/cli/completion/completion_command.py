@@ -36,6 +36,28 @@ _BASH: Final = r"""_odradek_completion() {
 complete -o nosort -F _odradek_completion odradek
 """
 
+# click's script for fish ends names and descriptions at the first comma.
+_FISH: Final = """\
+function _odradek_completion
+    set -lx _ODRADEK_COMPLETE fish_complete
+    set -lx COMP_WORDS (commandline -cp)
+    set -lx COMP_CWORD (commandline -t)
+    for reply in (odradek)
+        set -l parts (string split --max 1 "," -- $reply)
+        switch $parts[1]
+            case dir
+                __fish_complete_directories $parts[2]
+            case file
+                __fish_complete_path $parts[2]
+            case plain
+                echo $parts[2]
+        end
+    end
+end
+complete --no-files --command odradek --arguments "(_odradek_completion)"
+"""
+_SCRIPTS: Final = {"bash": _BASH, "fish": _FISH}
+
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
@@ -55,8 +77,8 @@ def completion(shell: str) -> None:
 
     from odradek.cli.main import cli
 
-    if shell == "bash":
-        click.echo(_BASH, nl=False)
+    if shell in _SCRIPTS:
+        click.echo(_SCRIPTS[shell], nl=False)
         return
     kind = get_completion_class(shell)
     assert kind is not None, "click supports all of SHELLS"
