@@ -71,7 +71,7 @@ timeout_option = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(DEFAULT_VERSION, prog_name="kubectl-odradek")
 def main() -> None:
-    """Work with the Clusters, Topics, Users and Pipelines of Odradek.
+    """Work with the Clusters, Topics, Users, Pipelines and Mirrors of Odradek.
 
     \b
     Example:
@@ -172,7 +172,7 @@ def credentials(user: str, directory: Path | None, overwrite: bool, name: str, *
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show the resources of all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def status(everywhere: bool, output: str, **options: Any) -> None:
-    """Show Clusters, Topics, Users and Pipelines with their states in one table.
+    """Show Clusters, Topics, Users, Pipelines and Mirrors with their states in one table.
 
     \b
     Example:

@@ -8,7 +8,7 @@ from typing import Any
 
 from odradek_operator.kube.api.object_kinds import Kind, Object
 
-SHOWN = (Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.PIPELINE)
+SHOWN = (Kind.CLUSTER, Kind.TOPIC, Kind.USER, Kind.PIPELINE, Kind.MIRROR)
 """The kinds in the table, in its order."""
 
 
@@ -39,11 +39,17 @@ def status_row(kind: Kind, body: Object) -> StatusRow:
         namespace=metadata.get("namespace", ""),
         kind=kind.word,
         name=metadata["name"],
-        cluster=metadata["name"] if kind is Kind.CLUSTER else str(spec.get("cluster") or ""),
+        cluster=metadata["name"] if kind is Kind.CLUSTER else _cluster(kind, spec),
         ready=ready,
         details=_details(kind, status),
         reason=why or ("" if condition else "The operator has not written a status yet."),
     )
+
+
+def _cluster(kind: Kind, spec: Mapping[str, Any]) -> str:
+    """Return the Cluster that a resource belongs to; of a Mirror the target, which may be another cluster's address."""
+    side: Mapping[str, Any] = (spec.get("target") or {}) if kind is Kind.MIRROR else spec
+    return str(side.get("cluster") or side.get("bootstrapServers") or "")
 
 
 def _details(kind: Kind, status: Mapping[str, Any]) -> str:
@@ -54,6 +60,12 @@ def _details(kind: Kind, status: Mapping[str, Any]) -> str:
         found = [_labelled(status, "partitions"), _labelled(status, "replicas"), str(status.get("size", ""))]
     elif kind is Kind.USER:
         found = [_labelled(status, "secret", "Secret", before=True)]
+    elif kind is Kind.MIRROR:
+        found = [
+            str(status.get("phase", "")),
+            _labelled(status, "podsReady", "pods"),
+            _labelled(status, "lagRecords", "lag", before=True),
+        ]
     else:
         found = [str(status.get("phase", "")), _labelled(status, "lag", "lag", before=True)]
     return ", ".join(filter(None, found))

@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from odradek_operator.kube.api.object_kinds import Object
 from odradek_operator.objects import names
 from odradek_operator.plugin.plugin_command import main
+from odradek_operator_testkit.mirrors import NAME as MIRROR
+from odradek_operator_testkit.mirrors import mirror_body
 from odradek_operator_testkit.server import ApiServer, serving
 from odradek_operator_testkit.surroundings import NAMESPACE, cluster_body, topic_body
 
@@ -71,6 +73,7 @@ async def test_the_status_of_all_kinds_is_one_table(plugin: Plugin) -> None:
     put(with_status(topic_body("orders"), "True", partitions=6, replicas=3, size="1.5Gi"))
     put(topic_body("new"))
     put(user("clerk", secret="clerk"))
+    put(with_status(mirror_body(NAMESPACE), "True", phase="Running", podsReady="2/2", lagRecords=7))
     lines = (await plugin.run("status")).splitlines()
     assert lines[0].split() == ["NAMESPACE", "KIND", "NAME", "CLUSTER", "READY", "DETAILS", "REASON"]
     assert [line.split()[1:3] for line in lines[1:]] == [
@@ -78,18 +81,21 @@ async def test_the_status_of_all_kinds_is_one_table(plugin: Plugin) -> None:
         ["Topic", "new"],
         ["Topic", "orders"],
         ["User", "clerk"],
+        ["Mirror", MIRROR],
     ]
     assert "2/3 brokers, version 0.1.0" in lines[1]
     assert lines[1].endswith(" BecauseOf: It is so.")
     assert "The operator has not written a status yet." in lines[2]
     assert lines[3].endswith("True      6 partitions, 3 replicas, 1.5Gi")
     assert lines[4].endswith("Secret clerk")
+    assert lines[5].endswith("Running, 2/2 pods, lag 7")
     rows = json.loads(await plugin.run("status", "-A", "-o", "json", namespace=None))
     assert [(row["name"], row["cluster"], row["ready"]) for row in rows] == [
         ("demo", "demo", "False"),
         ("new", "demo", "Unknown"),
         ("orders", "demo", "True"),
         ("clerk", "demo", "True"),
+        (MIRROR, "demo", "True"),
     ]
     assert await plugin.run("status", namespace=None) == "There are no resources.\n"
 
