@@ -1,8 +1,9 @@
 """The metrics of runs: their names in tables, units, and the goals for the ratios. Pure.
 
 The goals: throughput at least 1.3 times Apache Kafka's, broker CPU at most half, p99 at most the same, memory and
-startup time at most a third. A Spark sink writes at least 2 times the rows of Spark's own one. The latency during
-compaction may be at most twice that before.
+startup time at most a third. A Spark sink writes at least 2 times the rows of Spark's own one. The mirror copies at
+least 3 times the records of MirrorMaker 2, with at most a quarter of the CPU per record. The latency during compaction
+may be at most twice that before.
 """
 
 from __future__ import annotations
@@ -97,6 +98,10 @@ METRICS: Final[Mapping[str, Metric]] = {
     "cpu_us": Metric("CPU per record, µs", _plain("")),
     "cpu_ms_per_mb": Metric("CPU per MB, ms", _plain("")),
     "client_us": Metric("CPU of the client per request, µs", _plain("")),
+    "mirrored_per_s": Metric("records/s", _count, Goal(Direction.HIGHER, 3.0)),
+    "mirrored_mb_per_s": Metric("MB/s", _plain("")),
+    "mirror_us": Metric("CPU of the mirror per record, µs", _plain(""), _lower(0.25)),
+    "mirror_mb": Metric("memory of the mirror, maximum, MB", _plain("")),
     "spark_us": Metric("CPU of Spark per row, µs", _plain("")),
     "rss_max_mb": Metric("memory, maximum, MB", _plain(""), _lower(1 / 3)),
     "rss_after_mb": Metric("memory, at the end, MB", _plain(""), _lower(1 / 3)),

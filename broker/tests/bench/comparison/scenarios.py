@@ -7,12 +7,13 @@ from typing import Final
 
 from comparison.curves import CURVES
 from comparison.declarations import USAGE, USAGE_PER_RECORD, Scenario, Theme
-from comparison.figures import OURS
+from comparison.figures import OURS, THEIRS
 from comparison.spark_scenarios import SPARK_SCENARIOS, SPARK_THEMES
 from comparison.workloads.compacting import Compact
 from comparison.workloads.consuming import Consume, ConsumeBehind, ProduceOld, Reader
 from comparison.workloads.controlling import AskAllMetadata, ControllerFailover, CreateTopics
 from comparison.workloads.coordinating import GroupHeartbeats, LargeGroup, LoadOffsets, Transactions
+from comparison.workloads.mirroring import Mirror
 from comparison.workloads.producing import EndToEnd, Idle, Produce, ProduceBusy
 from comparison.workloads.spark_writing import SparkWrite
 from comparison.workloads.starting import Start
@@ -74,6 +75,19 @@ THEMES: Final = (
         '`format("kafka")` 4.2.0 with the Java client 3.9.2 in the columns of Apache Kafka. Both write to one broker '
         "of Odradek. A first write of a quarter of the rows warms up; the start of Spark is not measured.",
         metrics=("rows_per_s", "megabytes_per_s", "spark_us", *USAGE_PER_RECORD),
+    ),
+    Theme(
+        name="mirror",
+        title="Mirroring to another cluster",
+        text="A topic of 6 partitions, in batches of about 130 KB, is copied from one cluster of Apache Kafka 3.9.1 to "
+        "another, each with one broker: by one process of `odradek mirror`, and in the columns of Apache Kafka by one "
+        "of MirrorMaker 2 in dedicated mode with `tasks.max=2`. Other options are the defaults, so `odradek mirror` "
+        "copies each record exactly once, in transactions. MirrorMaker 2 copies at least once by default. In the "
+        "scenario *exactly once*, it has `exactly.once.source.support=enabled` and one transaction a second "
+        "(`transaction.boundary=interval`); by default, each poll of up to 500 records is a transaction. The first "
+        "half of the records warms up. Measured is the second half: from the time at which consumers with "
+        "`read_committed` can read the first half in the copy, until they can read the last record.",
+        metrics=("mirrored_per_s", "mirrored_mb_per_s", "mirror_us", "mirror_mb"),
     ),
     Theme(
         name="transactions",
@@ -265,6 +279,28 @@ def _spark_sink() -> list[Scenario]:
     ]
 
 
+def _mirror() -> list[Scenario]:
+    small = {"records": 8_000_000, "record_bytes": 100, "batch_records": 1_200}
+    large = {"records": 1_200_000, "record_bytes": 1000, "batch_records": 130}
+    rows = (
+        ("mirror-100b", "100 B", Mirror(**small)),  # type: ignore[arg-type]
+        ("mirror-1000b", "1000 B", Mirror(**large)),  # type: ignore[arg-type]
+        ("mirror-exactly-once", "100 B, exactly once", Mirror(**small, exactly_once=True)),  # type: ignore[arg-type]
+    )
+    return [
+        Scenario(
+            name=name,
+            theme="mirror",
+            title=title,
+            workload=workload,
+            seconds=80,
+            prepare_seconds=30,
+            same_broker=THEIRS,
+        )
+        for name, title, workload in rows
+    ]
+
+
 CATALOGUE: Final = (
     *_throughput(),
     Scenario(
@@ -320,6 +356,7 @@ CATALOGUE: Final = (
         seconds=25,
     ),
     *_spark_sink(),
+    *_mirror(),
     Scenario(
         name="transactions",
         theme="transactions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
@@ -27,6 +27,8 @@ class Bench:
     """Closed at the end of the scenario, before the system stops."""
     side: str = OURS
     """Whose turn it is: the name of the system, or of its client if both sides have the same kind of broker."""
+    others: list[System] = field(default_factory=list)
+    """Further clusters of this side, which `prepare` has started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
