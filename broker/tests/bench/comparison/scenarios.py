@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from comparison.curves import CURVES
@@ -280,12 +281,12 @@ def _spark_sink() -> list[Scenario]:
 
 
 def _mirror() -> list[Scenario]:
-    small = {"records": 8_000_000, "record_bytes": 100, "batch_records": 1_200}
-    large = {"records": 1_200_000, "record_bytes": 1000, "batch_records": 130}
+    small = Mirror(records=4_000_000, record_bytes=100, batch_records=1_200)
+    large = Mirror(records=600_000, record_bytes=1000, batch_records=130)
     rows = (
-        ("mirror-100b", "100 B", Mirror(**small)),  # type: ignore[arg-type]
-        ("mirror-1000b", "1000 B", Mirror(**large)),  # type: ignore[arg-type]
-        ("mirror-exactly-once", "100 B, exactly once", Mirror(**small, exactly_once=True)),  # type: ignore[arg-type]
+        ("mirror-100b", "100 B", small),
+        ("mirror-1000b", "1000 B", large),
+        ("mirror-exactly-once", "100 B, exactly once", replace(small, records=2_000_000, exactly_once=True)),
     )
     return [
         Scenario(
