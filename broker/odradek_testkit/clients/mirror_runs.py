@@ -73,10 +73,14 @@ class MirrorLoad:
                 await self._write_transaction(transactional, aborted=number % 3 == 2)
 
     async def _write(self, producer: Producer, each: int) -> None:
-        for partition, count in enumerate(self.counts):
-            for number in range(count, count + each):
-                await producer.send(self._topic, b"%d" % number, partition=partition)
+        sent = [
+            await producer.send(self._topic, b"%d" % number, partition=partition)
+            for partition, count in enumerate(self.counts)
+            for number in range(count, count + each)
+        ]
         await producer.flush()
+        # A record that was not acknowledged must not be missed in the copy.
+        await asyncio.gather(*sent)
         self.counts[:] = [count + each for count in self.counts]
 
     async def _write_transaction(self, producer: Producer, *, aborted: bool) -> None:
