@@ -176,6 +176,9 @@ class TopicFollower:
             await self._source_records.read()
         if MIRRORED_TOPICS in target.topics:
             await self._target_records.read()
+            if self._lacks_copies(target):
+                # The process that leads may have created them after the topics of the target were read.
+                target = await self._target_client.fresh_view(None)
         clusters = Clusters(
             source_id=source.cluster_id or "",
             target_id=target.cluster_id or "",
@@ -187,6 +190,13 @@ class TopicFollower:
         if with_configs and self._source.configurations:
             clusters = await self._with_configs(clusters)
         return make_plan(self._source, clusters)
+
+    def _lacks_copies(self, target: ClusterView) -> bool:
+        """Whether the target lacks a topic that the mirror has created from this source."""
+        return any(
+            record.source == self._source.name and record.target_id is not None and name not in target.topics
+            for name, record in self._target_records.known.items()
+        )
 
     async def _with_configs(self, clusters: Clusters) -> Clusters:
         names = sorted(name for name in clusters.source if self._source.copies(name))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -13,6 +14,7 @@ from odradek.base.errors import TopicAlreadyExistsError
 from odradek.client.admin import Admin
 from odradek.client.admin_kinds import ConfigOperation, ConfigSource
 from odradek.client.cluster_client import Cluster
+from odradek.client.metadata import ClusterView
 from odradek.client.models import ConfigChange, ConfigResource, NewTopic
 from odradek.mirror.following.acl_rules import exact_filter, topic_binding
 from odradek.mirror.following.mirrored_topics import MIRRORED_TOPICS
@@ -103,6 +105,27 @@ async def test_topics_are_created_and_follow_changes(pair: MirroredPair) -> None
 
         await repeat_until(follower, has_changed)
         assert "east.orders" in await target.list_topics(), "copies of deleted topics stay"
+
+
+async def test_a_topic_that_another_process_creates_meanwhile_is_not_missing(
+    pair: MirroredPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.in_source.create_topics([NewTopic(name="orders", partitions=1)])
+    read_topics, views = pair.target_client.fresh_view, count()
+    async with following(pair) as (leader, _), following(pair, leads=False) as (follower, reports):
+        await leader.refresh()
+        await pair.in_source.create_topics([NewTopic(name="late", partitions=1)])
+
+        async def read_before_the_creation(names: Collection[str] | None) -> ClusterView:
+            view = await read_topics(names)
+            if not next(views):
+                await leader.refresh()
+            return view
+
+        monkeypatch.setattr(pair.target_client, "fresh_view", read_before_the_creation)
+        await follower.refresh()
+        assert not leader.problems and not follower.problems
+        assert reports == [["late-0>east.late", "orders-0>east.orders"]]
 
 
 async def test_a_topic_of_somebody_else_is_not_changed(pair: MirroredPair) -> None:
