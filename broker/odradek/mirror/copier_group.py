@@ -308,6 +308,7 @@ class CopierGroup:
                 owned.failed(error, self._clock.monotonic_ms(), self._clock.random())
                 continue
             owned.started(position)
+            self.rounds.resume(owned)
             reader.add(owned.partition, position)
 
     def _position(

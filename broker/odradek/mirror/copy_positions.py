@@ -3,7 +3,8 @@
 `copy_rounds` commits positions in the transaction that has the records, and `copier_group` starts partitions at them.
 The group `odradek-mirror-<name>` of the target commits, for each partition of a target topic, the offset of the next
 record to copy from the source. The metadata of the offset says of which cluster and topic that is, so that a mirror
-never continues with another topic.
+never continues with another topic. It also has the offset run that may not be stored as an offset sync yet: after a
+crash, the next process stores it, so that the offsets of groups in this range are translated.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from odradek.base.errors import OdradekError
+from odradek.base.errors import ConfigError, OdradekError
 from odradek.base.types import NO_EPOCH, ZERO_UUID
 from odradek.client.models import OffsetAndMetadata
 from odradek.mirror.mirror_plan import CopiedPartition
+from odradek.mirror.offset_translation import OffsetRun
 
 _FORMAT: Final = 1
 
@@ -37,15 +39,19 @@ class CopyPosition:
     """Id of the source cluster; empty for a cluster of Kafka before 0.10.1."""
     topic: str
     topic_id: UUID = ZERO_UUID
+    run: OffsetRun | None = None
+    """The last copied range, if it may not be stored as an offset sync."""
 
     def encode(self) -> OffsetAndMetadata:
         """Return the offset to commit."""
-        fields = {
+        fields: dict[str, object] = {
             "mirror": _FORMAT,
             "cluster": self.cluster_id,
             "topic": self.topic,
             "topicId": str(self.topic_id),
         }
+        if self.run is not None:
+            fields["run"] = self.run.to_list()
         return OffsetAndMetadata(self.offset, json.dumps(fields, separators=(",", ":")), self.leader_epoch)
 
 
@@ -61,8 +67,9 @@ def decode_position(committed: OffsetAndMetadata) -> CopyPosition | None:
             cluster_id=str(fields["cluster"]),
             topic=str(fields["topic"]),
             topic_id=UUID(fields["topicId"]),
+            run=OffsetRun.from_list(fields["run"]) if "run" in fields else None,
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

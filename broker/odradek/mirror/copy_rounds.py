@@ -52,6 +52,7 @@ from odradek.client.settings import ClientSettings
 from odradek.mirror.batch_rewriting import CopiedBatch, rewrite
 from odradek.mirror.copy_positions import CopyPosition, PartitionStoppedError
 from odradek.mirror.mirror_plan import CopiedPartition
+from odradek.mirror.offset_translation import OffsetRun, run_with
 from odradek.mirror.owned_partitions import CopyState, OwnedPartition, OwnedPartitions
 from odradek.mirror.source_reader import SourceReader, Taken
 
@@ -105,6 +106,14 @@ class CopyListener(Protocol):
         """Note that this process does not copy the partition any more."""
         ...
 
+    def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
+        """Note that copying starts at a position with this run."""
+        ...
+
+    def unwritten(self, partition: CopiedPartition) -> OffsetRun | None:
+        """Return the run that is to be in the next position of the partition."""
+        ...
+
 
 class GroupRights(Protocol):
     """What the rounds need of the membership in the mirror's group."""
@@ -128,6 +137,8 @@ class _Part:
     """The position after the part."""
     sent: asyncio.Future[SendResult] | None = None
     error: OdradekError | None = None
+    pairs: Sequence[tuple[int, int] | None] = ()
+    """The pairs of offsets for the listener. None stands for batches with unknown offsets."""
 
     def piece(self) -> _Part:
         """Return the part, or its beginning if it has too many batches for one transaction."""
@@ -319,6 +330,9 @@ class CopyRounds:
             producer.begin_transaction()
             for part in parts:
                 await self._send(producer, part)
+            await producer.flush()
+            for part in parts:
+                self._find_pairs(part)
             offsets = {part.owned.target: part.position.encode() for part in parts}
             await producer.send_offsets_to_transaction(offsets, member)
             await producer.commit_transaction()
@@ -346,33 +360,65 @@ class CopyRounds:
             part.error = error
             raise
 
+    def _find_pairs(self, part: _Part) -> None:
+        """Find out where the sent batches are in the target, and put the run with them into the position.
+
+        Raises the error with which they could not be sent.
+        """
+        owned = part.owned
+        if part.sent is not None:
+            pairs: list[tuple[int, int] | None] = []
+            difference, end = self._differences.get(owned), owned.target_offset
+            # The brokers acknowledge the batches of a partition in order.
+            for batch, sent in zip(part.batches, part.sent.result().batches, strict=True):
+                if sent.base_offset < 0:
+                    # The offset is unknown, because a retry met the batch in the log. The next pair begins a new run: a
+                    # run must not extend over offsets that nobody knows.
+                    difference, end = None, -1
+                    pairs.append(None)
+                    continue
+                if sent.base_offset - batch.first_offset != difference:
+                    pairs.append((batch.first_offset, sent.base_offset))
+                difference, end = sent.base_offset - batch.first_offset, sent.base_offset + sent.record_count
+            if end >= 0:
+                pairs.append((part.position.offset, end))
+            part.pairs = pairs
+        listener = self._listeners.get(owned.partition.source)
+        run = None if listener is None else listener.unwritten(owned.partition)
+        for pair in part.pairs:
+            run = None if pair is None else run_with(run, *pair)
+        part.position = replace(part.position, run=run)
+
     def _committed(self, part: _Part) -> None:
         owned = part.owned
         owned.moved(part.position)
         self._alone.pop(owned.partition, None)
         if part.sent is None:
             return
-        listener = self._listeners.get(owned.partition.source)
-        # The brokers acknowledge the batches of a partition in order.
         for batch, sent in zip(part.batches, part.sent.result().batches, strict=True):
             owned.newest_ms = batch.records.max_timestamp_ms
             owned.records += batch.records.record_count
             owned.bytes += batch.records.size_bytes
             if sent.base_offset < 0:
-                # The offset is unknown, because a retry met the batch in the log.
                 owned.target_offset = -1
                 self._differences.pop(owned, None)
-                if listener is not None:
-                    # The next pair begins a new run: a run must not extend over offsets that nobody knows.
-                    listener.forget(owned.partition)
-                continue
-            difference = sent.base_offset - batch.first_offset
-            if listener is not None and self._differences.get(owned) != difference:
-                listener.copied(owned.partition, batch.first_offset, sent.base_offset)
-            self._differences[owned] = difference
-            owned.target_offset = sent.base_offset + sent.record_count
-        if listener is not None and owned.target_offset >= 0:
-            listener.copied(owned.partition, part.position.offset, owned.target_offset)
+            else:
+                owned.target_offset = sent.base_offset + sent.record_count
+                self._differences[owned] = sent.base_offset - batch.first_offset
+        listener = self._listeners.get(owned.partition.source)
+        if listener is None:
+            return
+        for pair in part.pairs:
+            if pair is None:
+                listener.forget(owned.partition)
+            else:
+                listener.copied(owned.partition, *pair)
+
+    def resume(self, owned: OwnedPartition) -> None:
+        """Note that a partition starts at its position."""
+        listener = self._listeners.get(owned.partition.source)
+        if listener is not None and owned.position is not None:
+            listener.resume(owned.partition, owned.position.run)
 
     def forget(self, owned: OwnedPartition) -> None:
         """Drop what is kept of a partition that this process does not copy any more."""

@@ -5,7 +5,8 @@ format of MirrorMaker 2, and a header with the rest of an `OffsetRun`, which Mir
 
 Invariants: a run covers only what one owner has copied without a break; for each partition, at most one run waits to be
 written. A run is written when it has `RUN_OFFSETS` source offsets (MirrorMaker 2: `offset.lag.max`), or after
-`WRITE_AFTER_MS`. If a write fails, the mirror goes on, and groups with offsets in this run continue at its start.
+`WRITE_AFTER_MS`. Until then, it is in the position of the partition, so that a crash does not lose it. If a write
+fails, the mirror goes on, and groups with offsets in this run continue at its start.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from odradek.mirror.following.state_topics import create_state_topics
 from odradek.mirror.mirror_config import MirrorConfig, SourceConfig
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.mm2_records import OffsetSync, offset_syncs_topic
-from odradek.mirror.offset_translation import OffsetRun
+from odradek.mirror.offset_translation import OffsetRun, run_with
 
 RUN_HEADER: Final = "odradek-run"
 RUN_OFFSETS: Final = 100
@@ -49,7 +50,9 @@ class OffsetSyncs:
         self._runs: dict[TopicPartition, OffsetRun] = {}
         self._unwritten: set[TopicPartition] = set()
         self._left: list[tuple[TopicPartition, OffsetRun]] = []
-        """Unwritten runs of partitions that moved away."""
+        """Unwritten runs that get no longer."""
+        self._unacknowledged: dict[TopicPartition, OffsetRun] = {}
+        """The last complete run of each partition, until its record is acknowledged."""
         self._wake: Final = asyncio.Event()
         self._timer: Timer | None = None
         self._producer: Producer | None = None
@@ -94,13 +97,10 @@ class OffsetSyncs:
         the batch before. It does not wait.
         """
         place = TopicPartition(partition.topic, partition.partition)
-        run = self._runs.get(place)
-        if run is None or source_offset < run.end_source or target_offset < run.end_target:
-            run = OffsetRun(source_offset, target_offset)
-        elif (source_offset, target_offset) == (run.end_source, run.end_target):
+        known = self._runs.get(place)
+        run = run_with(known, source_offset, target_offset)
+        if run is known:
             return
-        else:
-            run = run.extended(source_offset, target_offset)
         self._runs[place] = run
         self._unwritten.add(place)
         if run.length >= RUN_OFFSETS:
@@ -116,10 +116,28 @@ class OffsetSyncs:
         """
         place = TopicPartition(partition.topic, partition.partition)
         run = self._runs.pop(place, None)
+        self._unacknowledged.pop(place, None)
         if run is not None and place in self._unwritten:
             self._unwritten.discard(place)
             self._left.append((place, run))
             self._wake.set()
+
+    def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
+        """Write the run of the position at which a partition starts. What was noted before gets no longer."""
+        self.forget(partition)
+        if run is not None and run.length:
+            place = TopicPartition(partition.topic, partition.partition)
+            self._left.append((place, run))
+            self._unacknowledged[place] = run
+            self._wake.set()
+
+    def unwritten(self, partition: CopiedPartition) -> OffsetRun | None:
+        """Return the run of a partition that would be lost if the process ended now; None if there is none."""
+        place = TopicPartition(partition.topic, partition.partition)
+        run, earlier = self._runs.get(place), self._unacknowledged.get(place)
+        if run is None or earlier is None:
+            return run or earlier
+        return earlier.followed_by(run)
 
     async def flush(self) -> None:
         """Write all pairs that were noted before the call."""
@@ -140,7 +158,7 @@ class OffsetSyncs:
             left, self._left = self._left, []
             runs = left + [(place, self._runs[place]) for place in sorted(self._unwritten)]
             for place in self._unwritten:
-                run = self._runs[place]
+                run = self._unacknowledged[place] = self._runs[place]
                 self._runs[place] = OffsetRun(run.end_source, run.end_target)
             self._unwritten.clear()
             await self._write_runs(producer, runs)
@@ -157,6 +175,10 @@ class OffsetSyncs:
             results = await asyncio.gather(*sent, return_exceptions=True)
         except OdradekError as error:
             results = [error]
+        for place, run in runs:
+            # A newer run may wait meanwhile.
+            if self._unacknowledged.get(place) is run:
+                del self._unacknowledged[place]
         for result in results:
             if isinstance(result, OdradekError):
                 logger.warning("an offset sync was not written to topic %s: %s", self._topic, result)

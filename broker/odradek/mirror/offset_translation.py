@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,6 +74,12 @@ class OffsetRun:
             end_target=following.end_target,
         )
 
+    def followed_by(self, later: OffsetRun) -> OffsetRun:
+        """Return one run for this one and a later one of the same copy; only the later one if it is not later."""
+        if later.source < self.end_source or later.target < self.end_target:
+            return later
+        return self.extended(later.source, later.target).joined(later) if self.length else later
+
     def translate(self, offset: int) -> int:
         """Return the target offset for a source offset that is not before the range."""
         if offset >= self.end_source:
@@ -93,10 +100,30 @@ class OffsetRun:
             return cls(source, target, 1, 0, target + 1)
         if len(header) != _RUN.size:
             raise ConfigError(f"the header of an offset sync has {len(header)} bytes: it must have {_RUN.size}")
-        length, lost, end_target = _RUN.unpack(header)
+        return cls._checked((source, target, *_RUN.unpack(header)))
+
+    def to_list(self) -> list[int]:
+        """Return all fields in order, for the metadata of a position."""
+        return [self.source, self.target, self.length, self.lost, self.end_target]
+
+    @classmethod
+    def from_list(cls, fields: Sequence[int]) -> OffsetRun:
+        """Return the run with the fields of `to_list`. Raises `ConfigError` if they are not valid."""
+        return cls._checked(fields)
+
+    @classmethod
+    def _checked(cls, fields: Sequence[int]) -> OffsetRun:
+        source, target, length, lost, end_target = fields
         if length < 0 or not 0 <= lost <= length or end_target < target:
-            raise ConfigError(f"an offset sync has the header {length}, {lost}, {end_target}, which is not possible")
+            raise ConfigError(f"an offset run has the fields {length}, {lost}, {end_target}, which is not possible")
         return cls(source, target, length, lost, end_target)
+
+
+def run_with(run: OffsetRun | None, source: int, target: int) -> OffsetRun:
+    """Return a run with the range up to the next pair, or a new run if the pair does not continue the run."""
+    if run is None or source < run.end_source or target < run.end_target:
+        return OffsetRun(source, target)
+    return run if (source, target) == (run.end_source, run.end_target) else run.extended(source, target)
 
 
 class OffsetRuns:
@@ -117,7 +144,7 @@ class OffsetRuns:
 
         Lower source offsets with higher target offsets mean that the partition was copied again from an earlier offset:
         older runs are forgotten then, as MirrorMaker 2 does. A run that is older on both sides arrived late, from the
-        process that copied the partition before, and is ignored.
+        process that copied the partition before, or a second time, and is ignored.
         """
         runs = self._runs
         if runs and run.source < runs[-1].end_source and not self._make_room(run):
@@ -133,7 +160,7 @@ class OffsetRuns:
         runs = self._runs
         last = runs[-1]
         if run.source < last.source:
-            if run.end_source <= last.source and run.end_target <= last.target:
+            if run.end_source <= last.end_source and run.end_target <= last.end_target:
                 return False
             runs.clear()
         elif run.end_source <= last.end_source:

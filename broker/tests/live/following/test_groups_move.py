@@ -232,6 +232,26 @@ async def test_pairs_are_written_when_the_copier_loses_a_partition(
     assert sorted(each.value for each in stored) == [bytes(16), (10).to_bytes(8) + (12).to_bytes(8)]
 
 
+async def test_the_run_of_a_position_is_written_after_a_crash(
+    pair: MirroredPair, follower: GroupFollower, brokers: tuple[str, str]
+) -> None:
+    await create(pair)
+    await produce(brokers[0], 50)
+    crashed = OffsetSyncs(pair.config, pair.source, pair.target_client)
+    await copy(pair, crashed, await read(brokers[0], ORDERS), 50)
+    run = crashed.unwritten(COPIED)
+    # It was not started, so it writes nothing.
+    await crashed.close()
+    async with OffsetSyncs(pair.config, pair.source, pair.target_client) as syncs:
+        syncs.resume(COPIED, run)
+        assert syncs.unwritten(COPIED) == run
+        await syncs.flush()
+        assert syncs.unwritten(COPIED) is None
+        syncs.resume(COPIED, run)
+        await syncs.flush()
+        await check_translations(pair, follower, brokers, range(0, 51, 5), back=0)
+
+
 async def test_run_sends_heartbeats_and_follows(
     pair: MirroredPair, syncs: OffsetSyncs, brokers: tuple[str, str]
 ) -> None:

@@ -112,6 +112,24 @@ async def test_a_mirror_goes_on_where_the_last_one_ended(two_clusters: MirroredC
         assert [int(record.value) for record in records] == list(range(300))
 
 
+async def test_a_mirror_gets_the_offsets_that_the_last_one_has_not_stored(two_clusters: MirroredClusters) -> None:
+    await two_clusters.create("t")
+    plan = await two_clusters.plan("t")
+    for first in (0, 100):
+        await fill(two_clusters.source.bootstrap, "t", 100, first=first)
+        async with two_clusters.copying(plan) as (copiers, noted):
+            await until_true(lambda end=first + 100: position(copiers) == end, "the position at the end")  # type: ignore[misc]
+        [(_, run)] = noted.resumed
+        if not first:
+            assert run is None
+    records = (await two_clusters.read("t", 200))[0]
+    assert run is not None
+    for offset in range(100):
+        assert run.translate(offset) <= records[offset].offset
+    assert run.translate(0) == records[0].offset
+    assert run.translate(100) == records[99].offset + 1
+
+
 async def test_two_processes_share_the_partitions_and_hand_them_over(two_clusters: MirroredClusters) -> None:
     await two_clusters.create("t", 4)
     plan = await two_clusters.plan("t")

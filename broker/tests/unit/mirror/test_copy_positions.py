@@ -11,6 +11,7 @@ from odradek.base.types import ZERO_UUID
 from odradek.client.models import OffsetAndMetadata
 from odradek.mirror.copy_positions import CopyPosition, PartitionStoppedError, check_position, decode_position
 from odradek.mirror.mirror_plan import CopiedPartition
+from odradek.mirror.offset_translation import OffsetRun
 
 TOPIC_ID = UUID(int=7)
 PARTITION = CopiedPartition("east", "orders", 3, TOPIC_ID, "east.orders")
@@ -22,6 +23,14 @@ def test_a_position_is_read_as_it_was_committed() -> None:
     assert (committed.offset, committed.leader_epoch) == (42, 5)
     assert decode_position(committed) == POSITION
     assert len(committed.metadata) < 512
+
+
+def test_a_position_has_the_run_that_is_not_stored_yet() -> None:
+    position = replace(POSITION, run=OffsetRun(10, 20, 32, 5, 47))
+    committed = position.encode()
+    assert decode_position(committed) == position
+    invalid = committed.metadata.replace("[10,20,32,5,47]", "[10,20,32,33,47]")
+    assert decode_position(OffsetAndMetadata(42, invalid)) is None
 
 
 @pytest.mark.parametrize("metadata", ["", "text", "[]", "{}", '{"mirror":2}', '{"mirror":1,"cluster":"c"}'])

@@ -78,6 +78,21 @@ def test_a_late_run_of_the_earlier_owner_is_ignored() -> None:
     assert runs.translate(105) == 105
 
 
+def test_a_run_that_arrives_a_second_time_is_ignored() -> None:
+    runs = OffsetRuns()
+    for run in (OffsetRun(0, 0, 10, 0, 10), OffsetRun(10, 11, 10, 2, 19), OffsetRun(20, 20, 5, 0, 25)):
+        runs.add(run)
+    runs.add(OffsetRun(10, 11, 15, 2, 25))
+    assert [runs.translate(offset) for offset in (3, 10, 20, 23, 25)] == [3, 11, 20, 23, 25]
+
+
+def test_a_run_is_followed_by_later_ones() -> None:
+    run = OffsetRun(0, 0, 10, 2, 8)
+    assert run.followed_by(OffsetRun(10, 8, 5, 1, 12)) == OffsetRun(0, 0, 15, 3, 12)
+    assert run.followed_by(OffsetRun(12, 9, 5, 0, 14)) == OffsetRun(0, 0, 17, 3, 14)
+    assert run.followed_by(OffsetRun(5, 8, 5, 0, 13)) == OffsetRun(5, 8, 5, 0, 13)
+
+
 def test_a_run_can_replace_the_end_of_the_last_one() -> None:
     runs = OffsetRuns()
     runs.add(OffsetRun(0, 0, 100, 0, 100))
