@@ -12,7 +12,7 @@ import os
 import random
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count, cycle
 from pathlib import Path
@@ -96,6 +96,18 @@ class KilledCluster:
         """Kill a broker."""
         await asyncio.to_thread(self.brokers[number].stop, kill=True)
 
+    async def start_again(self, number: int) -> None:
+        """Start a broker that was killed.
+
+        Apache Kafka does not start while its former session in ZooKeeper exists, so this waits for the end of it.
+        """
+        broker = self.brokers[number]
+        if isinstance(broker, ApacheBroker):
+            async with Admin(self.bootstrap) as admin, asyncio.timeout(WAIT_SECONDS):
+                while number in {each.node_id for each in (await admin.describe_cluster()).brokers}:
+                    pass
+        await asyncio.to_thread(broker.start)
+
     def stop(self) -> None:
         """Kill all brokers."""
         for broker in self.brokers:
@@ -110,7 +122,7 @@ class Mirrors:
         self._document = document
         self._runs: dict[str, MirrorRun] = {}
 
-    def start(self, name: str) -> None:
+    async def start(self, name: str) -> None:
         """Start a process."""
         self._runs[name] = MirrorRun(self._directory / name, self._document, instance=name)
 
@@ -380,14 +392,14 @@ class Play:
                 await asyncio.wait(writes)
                 before = self.written()
                 await self.copies.wait_for(lambda: self.copies.has(before), f"the copies without {what}")
-            await asyncio.to_thread(start)
+            await start()
         await self.copies.wait_for(lambda: self.copies.has(before), f"the copies after the return of {what}")
         copied = sum(self.copies.counts().values())
         _LOG.info("kills: %s, others took over: %s, copied: %d", dict(self.kills), others_take_over, copied)
 
     @asynccontextmanager
-    async def _killed(self, kind: KilledCluster | Mirrors) -> AsyncIterator[Callable[[], None]]:
-        """Kill a broker or a process of the mirror. Yields what starts it again."""
+    async def _killed(self, kind: KilledCluster | Mirrors) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Kill a broker or a process of the mirror. Yields a function that starts it again."""
         if isinstance(kind, Mirrors):
             name = self._chance.choice("ab")
             await kind.kill(name)
@@ -398,7 +410,7 @@ class Play:
             number = self._chance.randrange(len(kind.brokers))
             await kind.kill(number)
             self.kills[kind.name] += 1
-            yield kind.brokers[number].start
+            yield lambda: kind.start_again(number)
 
 
 async def test_every_record_arrives_once_and_groups_move(
@@ -414,7 +426,7 @@ async def test_every_record_arrives_once_and_groups_move(
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(play.copies.run())
                 for name in "ab":
-                    mirrors.start(name)
+                    await mirrors.start(name)
                 await asyncio.gather(*(load.write(1) for load in play.loads.values()))
                 await play.run()
                 await play.copies.wait_for(lambda: play.copies.has(play.written()), "all copies")
