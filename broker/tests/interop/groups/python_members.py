@@ -113,12 +113,11 @@ def run_aiokafka(servers: str, group: str, topic: str, settings: Mapping[str, st
 
 def run_kafka_python(servers: str, group: str, topic: str, settings: Mapping[str, str]) -> None:
     """Run a member of kafka-python."""
-    from kafka import KafkaConsumer
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=servers.split(","),
         group_id=group,
         auto_offset_reset="earliest",
@@ -128,10 +127,24 @@ def run_kafka_python(servers: str, group: str, topic: str, settings: Mapping[str
         partition_assignment_strategy=[RangePartitionAssignor],
     )
     report = Report()
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        """Prints each assignment.
+
+        Between the responses to JoinGroup and SyncGroup, the consumer has the new generation with its old assignment.
+        """
+
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            """Wait for the next assignment."""
+
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            """Print it."""
+            generation = consumer._coordinator._generation.generation_id
+            report.assigned(generation, [each.partition for each in assigned])
+
+    consumer.subscribe([topic], listener=Listener())
     while True:
         got = consumer.poll(timeout_ms=POLL_MS)
-        generation = consumer._coordinator._generation.generation_id
-        report.assigned(generation, [each.partition for each in consumer.assignment()])
         for partition, records in got.items():
             report.records(partition.partition, [record.offset for record in records])
         try:
