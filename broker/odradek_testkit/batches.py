@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from odradek.base.ports import Buffer
-from odradek.records.frame_columns import ALL_FIELDS, MAX_OFFSET, FrameColumns, FrameDecoder, RecordFields, Spans
+from odradek.records.frame_columns import (
+    ALL_FIELDS,
+    MAX_OFFSET,
+    FrameColumns,
+    FrameDecoder,
+    Pieces,
+    RecordFields,
+    Spans,
+)
 from odradek.records.v2.batch import HEADER_SIZE, BatchHeader, TimestampType, read_header
 from odradek.records.v2.record import Record
 
@@ -53,7 +61,7 @@ def records_of(columns: FrameColumns) -> list[Record]:
     return [Record(*row) for row in zip(columns.offset.tolist(), timestamps, keys, values, headers, types, strict=True)]
 
 
-def _pieces(columns: FrameColumns, spans: Spans | None, count: int) -> list[bytes | None]:
+def _pieces(columns: FrameColumns, spans: Pieces | None, count: int) -> list[bytes | None]:
     if spans is None:
         return [None] * count
     size = len(columns.buffer)

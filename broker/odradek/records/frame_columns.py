@@ -35,8 +35,10 @@ from odradek.records.record_cursors import (
     RecordCursors,
     absolute_offsets,
     absolute_timestamps,
+    no_headers,
     read_headers,
 )
+from odradek.records.regular_records import RegularPieces, RegularRecords, read_regular
 from odradek.records.section_starts import check_counts, follow_section, section_starts
 from odradek.records.v2.batch import MAGIC
 from odradek.records.v2.transactions import AbortedTransactions
@@ -47,6 +49,9 @@ _UNPACKED_BYTES: Final = 4 << 20
 _CONVERTED_BYTES: Final = 1 << 20
 """Batches converted from the formats 0 and 1 are decoded in groups of this size."""
 _GROWTH: Final = 4
+_NO_LIMIT: Final = 1 << 62
+_MOST_SKIPPED: Final = 64
+"""After records that are not regular, up to this number of groups are not tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +72,26 @@ class RecordFields:
 ALL_FIELDS: Final = RecordFields(headers=True)
 
 
-class Spans(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Spans:
     """Pieces of a buffer, in the order of their positions; a length of -1 means null."""
 
     start: Integers
     length: Integers
 
-    def slice(self, first: int, last: int) -> Spans:
-        """Return some of the pieces."""
-        return Spans(self.start[first:last], self.length[first:last])
+    @property
+    def longest(self) -> int:
+        """The largest length."""
+        return int(self.length.max(initial=0))
 
-    def select(self, inside: NDArray[np.bool_]) -> Spans:
-        """Return some of the pieces."""
-        return Spans(self.start[inside], self.length[inside])
+
+Pieces = Spans | RegularPieces
+"""Pieces of a buffer in any form. Both have `start` and `length`."""
+
+
+def _slice(pieces: Pieces | None, rows: slice | NDArray[np.bool_]) -> Spans | None:
+    """Return some of the pieces."""
+    return None if pieces is None else Spans(pieces.start[rows], pieces.length[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +105,18 @@ class FrameColumns:
     offset: Integers
     timestamp_type: Integers
     timestamp_ms: Integers | None = None
-    key: Spans | None = None
-    value: Spans | None = None
+    key: Pieces | None = None
+    value: Pieces | None = None
     headers: HeaderColumns | None = None
 
     def __len__(self) -> int:
         """Return the number of records."""
         return len(self.offset)
+
+    @property
+    def largest_bytes(self) -> int:
+        """A number of bytes that key and value of no record exceed together."""
+        return sum(pieces.longest for pieces in (self.key, self.value) if pieces is not None)
 
     @property
     def size_bytes(self) -> Integers:
@@ -122,8 +139,8 @@ class FrameColumns:
             offset=self.offset[first:last],
             timestamp_type=self.timestamp_type[first:last],
             timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[first:last],
-            key=None if self.key is None else self.key.slice(first, last),
-            value=None if self.value is None else self.value.slice(first, last),
+            key=_slice(self.key, slice(first, last)),
+            value=_slice(self.value, slice(first, last)),
             headers=None if self.headers is None else self.headers.slice(first, last),
         )
 
@@ -134,8 +151,8 @@ class FrameColumns:
             offset=self.offset[inside],
             timestamp_type=self.timestamp_type[inside],
             timestamp_ms=None if self.timestamp_ms is None else self.timestamp_ms[inside],
-            key=None if self.key is None else self.key.select(inside),
-            value=None if self.value is None else self.value.select(inside),
+            key=_slice(self.key, inside),
+            value=_slice(self.value, inside),
             headers=None if self.headers is None else self.headers.select(inside),
         )
 
@@ -153,9 +170,6 @@ class _Rows(NamedTuple):
     """Records whose fields are read together."""
 
     array: Bytes
-    begin: Integers
-    following: Integers
-    """The begin of the next record, or the end of the batch."""
     batches: Integers
     """The numbers of their batches in the table."""
     counts: Integers
@@ -166,17 +180,28 @@ class FrameDecoder:
     """Decodes fetched buffers. Not for concurrent use, because its columns share one decompression buffer."""
 
     def __init__(
-        self, fields: RecordFields, *, rows: int, limit: int, limit_name: str = "the limit", check_crcs: bool = True
+        self,
+        fields: RecordFields,
+        *,
+        rows: int,
+        limit: int,
+        limit_name: str = "the limit",
+        check_crcs: bool = True,
+        most_bytes: int = _NO_LIMIT,
     ) -> None:
         """`rows`: maximum length of columns. `limit`: maximum size of a decompressed batch in bytes, below 2 GiB;
-        errors call it `limit_name`. Without `check_crcs` the CRCs of format 2 batches are not checked.
+        errors call it `limit_name`. Without `check_crcs` the CRCs of format 2 batches are not checked. Columns have the
+        records of at most `most_bytes` bytes, unless they belong to one batch.
         """
         self._fields: Final = fields
         self._rows: Final = rows
         self._limit: Final = limit
         self._limit_name: Final = limit_name
+        self._most_bytes: Final = most_bytes
         self._check_crcs: Final = check_crcs
         self._unpacked: Bytes = np.empty(0, dtype=np.uint8)
+        self._skip = self._skipped = 0
+        """How many groups of records are not tried as regular ones, and how many of them have been skipped."""
 
     def decode(
         self,
@@ -202,7 +227,14 @@ class FrameDecoder:
             batches = np.flatnonzero(kept & (table.record_count > 0))
             if not len(batches):
                 continue
+            # The offsets of records are inside those of their batch, so most ranges need no look at each record.
+            uncut = bool(
+                (table.base_offset[batches] >= start_offset).all() and (table.next_offset[batches] <= end_offset).all()
+            )
             for columns in self._columns(table, batches):
+                if uncut:
+                    yield columns
+                    continue
                 inside = (columns.offset >= start_offset) & (columns.offset < end_offset)
                 cut = columns if inside.all() else columns.select(inside)
                 if len(cut):
@@ -270,20 +302,20 @@ class FrameDecoder:
             for row in range(0, int(rows[-1]), self._rows):
                 # More than one step only for a single batch with more records than `rows`.
                 until = min(row + self._rows, int(rows[-1]))
-                numbers = np.arange(row, until)
-                of_batch = np.searchsorted(rows, numbers, side="right") - 1
-                batch = group[of_batch]
+                inside = counts if last - first > 1 else np.array([until - row])
+                before = table.base_offset[group] - rows[:-1]
                 yield FrameColumns(
                     buffer=table.array,
-                    offset=table.base_offset[batch] + numbers - rows[of_batch],
-                    timestamp_type=table.timestamp_type[batch],
+                    offset=spread(before, inside) + np.arange(row, until),
+                    timestamp_type=spread(table.timestamp_type[group], inside),
                 )
 
     def _sections(self, table: BatchTable, batches: Integers) -> Iterator[_Sections]:
         """Yield the records sections: where they are in the table's buffer, or decompressed."""
         if not table.codec[batches].any():
             # In groups, so that the bytes are still in the processor's caches after their CRC was computed.
-            for first, last in _groups(table.record_count[batches], self._rows):
+            sizes = table.end[batches] - table.section[batches]
+            for first, last in _groups(table.record_count[batches], self._rows, sizes, self._most_bytes):
                 group = batches[first:last]
                 if self._check_crcs:
                     table.check_crcs(group)
@@ -341,17 +373,21 @@ class FrameDecoder:
 
     def _decoded(self, table: BatchTable, sections: _Sections) -> Iterator[FrameColumns]:
         counts = table.record_count[sections.batches]
-        for first, last in _groups(counts, self._rows):
+        for first, last in _groups(counts, self._rows, sections.end - sections.start, self._most_bytes):
             group = counts[first:last]
             start, end, batches = sections.start[first:last], sections.end[first:last], sections.batches[first:last]
             if last - first == 1 and group[0] > self._rows:
                 yield from self._in_pieces(table, sections, first)
                 continue
+            regular = self._regular(sections.array, start, end, group)
+            if regular is not None:
+                yield self._read_regular(table, sections.array, batches, group, regular)
+                continue
             begin = section_starts(sections.array, start, end, group)
             following = np.empty_like(begin)
             following[:-1] = begin[1:]
             following[rows_before(group)[1:] - 1] = end
-            yield self._read(table, _Rows(sections.array, begin, following, batches, group))
+            yield self._read(table, _Rows(sections.array, batches, group), begin, following)
 
     def _in_pieces(self, table: BatchTable, sections: _Sections, number: int) -> Iterator[FrameColumns]:
         """Decode one batch with more records than `rows`."""
@@ -366,25 +402,45 @@ class FrameDecoder:
             if not left and position != end:
                 raise CorruptMessageError("the records of a batch do not fill it")
             following = np.append(begin[1:], position)
-            yield self._read(table, _Rows(array, begin, following, batches, np.array([len(begin)])))
+            yield self._read(table, _Rows(array, batches, np.array([len(begin)])), begin, following)
 
-    def _read(self, table: BatchTable, rows: _Rows) -> FrameColumns:
-        """Read the fields of the records."""
-        array, begin, following, batches, counts = rows
+    def _regular(self, array: Bytes, start: Integers, end: Integers, counts: Integers) -> RegularRecords | None:
+        """Return the records of a group if they are regular. After a failure, the next groups are not tried."""
+        if self._skipped < self._skip:
+            self._skipped += 1
+            return None
+        found = read_regular(array, start, end, counts)
+        self._skip = 0 if found is not None else min(_MOST_SKIPPED, max(1, 2 * self._skip))
+        self._skipped = 0
+        return found
+
+    def _read_regular(
+        self, table: BatchTable, array: Bytes, batches: Integers, counts: Integers, regular: RegularRecords
+    ) -> FrameColumns:
         wanted = self._fields
-        cursors = RecordCursors(array, begin)
+        headers = None
+        if regular.headers is not None:
+            start = regular.headers.start
+            headers = read_headers(RecordCursors(array, start), start + regular.headers.length, collect=wanted.headers)
+        elif wanted.headers:
+            headers = no_headers(regular.key.rows)
+        return replace(
+            self._with_bases(
+                table, _Rows(array, batches, counts), timestamp=regular.timestamp_delta, offset=regular.offset_delta
+            ),
+            key=regular.key if wanted.key else None,
+            value=regular.value if wanted.value else None,
+            headers=headers,
+        )
+
+    def _read(self, table: BatchTable, rows: _Rows, begin: Integers, following: Integers) -> FrameColumns:
+        """Read the fields of the records that begin at `begin`; `following`: the begin of the next record, or the end
+        of the batch."""
+        wanted = self._fields
+        cursors = RecordCursors(rows.array, begin)
         end = cursors.read_record_lengths(following)
         timestamp_delta, offset_delta = cursors.read_deltas(end)
-        base_offset = spread(table.base_offset[batches], counts)
-        last_delta = spread(table.last_offset_delta[batches], counts)
-        timestamp_type = spread(table.timestamp_type[batches], counts)
-        columns = FrameColumns(
-            buffer=array,
-            offset=absolute_offsets(base_offset, last_delta, offset_delta),
-            timestamp_type=timestamp_type,
-        )
-        if wanted.timestamp:
-            columns = replace(columns, timestamp_ms=_timestamps(table, batches, counts, timestamp_delta))
+        columns = self._with_bases(table, rows, timestamp=timestamp_delta, offset=offset_delta)
         if not (wanted.key or wanted.value or wanted.headers):
             return columns
         key = Spans(*cursors.read_field(end))
@@ -394,18 +450,36 @@ class FrameDecoder:
         headers = read_headers(cursors, end, collect=wanted.headers)
         return replace(columns, key=key if wanted.key else None, value=value if wanted.value else None, headers=headers)
 
+    def _with_bases(self, table: BatchTable, rows: _Rows, *, timestamp: Integers, offset: Integers) -> FrameColumns:
+        """Return the columns that follow from the headers of the batches and the deltas of the records."""
+        array, batches, counts = rows
+        base_offset = spread(table.base_offset[batches], counts)
+        last_delta = spread(table.last_offset_delta[batches], counts)
+        return FrameColumns(
+            buffer=array,
+            offset=absolute_offsets(base_offset, last_delta, offset),
+            timestamp_type=spread(table.timestamp_type[batches], counts),
+            timestamp_ms=_timestamps(table, batches, counts, timestamp) if self._fields.timestamp else None,
+        )
+
 
 def _joined(parts: list[Buffer]) -> BatchTable:
     buffer = b"".join(parts)
     return BatchTable(buffer, entry_positions(buffer)[0])
 
 
-def _groups(counts: Integers, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive batches with at most `rows` records together, or a single larger one."""
+def _groups(
+    counts: Integers, rows: int, sizes: Integers | None = None, most_bytes: int = _NO_LIMIT
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive batches with at most `rows` records and `most_bytes` bytes together, or a single
+    larger one."""
     before = rows_before(counts)
+    bytes_before = None if sizes is None else rows_before(sizes)
     first = 0
     while first < len(counts):
         last = int(np.searchsorted(before, before[first] + rows, side="right")) - 1
+        if bytes_before is not None:
+            last = min(last, int(np.searchsorted(bytes_before, bytes_before[first] + most_bytes, side="right")) - 1)
         last = max(last, first + 1)
         yield first, last
         first = last

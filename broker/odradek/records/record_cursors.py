@@ -165,6 +165,18 @@ def read_headers(cursors: RecordCursors, end: Integers, *, collect: bool) -> Hea
     )
 
 
+def no_headers(records: int) -> HeaderColumns:
+    """Return the columns of records without headers."""
+    none = np.zeros(0, dtype=np.int64)
+    return HeaderColumns(
+        count=np.zeros(records, dtype=np.int64),
+        name_start=none,
+        name_length=none,
+        value_start=none,
+        value_length=none,
+    )
+
+
 def _walk_headers(cursors: RecordCursors, end: Integers, count: Integers) -> list[Integers]:
     """Return record number, name start, name length, value start and value length of every header, by round."""
     rounds: list[tuple[Integers, ...]] = []

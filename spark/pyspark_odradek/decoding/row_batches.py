@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from odradek.base.errors import CorruptMessageError
 from odradek.base.types import TopicPartition
-from odradek.records.frame_columns import FrameColumns
+from odradek.records.frame_columns import FrameColumns, Pieces
 from odradek.records.record_cursors import HeaderColumns
+from odradek.records.regular_records import RegularPieces, rows_of
 from pyspark_odradek.decoding.row_schema import CORRUPT, RowSchema, ValueDecoder
 
 _MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 _CONSTANT_ROWS: Final = 1 << 14
 """Number of rows for which constant columns are prepared; larger batches create their own."""
+_MOST_BYTES: Final = (1 << 31) - 1
 
 
 class BatchMaker:
@@ -55,11 +57,10 @@ class BatchMaker:
         if columns.timestamp_type.any():
             found["timestampType"] = pa.array(columns.timestamp_type, pa.int32())
         found["offset"] = pa.array(columns.offset, pa.int64())
-        buffer = pa.py_buffer(columns.buffer)
         if columns.key is not None:
-            found["key"] = take_ranges(buffer, *columns.key)
+            found["key"] = take_pieces(columns.buffer, columns.key)
         if columns.value is not None:
-            values = take_ranges(buffer, *columns.value)
+            values = take_pieces(columns.buffer, columns.value)
             if self._decoder is None:
                 found["value"] = values
             else:
@@ -67,15 +68,48 @@ class BatchMaker:
         if columns.timestamp_ms is not None:
             found["timestamp"] = _timestamps(columns.timestamp_ms)
         if columns.headers is not None:
-            found["headers"] = _headers(buffer, columns.headers, self._arrow.field("headers").type)
+            found["headers"] = _headers(
+                pa.py_buffer(columns.buffer), columns.headers, self._arrow.field("headers").type
+            )
         return pa.RecordBatch.from_arrays([found[name] for name in self._names], schema=self._arrow)
 
 
-def take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.int64]) -> pa.BinaryArray:
-    """Return the pieces of `buffer` as a binary array, null where the length is -1; starts must not decrease.
+def take_pieces(array: NDArray[np.uint8], pieces: Pieces) -> pa.BinaryArray:
+    """Return the pieces of `array` as a binary array, null where the length is -1; starts must not decrease.
+
+    Pieces of one length at regular distances are copied at once. The array must be smaller than 2 GiB, because of
+    Arrow's 32-bit positions.
+    """
+    if isinstance(pieces, RegularPieces):
+        lengths = {run.length for run in pieces.runs}
+        if len(lengths) == 1 and 0 < max(lengths) * pieces.rows <= _MOST_BYTES:
+            return _take_regular(array, pieces, lengths.pop())
+    return _take_ranges(pa.py_buffer(array), pieces.start, pieces.length)
+
+
+def _take_regular(array: NDArray[np.uint8], pieces: RegularPieces, length: int) -> pa.BinaryArray:
+    """Return pieces of one length. The copy of a run is one call: for numpy, each piece is one element."""
+    rows = pieces.rows
+    content = pa.allocate_buffer(rows * length)
+    kind = np.dtype((np.void, length))
+    target = np.frombuffer(content, dtype=kind)
+    for run in pieces.runs:
+        rows_of(target, run)[:] = np.ndarray(
+            shape=(run.batches, run.records),
+            dtype=kind,
+            buffer=array,
+            offset=run.start,
+            strides=(run.batch_step, run.record_step),
+        )
+    positions = np.arange(0, rows * length + 1, length, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(positions), content])
+
+
+def _take_ranges(buffer: pa.Buffer, start: NDArray[np.int64], length: NDArray[np.int64]) -> pa.BinaryArray:
+    """Return pieces of any lengths.
 
     An array with twice as many elements (piece, gap, piece, gap ...) is created over the buffer, and the even ones are
-    taken: one pass in C. The buffer must be smaller than 2 GiB, because of Arrow's 32-bit positions.
+    taken: one pass in C.
     """
     count = len(start)
     positions = np.empty(2 * count + 1, dtype=np.int32)
@@ -95,8 +129,8 @@ def _timestamps(timestamp_ms: NDArray[np.int64]) -> pa.Array:
 
 
 def _headers(buffer: pa.Buffer, headers: HeaderColumns, list_type: pa.ListType) -> pa.Array:
-    names = _as_text(take_ranges(buffer, headers.name_start, headers.name_length))
-    values = take_ranges(buffer, headers.value_start, headers.value_length)
+    names = _as_text(_take_ranges(buffer, headers.name_start, headers.name_length))
+    values = _take_ranges(buffer, headers.value_start, headers.value_length)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(list_type.value_type))
     positions = np.zeros(len(headers.count) + 1, dtype=np.int32)
     np.cumsum(headers.count, out=positions[1:])

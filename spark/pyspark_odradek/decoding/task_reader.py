@@ -108,14 +108,15 @@ class TaskReader:
             return
         options, memory = self.options, TaskMemory(self.options.max_task_memory)
         maker = BatchMaker(offsets.topic_partition, self.columns, self.decoder)
+        most_bytes = min(options.max_batch_bytes, memory.arrow_bytes)
         decoder = FrameDecoder(
             self.columns.fields,
             rows=BATCH_ROWS,
             limit=memory.unpacked_bytes,
             limit_name=f"what maxTaskMemory={memory.total} allows for one batch; increase it",
             check_crcs=options.client.check_crcs,
+            most_bytes=most_bytes,
         )
-        most_bytes = min(options.max_batch_bytes, memory.arrow_bytes)
         for fetched in self._fetches(offsets, memory):
             for columns in decoder.decode(
                 fetched.records,
@@ -182,6 +183,9 @@ class TaskReader:
 
 def cut_by_size(columns: FrameColumns, most_bytes: int) -> Iterator[FrameColumns]:
     """Yield the records in parts of at most `most_bytes`, or of one record."""
+    if columns.headers is None and columns.largest_bytes * len(columns) <= most_bytes:
+        yield columns
+        return
     before = np.append(0, np.cumsum(columns.size_bytes))
     if before[-1] <= most_bytes:
         yield columns
