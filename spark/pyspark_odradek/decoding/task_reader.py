@@ -27,6 +27,7 @@ from pyspark_odradek.decoding.row_schema import RowSchema, ValueDecoder
 from pyspark_odradek.offsets import DataLossError, OffsetRange
 from pyspark_odradek.options.source_options import SourceOptions
 from pyspark_odradek.shared_client import shared_client
+from pyspark_odradek.worker_heap import freeze_modules
 
 BATCH_ROWS: Final = 10_000
 """Maximum number of rows of an Arrow batch: smaller ones have too much overhead; larger ones do not fit the processor's
@@ -106,6 +107,7 @@ class TaskReader:
         offsets: OffsetRange | None = partition.value
         if offsets is None:
             return
+        freeze_modules()
         options, memory = self.options, TaskMemory(self.options.max_task_memory)
         maker = BatchMaker(offsets.topic_partition, self.columns, self.decoder)
         most_bytes = min(options.max_batch_bytes, memory.arrow_bytes)

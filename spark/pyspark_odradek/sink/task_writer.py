@@ -17,6 +17,7 @@ from pyspark_odradek.options.sink_options import SinkOptions
 from pyspark_odradek.sink.row_sender import SinkProducer, write_rows
 from pyspark_odradek.sink.shared_producers import shared_producers
 from pyspark_odradek.sink.sink_schema import SinkColumns
+from pyspark_odradek.worker_heap import freeze_modules
 
 
 class Producers(Protocol):
@@ -51,6 +52,7 @@ class TaskWriter:
 
         Raises the first error of a row. Then records may be missing or, if Spark repeats the task, be there twice.
         """
+        freeze_modules()
         producers = self.producers()
         settings = self.options.client
         producer = producers.get(settings)
