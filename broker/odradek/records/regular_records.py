@@ -36,6 +36,8 @@ _CONTINUED: Final = 0x80
 _PAYLOAD: Final = 0x7F
 _PAYLOAD_BITS: Final = 7
 
+Words = NDArray[np.uint64]
+
 
 class PieceRun(NamedTuple):
     """Pieces of a buffer that have one length: those of `records` records in each of `batches` batches.
@@ -142,6 +144,10 @@ class _Run(NamedTuple):
     start: int
     length: int
     layout: _Layout
+    expected: Words
+    """The first bytes of each record, up to the key, in words of 8 bytes."""
+    relevant: Words
+    """The bits of these words that must be as expected."""
 
 
 def read_regular(array: Bytes, start: Integers, end: Integers, count: Integers) -> RegularRecords | None:
@@ -202,14 +208,27 @@ def _find_run(array: Bytes, block: _Block, position: int, most: int) -> _Run | N
     layout = _layout(array, position, end)
     if layout is None:
         return None
-    length = min(most, (end - position) // layout.size)
+    most = min(most, (end - position) // layout.size)
+    run = _Run(position, most, layout, *_expected_words(array, position, layout))
     first_batch = block._replace(batches=1)
-    for ahead in (_FEW_AHEAD, length):
-        run = _Run(position, min(ahead, length), layout)
-        other = _beginnings(array, first_batch, run)[1][0]
+    for ahead in (_FEW_AHEAD, most):
+        _, other = _beginnings(array, first_batch, run._replace(length=min(ahead, most)))
         if other.any():
-            return _Run(position, int(other.argmax()), layout)
-    return _Run(position, length, layout)
+            return run._replace(length=int(other[0].argmax()))
+    return run
+
+
+def _expected_words(array: Bytes, position: int, layout: _Layout) -> tuple[Words, Words]:
+    """Return the first words of the record at `position`, and the bits that all records of a run have in common."""
+    first = array[position : position + layout.key_at].tobytes()
+    # The attributes are not used. Of timestamp and offset, the bits decide that tell whether a number goes on.
+    mask = bytearray(b"\xff" * len(first))
+    mask[layout.timestamp_at - 1] = 0
+    mask[layout.timestamp_at : layout.key_length_at] = bytes([_CONTINUED]) * (
+        layout.key_length_at - layout.timestamp_at
+    )
+    padding = bytes(-len(first) % _WORD_BYTES)
+    return np.frombuffer(first + padding, dtype=_WORD), np.frombuffer(bytes(mask) + padding, dtype=_WORD)
 
 
 def _layout(array: Bytes, position: int, end: int) -> _Layout | None:
@@ -262,25 +281,18 @@ def _view(array: Bytes, kind: np.dtype[Any], block: _Block, run: _Run, at: int) 
     ).copy()
 
 
-def _beginnings(array: Bytes, block: _Block, run: _Run) -> tuple[list[NDArray[np.uint64]], NDArray[np.bool_]]:
-    """Return the first bytes of the records, up to the key, in words; and which records have another layout there."""
-    layout = run.layout
-    first = array[run.start : run.start + layout.key_at]
-    # The attributes are not used. Of timestamp and offset, the bits decide that tell whether a number goes on.
-    mask = np.full(len(first), 0xFF, dtype=np.uint8)
-    mask[layout.timestamp_at - 1] = 0
-    mask[layout.timestamp_at : layout.key_length_at] = _CONTINUED
-    padding = bytes(-len(first) % _WORD_BYTES)
-    masks = np.frombuffer(mask.tobytes() + padding, dtype=_WORD)
-    expected = np.frombuffer(first.tobytes() + padding, dtype=_WORD)
-    words = [_view(array, _WORD, block, run, at * _WORD_BYTES) for at in range(len(masks))]
-    other = np.zeros(words[0].shape, dtype=np.bool_)
-    for word, sample, relevant in zip(words, expected, masks, strict=True):
-        other |= ((word ^ sample) & relevant) != 0
-    return words, other
+def _beginnings(array: Bytes, block: _Block, run: _Run) -> tuple[list[Words], NDArray[np.bool_]]:
+    """Return the first words of the records, and which records have another layout there."""
+    words = [_view(array, _WORD, block, run, at * _WORD_BYTES) for at in range(len(run.expected))]
+    others = []
+    for word, expected, relevant in zip(words, run.expected, run.relevant, strict=True):
+        difference = word ^ expected
+        difference &= relevant
+        others.append(difference != 0)
+    return words, others[0] if len(others) == 1 else others[0] | others[1]
 
 
-def _number(words: list[NDArray[np.uint64]], at: int, end: int) -> Integers:
+def _number(words: list[Words], at: int, end: int) -> Integers:
     """Return the zigzag varint in the bytes from `at` to before `end` of each record."""
     value = np.zeros((), dtype=np.uint64)
     for index, place in enumerate(range(at, end)):
