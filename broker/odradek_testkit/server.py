@@ -29,6 +29,8 @@ from odradek.log.log_manager import LogManager
 from odradek.metrics.request_stats import RequestStats
 from odradek.metrics.topic_stats import BrokerTopicStats
 from odradek.network.connection import Connection, Request
+from odradek.network.connection_options import ConnectionOptions
+from odradek.network.small_requests import SmallAnswers
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import Message, decode_response, encode_request
 from odradek.replication.follower.fetch_loop import LeaderChannel
@@ -52,6 +54,7 @@ from odradek.server.data.describe_producers import ProducerHandlers
 from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
+from odradek.server.data.small_produce import SmallProduceHandler
 from odradek.server.dispatch import Dispatcher, Handler, RequestContext
 from odradek.server.metadata_handlers import MetadataHandlers
 from odradek.server.security.acl_handlers import AclHandlers
@@ -153,13 +156,20 @@ class _NobodyElse:
 class Peer:
     """The client side of a connection, and the transport of the broker side."""
 
-    def __init__(self, handle: Callable[[Request], None], clock: Clock, listener: str = LISTENER) -> None:
-        """Connect to a listener. `handle` gets the requests on the side of the broker."""
+    def __init__(
+        self,
+        handle: Callable[[Request], None],
+        clock: Clock,
+        listener: str = LISTENER,
+        small: SmallAnswers | None = None,
+    ) -> None:
+        """Connect to a listener. `handle` gets the requests on the side of the broker, except those that `small`
+        handles."""
         self.is_aborted = False
         self._received = bytearray()
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._correlation_id = 0
-        self._connection = Connection(handle, clock, listener=listener)
+        self._connection = Connection(handle, clock, listener=listener, options=ConnectionOptions(small=small))
         self._connection.connection_made(self)  # type: ignore[arg-type]  # the part of a transport that it needs
 
     async def ask(self, api_key: ApiKey, version: int, message: Message) -> Any:
@@ -392,6 +402,19 @@ class MemoryServer:
     def connect(self, listener: str = LISTENER) -> Peer:
         """Another client."""
         return Peer(self.dispatcher.handle, self.clock, listener)
+
+    def connect_producer(self) -> Peer:
+        """Another client, whose small Produce requests are handled together. Unlike in a new broker, the next 1,000
+        requests are not timed, because timed ones are handled alone."""
+        self.request_stats.times_of("Produce").countdown = 1_000
+        small = SmallProduceHandler(
+            replicas=self.replicas,
+            topic_stats=self.topic_stats,
+            request_stats=self.request_stats,
+            authorizer=self._authorizer,
+            throttle=self.throttle,
+        )
+        return Peer(self.dispatcher.handle, self.clock, small=small)
 
     async def close(self) -> None:
         """Stop; idempotent."""

@@ -57,6 +57,7 @@ from odradek.server.data.describe_producers import ProducerHandlers
 from odradek.server.data.list_offsets import OffsetHandlers
 from odradek.server.data.produce_and_fetch import DataHandlers
 from odradek.server.data.record_handlers import RecordHandlers
+from odradek.server.data.small_produce import SmallProduceHandler
 from odradek.server.dispatch import Dispatcher, Handler
 from odradek.server.groups.heartbeats import HeartbeatHandler
 from odradek.server.metadata_handlers import MetadataHandlers
@@ -203,6 +204,7 @@ class Broker:
             properties=self._properties,
             secure=self._logins.secure,
             hold_ms=self._quotas.throttle.of_connection,
+            small=self._build_small_produce(),
         )
         self._provide_metrics(collector, dispatcher)
         self._replicas.start()
@@ -432,6 +434,15 @@ class Broker:
         )
         self._closers.push_async_callback(data.close)
         return data
+
+    def _build_small_produce(self) -> SmallProduceHandler:
+        return SmallProduceHandler(
+            replicas=self._replicas,
+            topic_stats=self._topic_stats,
+            request_stats=self._request_stats,
+            authorizer=self._authorization.authorizer,
+            throttle=self._quotas.throttle,
+        )
 
     def _build_dispatcher(self, handlers: Mapping[ApiKey, Handler], data: DataHandlers) -> Dispatcher:
         inter_broker = InterBrokerListeners(self._config)

@@ -22,6 +22,7 @@ from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
 from odradek.network.pages import FileAccess, ReadFile
 from odradek.network.request_memory import RequestMemory
+from odradek.network.small_requests import SmallAnswers
 from odradek.protocol.feature_levels import registered_features
 from odradek.server.security.listener_properties import ListenerProperties
 from odradek.zk.layout import BrokerRegistration
@@ -48,12 +49,13 @@ class Listeners:
         properties: Mapping[str, str] | None = None,
         secure: Callable[[Endpoint], ListenerSecurity] | None = None,
         hold_ms: Callable[[str], float] = lambda _host: 0.0,
+        small: SmallAnswers | None = None,
     ) -> None:
         """Create the listeners without binding an address. `read` reads files for responses.
 
         `announce` writes the registration to ZooKeeper when the endpoints change. `properties` have the limits of
         single listeners. `secure` makes the security of a listener, by default none. `hold_ms` is that of `Listener`,
-        for clients. Raises `ConfigError`.
+        for clients. `small` handles small requests several at a time. Raises `ConfigError`.
         """
         self._config = config
         self._properties: Final = properties or {}
@@ -64,6 +66,7 @@ class Listeners:
         self._bind: Final = bind
         self._read: Final = read
         self._announce: Final = announce
+        self._small: Final = small
         limit_bytes = config.queued_max_request_bytes
         slow_ms = config.queued_max_request_slow_ms
         self.request_memory: Final = RequestMemory(limit_bytes, clock, slow_ms=slow_ms) if limit_bytes > 0 else None
@@ -92,6 +95,7 @@ class Listeners:
                 max_in_flight=config.max_in_flight_requests_per_connection,
                 files=FileAccess(read=self._read, read_ahead_bytes=config.log_read_ahead_bytes),
                 memory=None if is_for_brokers else self.request_memory,
+                small=self._small,
             ),
         )
         security = self._secure(endpoint)

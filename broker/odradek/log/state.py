@@ -22,6 +22,7 @@ from odradek.log.segments.segment_lookups import SegmentLookup, TimestampLookup
 from odradek.log.storage import LogStorage
 from odradek.log.values import LogContext, LogHost, LogT
 from odradek.log.write_group import WriteGroup, WriteQueue
+from odradek.records.checks.plain_batch import take_plain
 from odradek.records.checks.validate import rules_of_topic
 from odradek.records.v2.batch import TimestampType
 
@@ -42,6 +43,7 @@ class LogState(Generic[LogT]):
         "_rules",
         "_segments",
         "_storage",
+        "_takes_plain",
         "_timestamp_type",
         "_validate_records",
         "config",
@@ -246,13 +248,17 @@ class LogState(Generic[LogT]):
             if config.message_timestamp_type == "LogAppendTime"
             else TimestampType.CREATE_TIME
         )
-        self._rules = rules_of_topic(config, validate_records=self._validate_records)
+        self._set_rules()
         self._storage.update_config(config)
 
     def validate_records(self, wanted: bool) -> None:
         """Set whether each record that clients produce is validated, or only batches (`log.record.validation`)."""
         self._validate_records = wanted
-        self._rules = rules_of_topic(self.config, validate_records=wanted)
+        self._set_rules()
+
+    def _set_rules(self) -> None:
+        self._rules = rules_of_topic(self.config, validate_records=self._validate_records)
+        self._takes_plain = take_plain(self._rules)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Drop idle producers (`producer.id.expiration.ms`). Returns their number."""

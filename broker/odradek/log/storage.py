@@ -16,6 +16,7 @@ from typing import Any
 
 from odradek.base.config import TopicConfig
 from odradek.base.ports import Clock, Files
+from odradek.base.types import NO_TIMESTAMP
 from odradek.log.file_names import FileNames
 from odradek.log.producers.producer_files import write_snapshot_content
 from odradek.log.producers.producer_state import ProducerState
@@ -24,6 +25,8 @@ from odradek.log.segments.replacement import place_of, remove_cleaned, swap_segm
 from odradek.log.segments.segment import INT32_MAX, Segment
 from odradek.log.segments.segment_list import SegmentList
 from odradek.log.values import CleanedSwap, FileRemover, LogContext
+
+_MOST_TIMESTAMP = (1 << 63) - 1
 
 
 class PendingRoll:
@@ -158,6 +161,12 @@ class LogStorage:
             return self.is_due(max_timestamp)
         # The same result as `is_due`, but cheaper: every append asks.
         return max_timestamp - first > self._segment_ms - self._jitter_ms
+
+    def largest_timestamp(self) -> int:
+        """Return the largest timestamp that an append may have without a new segment because of `segment.ms`; -1 if it
+        is not known: the active segment is empty, or began with a batch without a timestamp."""
+        first = self.segments.active.first_timestamp
+        return min(first + self._segment_ms - self._jitter_ms, _MOST_TIMESTAMP) if first >= 0 else NO_TIMESTAMP
 
     def is_due(self, timestamp: int) -> bool:
         """Whether the active segment is older than `segment.ms`, by record timestamps if there are any."""

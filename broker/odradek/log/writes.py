@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from odradek.base.errors import CorruptMessageError, KafkaStorageError, StorageError
+from odradek.base.types import NO_TIMESTAMP
+from odradek.log.flush import NO_LIMIT
+from odradek.log.plain_group import MOST_BYTES, MOST_ENTRIES, PlainGroup
 from odradek.log.producers.producer_state import EndedTransaction, Marker
 from odradek.log.segments.transaction_index import AbortedTxn
 from odradek.log.state import LogState
@@ -91,6 +94,54 @@ class LogWrites(LogState[LogT]):
         if not durability.is_flush_requested:
             durability.is_flush_requested = True
             self._host.sync_soon(self._self())
+
+    # Plain batches
+
+    def open_plain(self, leader_epoch: int, size: int) -> PlainGroup | None:
+        """Return an empty group for plain batches of at most `size` bytes together, to be written at once.
+
+        None unless the log is in its usual state: nothing has to be rolled, flushed, queued or recorded besides the
+        batches. `append_as_leader` then decides, and raises the errors.
+        """
+        active, end_offset = self._segments.active, self.log_end_offset
+        if (
+            not self._takes_plain
+            or self._failure is not None
+            or self.write_queue is not None
+            or self.writing is not None
+            or self.has_debris
+            or self.durable_limit != NO_LIMIT
+            or self._durability.unflushed_records + size >= self.config.flush_messages
+            or leader_epoch != self._epochs.latest_epoch
+            or active.indexes_valid
+            or not active.size
+            or not active.has_room_for(MOST_ENTRIES)
+        ):
+            return None
+        largest_timestamp = self._storage.largest_timestamp()
+        if largest_timestamp < 0 or self._storage.is_full(size, end_offset + size, NO_TIMESTAMP):
+            return None
+        try:
+            self._host.check_room(self._self())
+        except KafkaStorageError:
+            return None  # The usual append raises it again, and it becomes an error code there.
+        return PlainGroup(
+            end_offset,
+            leader_epoch,
+            left_bytes=min(size, MOST_BYTES),
+            most_batch_bytes=self._rules.max_message_bytes,
+            largest_timestamp=largest_timestamp,
+        )
+
+    def write_plain(self, group: PlainGroup) -> None:
+        """Make the batches of a group part of the log. Raises `KafkaStorageError`, with the log unchanged."""
+        try:
+            self._segments.active.append_plain(group.content(), group.batches, self.config.index_interval_bytes)
+        except StorageError as error:
+            raise self._write_failed(error) from error
+        count = group.end_offset - self.log_end_offset
+        self.log_end_offset = group.end_offset
+        self._count_unflushed(count)
 
     # Groups
 

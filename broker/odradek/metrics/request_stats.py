@@ -103,10 +103,10 @@ class RequestStats:
             times = self.times[api] = RequestTimes()
         return times
 
-    def answered(self, api: str, version: int) -> None:
-        """Count an answered request."""
+    def answered(self, api: str, version: int, number: int = 1) -> None:
+        """Count answered requests."""
         key = (api, version)
-        self.counts[key] = self.counts.get(key, 0) + 1
+        self.counts[key] = self.counts.get(key, 0) + number
 
     def failed(self, api: str, code: int) -> None:
         """Count an error code in a response, for the whole request or for a part."""

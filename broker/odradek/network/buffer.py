@@ -16,6 +16,9 @@ from odradek.base.errors import MalformedFrameError
 
 _LENGTH: Final = Struct(">i")
 _PREFIX_BYTES: Final = 4
+_REQUEST_START: Final = Struct(">ih")
+_REQUEST_START_BYTES: Final = _REQUEST_START.size
+"""The length prefix and the API key."""
 
 INITIAL_BYTES: Final = 8 << 10
 """Enough for almost every request except Produce."""
@@ -112,6 +115,20 @@ class FrameBuffer:
             return None
         self._frame_end = end
         return self._view[start + _PREFIX_BYTES : end]
+
+    def small_frames(self, api_key: int, limit: int) -> bytes:
+        """Return a copy of the unread bytes, at most `limit`. Empty unless they begin with a request of an API."""
+        start, end = self._start, self._filled
+        if end - start < _REQUEST_START_BYTES:
+            return b""
+        length, key = _REQUEST_START.unpack_from(self._data, start)
+        if key != api_key or not 0 < length <= min(self._limit, end - start - _PREFIX_BYTES):
+            return b""
+        return bytes(self._view[start : min(end, start + limit)])
+
+    def skip(self, count: int) -> None:
+        """Remove the first `count` unread bytes, which must be whole frames."""
+        self._start += count
 
     def consume(self) -> None:
         """Remove the frame that `next_frame` returned last."""

@@ -30,10 +30,12 @@ from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVe
 from odradek.base.ports import Buffer, Clock, FileRegion, Part, Timer
 from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
-from odradek.network.connection_options import ConnectionOptions, NetworkCounters
+from odradek.network.connection_options import JOINED_BYTES, TOGETHER_BYTES, ConnectionOptions, NetworkCounters
 from odradek.network.muting import Muting
 from odradek.network.outflow import Outflow, OutflowEvents, loaded
 from odradek.network.read_ahead import ReadAhead
+from odradek.network.response_times import ResponseTimes
+from odradek.network.small_requests import SmallRequests
 from odradek.network.tls_outflow import outflow_to
 from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import RequestHeader, decode_header_fields
@@ -47,12 +49,6 @@ _NO_FRAME: Final = memoryview(b"")
 _GIVEN: Final[Sequence[Part]] = ()
 """Placeholder for a response that is being sent or was dropped."""
 
-_TOGETHER_BYTES: Final = 64 << 10
-"""Maximum size of responses that are collected to be sent together."""
-
-_JOINED_BYTES: Final = 4 << 10
-"""Up to this size, copying several buffers into one is cheaper than sending them separately."""
-
 
 class Request:
     """One request. Exactly one of `respond`, `respond_nothing` and `fail` must be called, at any later time.
@@ -61,8 +57,7 @@ class Request:
     """
 
     __slots__ = (
-        "_answer",
-        "_size",
+        "answer",
         "api_key",
         "api_version",
         "client_id",
@@ -72,6 +67,7 @@ class Request:
         "position",
         "received_ms",
         "sample",
+        "size_bytes",
     )
 
     def __init__(self, connection: Connection, frame: memoryview, received_ms: float) -> None:
@@ -81,8 +77,10 @@ class Request:
         self.connection: Final = connection
         self.frame = frame
         self.received_ms: Final = received_ms
-        self._size: Final = len(frame)
-        self._answer: Sequence[Part] | None = None
+        self.size_bytes: Final = len(frame)
+        """Size of the frame without its length prefix. Valid even after the frame is gone."""
+        self.answer: Sequence[Part] | None = None
+        """What `respond` was called with. The connection replaces it when it has sent it or dropped it."""
         self.sample: RequestSample | None = None
         """Its timestamps, if its handler has enabled them."""
 
@@ -110,21 +108,16 @@ class Request:
         return identity
 
     @property
-    def size_bytes(self) -> int:
-        """Size of the frame without its length prefix. Valid even after the frame is gone."""
-        return self._size
-
-    @property
     def is_answered(self) -> bool:
         """Whether the request was answered."""
-        return self._answer is not None
+        return self.answer is not None
 
     def respond(self, parts: Sequence[Part]) -> None:
         """Send a complete response frame once all earlier requests are answered. Its parts must not change
         afterwards."""
-        if self._answer is not None:
+        if self.answer is not None:
             raise RuntimeError(f"{self} was answered before")
-        self._answer = parts
+        self.answer = parts
         self.connection.on_answer(self)
 
     def respond_nothing(self) -> None:
@@ -183,6 +176,8 @@ class Connection(asyncio.BufferedProtocol):
         self._clock: Final = clock
         self.listener: Final = listener
         self._options: Final = options or ConnectionOptions()
+        self._small: Final = SmallRequests.of(self._options.small)
+        self._usual: Final = handler
         self.counters: Final = counters or NetworkCounters()
         self._on_open: Final = on_open
         self._on_lost: Final = on_lost
@@ -201,9 +196,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_regions = False
         self._outflow: Outflow | None = None
         self._ahead: ReadAhead | None = None
-        self._samples: list[RequestSample] = []
-        self._sending_ms = 0.0
-        self._together_bytes: Final = min(_TOGETHER_BYTES, self._options.write_high_water_bytes)
+        self._times: Final = ResponseTimes()
+        self._together_bytes: Final = min(TOGETHER_BYTES, self._options.write_high_water_bytes)
         self.muting: Final = Muting(clock, self._schedule)
         self._exclusive = self._handing_over = self._write_paused = self._read_paused = False
         self._wake_up: asyncio.Handle | None = None
@@ -260,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is closed: drop all pending responses."""
         self._closing = True
         self._transport = None
-        self._samples.clear()
+        self._times.clear()
         self.muting.cancel()
         if self.timer is not None:
             self.timer.cancel()
@@ -269,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_up = None
         for request in self._pending:
             if request.is_answered:
-                request._answer = _GIVEN
+                request.answer = _GIVEN
         self._pending.clear()
         self._drop_outgoing()
         self._buffer.release()
@@ -310,6 +304,8 @@ class Connection(asyncio.BufferedProtocol):
         self._handing_over = True
         try:
             while not self._closing and not self._is_full():
+                if self._small is not None and self._answer_small(self._small):
+                    continue
                 frame = self._buffer.next_frame()
                 if frame is None or not self._hand_over_one(frame):
                     break
@@ -320,6 +316,22 @@ class Connection(asyncio.BufferedProtocol):
             self._send()
         if not self._closing:
             self._balance_reading()
+
+    def _answer_small(self, small: SmallRequests) -> bool:
+        """Let small requests be answered together. Returns False if the first request has to be handled alone."""
+        if self._pending or self.handler is not self._usual:  # A login in progress gets all requests.
+            return False
+        try:
+            count, answers = small.answer(self, self._buffer)
+        except Exception:
+            logger.exception("%s: the handler failed, closing the connection", self)
+            self.abort("the handler failed")
+            return True
+        self.counters.requests += count
+        if answers:
+            self._outgoing.append(answers)
+            self._outgoing_bytes += len(answers)
+        return count > 0
 
     def _refuse(self, reason: str) -> None:
         """Close the connection of a peer whose frame cannot be decoded. No other connection is affected."""
@@ -349,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("%s: the handler failed, closing the connection", request)
             self.abort("the handler failed")
         request.frame = _NO_FRAME
-        if request.sample is not None and request._answer is None:
+        if request.sample is not None and request.answer is None:
             request.sample.parked_ms = self._clock.monotonic_ms()
         return True
 
@@ -407,17 +419,17 @@ class Connection(asyncio.BufferedProtocol):
             request.sample.answered_ms = self._clock.monotonic_ms()
         pending = self._pending
         if not pending or self._transport is None:
-            request._answer = _GIVEN
+            request.answer = _GIVEN
             return
         if request is not pending[0]:
             return
-        while pending and (parts := pending[0]._answer) is not None:
+        while pending and (parts := pending[0].answer) is not None:
             answered = pending.popleft()
             # The holder of a request may keep it for a long time, and with it megabytes of records.
-            answered._answer = _GIVEN
-            self._pending_bytes -= answered._size
+            answered.answer = _GIVEN
+            self._pending_bytes -= answered.size_bytes
             if answered.sample is not None:
-                self._note_answered(answered.sample, sends=bool(parts))
+                self._times.add(answered.sample, sends=bool(parts))
             if len(parts) == 1:
                 self._outgoing.append(parts[0])
                 self._outgoing_bytes += len(parts[0])
@@ -430,13 +442,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._handing_over or self._outgoing_bytes >= self._together_bytes:
             self._send()
         self._go_on()
-
-    def _note_answered(self, sample: RequestSample, *, sends: bool) -> None:
-        """Keep the times of a request until its response is sent. Without a response (acks=0), complete them now."""
-        if sends:
-            self._samples.append(sample)
-        else:
-            sample.sent(sample.answered_ms, sample.answered_ms)
 
     def _go_on(self) -> None:
         """After a response: close if it was the last one, or process the next request."""
@@ -451,8 +456,8 @@ class Connection(asyncio.BufferedProtocol):
         if not parts or transport is None:
             return
         self._outgoing, self._outgoing_bytes = [], 0
-        if self._samples and self._loop is not None:
-            self._sending_ms = self._sending_ms or self._clock.monotonic_ms()
+        if self._times.is_in_use and self._loop is not None:
+            self._times.begin(self._clock.monotonic_ms())
             # The event loop may write at the end of its iteration, so continue in the next one.
             self._loop.call_soon(self._note_sent)
         if self._outflow is not None:
@@ -467,7 +472,7 @@ class Connection(asyncio.BufferedProtocol):
         self._active_ms = self._clock.monotonic_ms()
         if len(buffers) == 1:
             transport.write(buffers[0])
-        elif size <= _JOINED_BYTES:
+        elif size <= JOINED_BYTES:
             transport.write(b"".join(buffers))
         else:
             transport.writelines(buffers)
@@ -513,13 +518,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _note_sent(self) -> None:
         """Note the time in the samples of sent responses, unless the peer or a file must be waited for."""
-        if not self._samples or self._write_paused or self._outflow is not None:
-            return
-        samples, self._samples = self._samples, []
-        sending_ms, self._sending_ms = self._sending_ms, 0.0
-        now_ms = self._clock.monotonic_ms()
-        for sample in samples:
-            sample.sent(max(sending_ms, sample.answered_ms), now_ms)
+        if self._times.is_in_use and not self._write_paused and self._outflow is None:
+            self._times.end(self._clock.monotonic_ms())
 
     def _drop_outgoing(self) -> None:
         """Drop all unsent responses."""

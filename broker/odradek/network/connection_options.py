@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from odradek.network.pages import FileAccess
 from odradek.network.request_memory import RequestMemory
+from odradek.network.small_requests import SmallAnswers
+
+TOGETHER_BYTES: Final = 64 << 10
+"""Maximum size of responses that are collected to be sent together."""
+
+JOINED_BYTES: Final = 4 << 10
+"""Up to this size, copying several buffers into one is cheaper than sending them separately."""
 
 
 @dataclass(slots=True)
@@ -39,7 +47,7 @@ class ConnectionOptions:
     `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
     `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
     no request is accepted. `files` specifies how parts of responses are read from files. `memory` limits the memory of
-    frames over all connections that have it; None for no limit.
+    frames over all connections that have it; None for no limit. `small` handles small requests several at a time.
     """
 
     max_frame_bytes: int = 104_857_600
@@ -48,3 +56,4 @@ class ConnectionOptions:
     write_high_water_bytes: int = 1 << 20
     files: FileAccess = field(default_factory=FileAccess)
     memory: RequestMemory | None = None
+    small: SmallAnswers | None = None

@@ -315,6 +315,11 @@ class Partition(Generic[LogT_co]):
         return self.is_leader and len(self.in_sync.committed) < self.min_in_sync
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this broker leads and has the only replica: its own log decides about acks=all."""
+        return self.is_leader and not self._remote
+
+    @property
     def is_under_replicated(self) -> bool:
         """Whether an assigned replica is out of sync; replicas being added do not count."""
         return self.is_leader and len(self.in_sync.committed) < len(self.replicas) - len(self.adding_replicas)

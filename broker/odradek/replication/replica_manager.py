@@ -41,6 +41,7 @@ from odradek.replication.leader.cold_reads import COLD_WAIT_MS, ColdReads
 from odradek.replication.leader.delayed_requests import DelayedFetch, DelayedProduce, FetchResponder, ProduceResponder
 from odradek.replication.leader.delete_records import RecordDeletion
 from odradek.replication.leader.isr_changes import IsrChanges
+from odradek.replication.leader.plain_appends import PlainAppends
 from odradek.replication.leader.queued_produce import DelayedWrites, QueuedProduce
 from odradek.replication.leader.reader import SELECTORS, FollowerNotes, PartitionReader
 from odradek.replication.moves.log_dir_changes import LogDirChanges
@@ -152,6 +153,8 @@ class ReplicaManager:
             future=log_manager.future,
             purge_interval=config.delete_records_purgatory_purge_interval_requests,
         )
+        self.plain: Final = PlainAppends(self.table, clock, wake=self._wake, take_offline=self.take_offline)
+        """Appends of small requests."""
         self._timers: dict[str, Timer] = {}
         self._is_closed = False
         log_manager.on_flushed = self._flushed

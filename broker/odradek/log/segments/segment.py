@@ -32,6 +32,7 @@ from odradek.log.segments.entries import (
 )
 from odradek.log.segments.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 from odradek.log.segments.transaction_index import AbortedTxn, TransactionIndex
+from odradek.records.checks.plain_batch import PlainBatch
 from odradek.records.formats import ENTRY_PREFIX, MIN_ENTRY_SIZE, first_offset, read_entry
 from odradek.records.legacy.message_set import UNKNOWN_COUNT
 from odradek.records.v2.batch import HEADER_SIZE, MAGIC, BatchHeader
@@ -324,8 +325,9 @@ class Segment:
         position, offset = self.size, first_offset
         for header in headers:
             last_offset = offset + header.last_offset_delta
-            self._note(header, last_offset, position, interval)
-            position += header.batch_length + LENGTH_OVERHEAD
+            size = header.batch_length + LENGTH_OVERHEAD
+            self._note(header.max_timestamp, size, last_offset, position, interval)
+            position += size
             offset = last_offset + 1
         self.size = position
 
@@ -338,12 +340,28 @@ class Segment:
         """Update size and indexes after the batches of `append_at` were written at `size`."""
         position = self.size
         for header in headers:
-            self._note(header, header.base_offset + header.last_offset_delta, position, interval)
-            position += header.batch_length + LENGTH_OVERHEAD
+            size = header.batch_length + LENGTH_OVERHEAD
+            self._note(header.max_timestamp, size, header.base_offset + header.last_offset_delta, position, interval)
+            position += size
         self.size = position
 
-    def _note(self, header: BatchHeader, last_offset: int, position: int, interval: int) -> None:
-        timestamp = header.max_timestamp
+    def append_plain(self, records: bytes, batches: Sequence[PlainBatch], interval: int) -> None:
+        """Write plain batches at the end, with one system call. They have their offsets. Raises `StorageError`."""
+        position = self.size
+        self.file.pwritev((records,), position)
+        for batch in batches:
+            size = batch.end - batch.start
+            self._note(batch.timestamp, size, batch.offset + batch.count - 1, position, interval)
+            position += size
+        self.size = position
+
+    def has_room_for(self, entries: int) -> bool:
+        """Whether the indexes have room for more entries."""
+        most = max(len(self.offset_index), len(self.time_index)) + entries
+        return most < self._index_room and most < self._time_index_room
+
+    def _note(self, timestamp: int, size: int, last_offset: int, position: int, interval: int) -> None:
+        """Update timestamps and indexes for a batch of `size` bytes at `position`."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
@@ -355,7 +373,7 @@ class Segment:
             self.bytes_since_index_entry = 0
             self.indexes_written = False
             self._has_index_room = False
-        self.bytes_since_index_entry += header.batch_length + LENGTH_OVERHEAD
+        self.bytes_since_index_entry += size
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
         """Add an aborted transaction whose marker was just appended to this segment."""
@@ -365,8 +383,9 @@ class Segment:
 
     def rebuild_note(self, header: BatchHeader, interval: int) -> None:
         """Add the batch at `size` to the state; recovery rebuilds a segment with this method."""
-        self._note(header, header.base_offset + header.last_offset_delta, self.size, interval)
-        self.size += header.batch_length + LENGTH_OVERHEAD
+        size = header.batch_length + LENGTH_OVERHEAD
+        self._note(header.max_timestamp, size, header.base_offset + header.last_offset_delta, self.size, interval)
+        self.size += size
 
     def cut_debris(self) -> None:
         """Truncate the file to `size` after a failed write. Raises `StorageError`."""

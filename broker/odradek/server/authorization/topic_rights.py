@@ -16,12 +16,13 @@ from odradek.base.errors import (
 from odradek.base.types import TopicPartition
 from odradek.cluster import ClusterImage
 from odradek.network.connection import Request
+from odradek.network.small_requests import SmallClient
 from odradek.protocol.codec import Message
 from odradek.security.acls.model import CLUSTER_NAME, AclOperation, ResourceType
 from odradek.security.principals import Identity
 from odradek.server.authorization.authorizer import Authorizer, audit
 from odradek.server.authorization.guards import refusal
-from odradek.server.client_memo import memo_of
+from odradek.server.client_memo import ClientMemo, memo_of
 
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 
@@ -53,6 +54,19 @@ def not_writable(
     granted = writable | (topics - denied)
     memo.writable = granted if len(granted) <= MOST_WRITABLE else NO_TOPICS
     return denied
+
+
+def known_writable(authorizer: Authorizer, connection: SmallClient) -> frozenset[str]:
+    """Return the topics that the client of a connection is known to be allowed to write. `not_writable` finds them."""
+    memo = connection.memo
+    if (
+        not isinstance(memo, ClientMemo)
+        or memo.identity is not connection.identity
+        or memo.rules is not authorizer.generation
+        or audit.isEnabledFor(_DEBUG)  # Then every request is logged.
+    ):
+        return NO_TOPICS
+    return memo.writable
 
 
 def may_write_transactions(authorizer: Authorizer, identity: Identity, transactional_id: str) -> bool:

@@ -219,7 +219,7 @@ class DataHandlers:
         self._request_stats.answered("Produce", version)
         throttle_ms = 0 if self._throttle is None else self._throttle.of_produce(request)
         if acks != NO_ACKS:
-            request.respond((_encode_produced(version, request.correlation_id, results, throttle_ms),))
+            request.respond((encode_produced(version, request.correlation_id, results, throttle_ms),))
         elif failed is None:
             request.respond_nothing()
         else:
@@ -433,7 +433,8 @@ def _is_transactional(records: memoryview) -> bool:
     )
 
 
-def _encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult], throttle_ms: int) -> bytes:
+def encode_produced(version: int, correlation_id: int, results: Sequence[AppendResult], throttle_ms: int) -> bytes:
+    """Return the response frame."""
     if len(results) == 1 and version >= LOG_START_SINCE and not throttle_ms:
         # One append without an error, the frequent case: without an object for its row of the response.
         only = results[0]

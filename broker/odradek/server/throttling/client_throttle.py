@@ -107,6 +107,11 @@ class ClientThrottle:
             )
         return account
 
+    @property
+    def limits_clients(self) -> bool:
+        """Whether there is any quota of clients. If not, no request has to be charged."""
+        return self._quotas.table.limits_clients
+
     # Produce and Fetch
 
     def of_produce(self, request: Request) -> int:
