@@ -122,9 +122,10 @@ class FrameBuffer:
         if end - start < _REQUEST_START_BYTES:
             return b""
         length, key = _REQUEST_START.unpack_from(self._data, start)
+        end = min(end, start + limit)
         if key != api_key or not 0 < length <= min(self._limit, end - start - _PREFIX_BYTES):
             return b""
-        return bytes(self._view[start : min(end, start + limit)])
+        return bytes(self._view[start:end])
 
     def skip(self, count: int) -> None:
         """Remove the first `count` unread bytes, which must be whole frames."""

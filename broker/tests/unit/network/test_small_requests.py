@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.network.small_requests import LEAST_PAUSE, SmallClient
+from odradek.network.small_requests import LEAST_PAUSE, MOST_BYTES, SmallClient
 
 # The connection looks for its loop when it is made, hence coroutines throughout.
 
@@ -50,6 +50,13 @@ async def test_other_requests_are_handled_alone(kit: Any) -> None:
     handler = Handler()
     peer = kit.Peer(small=handler)
     peer.send(kit.heartbeat(1))
+    assert (peer.ids, handler.calls) == ([1], [])
+
+
+async def test_large_requests_are_handled_alone(kit: Any) -> None:
+    handler = Handler()
+    peer = kit.Peer(small=handler)
+    peer.send(kit.produce(1, size=MOST_BYTES))
     assert (peer.ids, handler.calls) == ([1], [])
 
 
