@@ -6,7 +6,7 @@ Versions 0 to 4: throttle time from 1 (KIP-219), instance id from 3 (KIP-345), f
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.wire import Reader
@@ -22,13 +22,8 @@ _LENGTH_BYTES: Final = 4
 """The length field of a frame does not count itself."""
 
 
-class ClassicHeartbeat(NamedTuple):
-    """The body of a Heartbeat request."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
+ClassicHeartbeat = tuple[str, int, str, str | None]
+"""Group id, generation, member id and instance id of a request. Not a named tuple, whose constructor is interpreted."""
 
 
 def decode_heartbeat(version: int, frame: bytes | memoryview, position: int) -> ClassicHeartbeat:
@@ -41,11 +36,10 @@ def decode_heartbeat(version: int, frame: bytes | memoryview, position: int) -> 
         group_id, generation, member_id = reader.compact_string(), reader.int32(), reader.compact_string()
         instance_id = reader.compact_nullable_string()
         reader.skip_tagged_fields()
-        return ClassicHeartbeat(group_id, generation, member_id, instance_id)
+        return group_id, generation, member_id, instance_id
     group_id, generation, member_id = reader.string(), reader.int32(), reader.string()
-    return ClassicHeartbeat(
-        group_id, generation, member_id, reader.nullable_string() if version >= _INSTANCE_ID_SINCE else None
-    )
+    instance_id = reader.nullable_string() if version >= _INSTANCE_ID_SINCE else None
+    return group_id, generation, member_id, instance_id
 
 
 def encode_heartbeat_response(version: int, correlation_id: int, error_code: int, throttle_ms: int) -> bytes:

@@ -72,12 +72,14 @@ class HeartbeatHandler:
         if throttle_ms and self._throttle is not None:
             self._throttle.mute(request, throttle_ms)
 
-    def _code(self, request: Request, fields: ClassicHeartbeat) -> int:
+    def _code(self, request: Request, heartbeat: ClassicHeartbeat) -> int:
         """Extend the session of the member. Returns the error code."""
-        group_id, generation, member_id, instance_id = fields
+        group_id, generation, member_id, instance_id = heartbeat
         try:
             self._check_access(request, group_id)
-            self._groups.heartbeat(MemberCheck(group_id, member_id, instance_id, generation))
+            # `tuple.__new__`: the constructor of a NamedTuple is interpreted in the compiled form as well.
+            fields = (group_id, member_id, instance_id, generation)
+            self._groups.heartbeat(tuple.__new__(MemberCheck, fields))
         except OdradekError as caught:
             error = wire_error(caught)
             if error is not caught:
