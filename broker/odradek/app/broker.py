@@ -107,7 +107,8 @@ class Broker:
         self._registered = asyncio.Event()
         self._view = MetadataCache()
         self._topic_stats = BrokerTopicStats()
-        self._request_stats = RequestStats()
+        self.request_stats: Final = RequestStats()
+        """Number, errors and times of requests."""
         self._zookeeper_latency = Quantiles()
         self._logins = Logins(properties, system, config)
         self._zk = system.zookeeper(zookeeper_settings(config), on_latency=self._zookeeper_latency.observe)
@@ -424,7 +425,7 @@ class Broker:
             sessions=FetchSessions(self._clock, slots, self._replicas.resting),
             view=self._view,
             topic_stats=self._topic_stats,
-            request_stats=self._request_stats,
+            request_stats=self.request_stats,
             clock=self._clock,
             workers=converters,
             authorizer=self._authorization.authorizer,
@@ -439,7 +440,7 @@ class Broker:
         return SmallProduceHandler(
             replicas=self._replicas,
             topic_stats=self._topic_stats,
-            request_stats=self._request_stats,
+            request_stats=self.request_stats,
             authorizer=self._authorization.authorizer,
             throttle=self._quotas.throttle,
         )
@@ -450,7 +451,7 @@ class Broker:
         dispatcher = Dispatcher(
             handlers=self._authorization.secured(handlers, self._view),
             direct={**data.direct(), **self._heartbeats().direct(), **sasl_handlers()},
-            stats=self._request_stats,
+            stats=self.request_stats,
             clock=self._clock,
             inter_broker=inter_broker,
             throttle=self._quotas.throttle,
@@ -461,7 +462,7 @@ class Broker:
     def _heartbeats(self) -> HeartbeatHandler:
         return HeartbeatHandler(
             groups=self._coordination.groups,
-            stats=self._request_stats,
+            stats=self.request_stats,
             clock=self._clock,
             authorizer=self._authorization.authorizer,
             throttle=self._quotas.throttle,
@@ -492,7 +493,7 @@ class Broker:
                     *self._coordination.groups.purgatories,
                 ],
                 topic_stats=self._topic_stats,
-                request_stats=self._request_stats,
+                request_stats=self.request_stats,
                 broker_state=lambda: self.state,
                 waiting_requests=lambda: dispatcher.waiting,
                 session_counts=lambda: (self._sessions_expired, self._disconnects, self._connects),

@@ -255,6 +255,8 @@ class Plan:
     """Whether the reads of threads take long until all faults have ended."""
     slow_syncs: bool
     """Whether flushes take virtual time. Otherwise they are immediate."""
+    small_requests: bool
+    """Whether brokers handle small Produce requests together at once, not only after a thousand that are timed."""
     transactions: TransactionPlan
     """The clients with transactions."""
     producers: int
@@ -304,6 +306,7 @@ def draw(
         cold_share=cold.share,
         long_reads=cold.long_reads,
         slow_syncs=bool(synced),
+        small_requests=random.Random(f"small-{seed}").random() < 0.5,
         transactions=transactions,
         producers=chance.choice((1, 2, 2, 3)),
         consumers=chance.choice((1, 2, 3)),

@@ -134,6 +134,7 @@ class _Game:
             directories=plan.directories,
             are_disks_remote=plan.are_disks_remote,
             cold_share=plan.cold_share,
+            small_requests=plan.small_requests,
         )
         self._install(world)
         try:

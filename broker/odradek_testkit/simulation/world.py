@@ -218,6 +218,8 @@ class Machine:
             await asyncio.sleep(RESTART_SECONDS)
 
 
+_NEVER: Final = 1 << 62
+"""More requests than a broker gets."""
 STOP_SECONDS: Final = 60.0
 RESTART_SECONDS: Final = 1.0
 
@@ -235,11 +237,13 @@ class World:
         directories: int = 1,
         are_disks_remote: bool = False,
         cold_share: float = 0.0,
+        small_requests: bool = False,
     ) -> None:
         """All machines are off. `properties` extend `PROPERTIES`. `slow_syncs`: flushes of logs take virtual time.
 
         `directories`: number of log directories of each machine. `are_disks_remote`: threads write all records.
         `cold_share`: share of the reads of records that find nothing in memory and take virtual time on a thread.
+        `small_requests`: no Produce request is timed, so that small ones are handled together from the first one.
         """
         loop = asyncio.get_running_loop()
         if not isinstance(loop, SimulatedLoop):
@@ -249,6 +253,7 @@ class World:
         self.slow_syncs: Final = slow_syncs
         self.are_disks_remote: Final = are_disks_remote
         self.cold_share: Final = cold_share
+        self._small_requests: Final = small_requests
         self.log_directories: Final = (
             ("/data",) if directories == 1 else tuple(f"/data-{number}" for number in range(directories))
         )
@@ -310,7 +315,10 @@ class World:
             "log.dirs": ",".join(self.log_directories),
             "listeners": f"PLAINTEXT://{machine.name}:{PORT}",
         }
-        return Broker(BrokerConfig.parse(properties)[0], properties, system)
+        broker = Broker(BrokerConfig.parse(properties)[0], properties, system)
+        if self._small_requests:
+            broker.request_stats.times_of("Produce").countdown = _NEVER
+        return broker
 
     async def _bind(self, host: str, port: int) -> Any:
         return self.loop.network.bind(host, port)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,8 +32,9 @@ def _silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def plan_of(seed: int, transacts: bool, new_epochs: bool, newer_groups: bool) -> Plan:
-    return draw(seed, transacts=transacts, new_epochs=new_epochs, newer_groups=newer_groups)
+def plan_of(seed: int, transacts: bool, new_epochs: bool, newer_groups: bool, small_requests: bool) -> Plan:
+    plan = draw(seed, transacts=transacts, new_epochs=new_epochs, newer_groups=newer_groups)
+    return plan if small_requests else replace(plan, small_requests=False)
 
 
 @cache
@@ -50,7 +52,7 @@ def worlds_kept() -> set[int]:
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
 def test_a_planted_fault_is_found(plant: Plant) -> None:
     kept_before = worlds_kept()
-    choices = (plant.seed, plant.transacts, plant.new_epochs, plant.newer_groups)
+    choices = (plant.seed, plant.transacts, plant.new_epochs, plant.newer_groups, plant.small_requests)
     with planted(plant) as state:
         outcome = play(plant.seed, plan=plan_of(*choices))
     assert state.bites, f"{plant.name} has no effect in seed {plant.seed}: it no longer applies"

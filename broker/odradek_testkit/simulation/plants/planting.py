@@ -43,6 +43,8 @@ class Plant:
     """Whether the cluster finalizes transaction version 2 (KIP-890) if the seed says so."""
     newer_groups: bool = False
     """Whether the members have the protocol and the assignor of the seed."""
+    small_requests: bool = False
+    """Whether brokers handle small Produce requests together at once if the seed says so."""
 
 
 class Planted:

@@ -38,6 +38,7 @@ PLAN = Plan(
     cold_share=0.0,
     long_reads=False,
     slow_syncs=False,
+    small_requests=False,
     load_ms=4000,
     operations=(),
     faults=((1000, Kill(broker=1, down_ms=500, ends_session=False)),),
