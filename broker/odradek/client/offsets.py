@@ -151,12 +151,14 @@ async def commit_offsets(
     *,
     member: GroupMembership,
     deadline: Deadline,
+    waits_for_topics: bool = False,
 ) -> None:
     """Commit the offsets of a group.
 
     Raises `RebalanceInProgressError`, `IllegalGenerationError`, `StaleMemberEpochError` or `UnknownMemberIdError` if
-    `member` is out of date. Raises `UnknownTopicOrPartitionError` for a topic that was deleted; the other offsets are
-    then committed.
+    `member` is out of date. Raises `UnknownTopicOrPartitionError` for a topic that does not exist, with
+    `waits_for_topics` at the deadline, because a coordinator that has just started may not know all topics yet
+    (KAFKA-6829). The other offsets are then committed.
     """
     if not offsets:
         return
@@ -165,8 +167,8 @@ async def commit_offsets(
         failure: ProtocolError | None = None
         for error in (await _commit(cluster, group_id, offsets, member)).values():
             failure = _worse(failure, error)
-        if isinstance(failure, UnknownTopicOrPartitionError):
-            # A retry could last until the deadline, in a rebalance because of the deletion. Java does not retry either.
+        if isinstance(failure, UnknownTopicOrPartitionError) and not waits_for_topics:
+            # A retry could last until the deadline, in a rebalance because of the deletion.
             return failure
         _raise_group_error(cluster, group_id, failure)
         return None

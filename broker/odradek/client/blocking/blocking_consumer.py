@@ -253,7 +253,8 @@ class BlockingConsumer:
         An offset is that of the next record to read. Raises `ConfigError` without `group_id`, and
         `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may belong
         to other members now. With `group.protocol=consumer`, a commit with an earlier member epoch is repeated with
-        the epoch of the next heartbeat.
+        the epoch of the next heartbeat. Raises `UnknownTopicOrPartitionError` if the coordinator does not know a
+        topic for `default.api.timeout.ms`.
         """
         self._loop.run(self._consumer.commit(offsets))
 

@@ -471,15 +471,21 @@ class Consumer(OffsetLookups):
         An offset is that of the next record to read. Raises `ConfigError` without `group_id`, and
         `RebalanceInProgressError`, `IllegalGenerationError` or `UnknownMemberIdError` if the partitions may belong to
         other members now. With `group.protocol=consumer`, a commit with an earlier member epoch is repeated with the
-        epoch of the next heartbeat.
+        epoch of the next heartbeat. Raises `UnknownTopicOrPartitionError` if the coordinator does not know a topic for
+        `default.api.timeout.ms`.
         """
+        await self._commit(offsets, waits_for_topics=True)
+
+    async def _commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, *, waits_for_topics: bool
+    ) -> None:
         group_id = self._settings.group_id
         if group_id is None:
             raise ConfigError("group.id is missing: offsets are committed for a group")
         stored = self._positions() if offsets is None else {p: _as_position(o) for p, o in offsets.items()}
         if not stored:
             return
-        await self._offsets_of(group_id).commit(stored, self._member)
+        await self._offsets_of(group_id).commit(stored, self._member, waits_for_topics=waits_for_topics)
         self._delivery.interceptors.committed(stored)
 
     def _offsets_of(self, group_id: str) -> MemberOffsets:
@@ -521,7 +527,8 @@ class Consumer(OffsetLookups):
 
     async def _commit_quietly(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         try:
-            await self.commit(offsets)
+            # Not during a rebalance because of a deleted topic.
+            await self._commit(offsets, waits_for_topics=False)
         except ProtocolError as error:
             _LOG.warning("an automatic commit of group %s failed: %s", self._settings.group_id, error)
 

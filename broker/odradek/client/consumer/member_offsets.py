@@ -30,11 +30,17 @@ class MemberOffsets:
         self._group_id: Final = group_id
         self._assigned: Final = assigned
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: MembershipPort | None) -> None:
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MembershipPort | None,
+        *,
+        waits_for_topics: bool,
+    ) -> None:
         """Commit offsets as a member, or from outside the group. Tells the member if the coordinator refuses it.
 
         A commit that is repeated leaves out the partitions that the consumer has given up meanwhile. Raises the errors
-        of `commit_offsets` and `committing_identity`.
+        of `commit_offsets`, where `waits_for_topics` is described, and of `committing_identity`.
         """
         deadline = self._cluster.deadline("a commit of offsets")
         before = frozenset(self._assigned())
@@ -42,7 +48,14 @@ class MemberOffsets:
         async def attempt(identity: GroupMembership) -> None:
             given_up = before.difference(self._assigned())
             left = {partition: offset for partition, offset in offsets.items() if partition not in given_up}
-            await commit_offsets(self._cluster, self._group_id, left, member=identity, deadline=deadline)
+            await commit_offsets(
+                self._cluster,
+                self._group_id,
+                left,
+                member=identity,
+                deadline=deadline,
+                waits_for_topics=waits_for_topics,
+            )
 
         await self._repeating(attempt, member, deadline, (StaleMemberEpochError,))
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from odradek.base.errors import LogTruncationError, TopicAuthorizationFailedError
+from odradek.base.errors import LogTruncationError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from odradek.base.types import TopicPartition
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import OffsetAndMetadata
@@ -18,7 +18,7 @@ from odradek_testkit.loop import VirtualClock, run_virtual
 
 SETTINGS: Final = ClientSettings.of("fake:9001", auto_offset_reset="earliest", metadata_max_age_ms=1_000)
 PARTITION: Final = TopicPartition("t", 0)
-FENCED_EPOCH, TOPIC_DENIED = 74, 29
+FENCED_EPOCH, TOPIC_DENIED, UNKNOWN_TOPIC = 74, 29, 3
 VALIDATION: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
 
 
@@ -216,5 +216,29 @@ def test_commits_have_the_leader_epoch_and_the_next_consumer_checks_it(fakes: An
             consumer.seek(PARTITION, OffsetAndMetadata(4, leader_epoch=1))
             write(cluster, 1, value=b"new")
             assert await read(consumer, 1) == [b"new"]
+
+    run_virtual(main())
+
+
+def test_a_commit_waits_until_the_coordinator_knows_the_topic(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 1})
+    write(cluster, 1)
+    codes = [UNKNOWN_TOPIC, UNKNOWN_TOPIC, 0]
+
+    def commit(_request: Any) -> Message:
+        row = {"partition_index": 0, "error_code": codes.pop(0) if codes else UNKNOWN_TOPIC}
+        return {"topics": [{"name": "t", "partitions": [row]}]}
+
+    cluster.answers[ApiKey.OFFSET_COMMIT] = commit
+
+    async def main() -> None:
+        async with consumer_of(cluster, group_id="g", enable_auto_commit=False) as consumer:
+            consumer.assign([PARTITION])
+            await consumer.seek_to_beginning()
+            await read(consumer, 1)
+            await consumer.commit()
+            assert codes == []
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await consumer.commit()
 
     run_virtual(main())
