@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def test_a_file_of_client_properties_is_enough(
         client.admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=1)])
         wait_for_topic(client, "t", timeout_seconds=60)
         with client.producer() as producer:
-            producer.send_many("t", [(None, b"%d" % number, 1_000) for number in range(100)], partition=0).result()
+            # Retention would soon delete older records.
+            now_ms = time.time_ns() // 1_000_000
+            producer.send_many("t", [(None, b"%d" % number, now_ms) for number in range(100)], partition=0).result()
     path = config_file(cluster, BROKER_PASSWORD, "client.properties")
 
     def count(**options: Any) -> int:

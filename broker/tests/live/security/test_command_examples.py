@@ -345,7 +345,9 @@ def run_until_output(world: World, line: Line, environment: dict[str, str]) -> N
     (program,) = line.programs
     output = world.folder / "endless.txt"
     with output.open("w", encoding="utf-8") as stdout:
-        process = subprocess.Popen(as_process(program), stdout=stdout, env={**os.environ, **environment})
+        # A shell lets its background processes ignore Ctrl-C, and their children inherit that.
+        command = ["env", "--default-signal=INT", *as_process(program)]
+        process = subprocess.Popen(command, stdout=stdout, env={**os.environ, **environment})
         try:
             with world.client.producer() as producer:
 
