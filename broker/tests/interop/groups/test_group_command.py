@@ -17,6 +17,7 @@ from odradek_testkit.interop.apache import Tools
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
 RECORDS = 10
 
 
@@ -53,7 +54,9 @@ def run_odradek(tools: Tools, *arguments: str) -> str:
 
 @pytest.fixture
 def filled(tools: Tools, topic: str) -> str:
-    """A topic with ten records in each of its three partitions. Their timestamps are seconds since 1970."""
+    """A topic with ten records in each of its three partitions. Their timestamps are seconds since 1970, so retention
+    must not delete them."""
+    tools.run(CONFIGS, "--alter", "--topic", topic, "--add-config", "retention.ms=-1")
     producer = confluent_kafka.Producer({"bootstrap.servers": tools.bootstrap})
     for number in range(RECORDS):
         for partition in range(3):
