@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from odradek import (
     TopicAlreadyExistsError,
     TopicPartition,
 )
+from odradek.base.errors import UnknownTopicOrPartitionError
 from odradek.security.sasl.scram import LOGIN_MODULE
 from odradek.testing.in_process import InProcessBroker
 from odradek.testing.waiting import wait_until
@@ -206,14 +208,18 @@ class World:
         return not missing
 
     def _differs(self) -> bool:
-        """Whether `orders` is not as the examples need it."""
-        parts = self.client.admin.describe_topics(["orders"])["orders"].partitions
+        """Whether `orders` is not as the examples need it, or is being deleted."""
+        try:
+            parts = self.client.admin.describe_topics(["orders"])["orders"].partitions
+        except UnknownTopicOrPartitionError:
+            return True  # Brokers learn of a deletion one after the other.
         return len(parts) < PARTITIONS or any(len(part.replicas) != 2 for part in parts)
 
     def _delete(self, name: str) -> None:
         admin = self.client.admin
         if name in admin.list_topics():
-            admin.delete_topics([name])
+            with suppress(UnknownTopicOrPartitionError):
+                admin.delete_topics([name])
 
         def is_gone() -> bool:
             try:
