@@ -50,7 +50,7 @@ class OffsetSyncs:
         self._runs: dict[TopicPartition, OffsetRun] = {}
         self._unwritten: set[TopicPartition] = set()
         self._left: list[tuple[TopicPartition, OffsetRun]] = []
-        """Unwritten runs that get no longer."""
+        """Complete runs that are not written yet."""
         self._unacknowledged: dict[TopicPartition, OffsetRun] = {}
         """The last complete run of each partition, until its record is acknowledged."""
         self._wake: Final = asyncio.Event()
@@ -123,7 +123,7 @@ class OffsetSyncs:
             self._wake.set()
 
     def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
-        """Write the run of the position at which a partition starts. What was noted before gets no longer."""
+        """Write the run of the position at which a partition starts. It also completes what was noted before."""
         self.forget(partition)
         if run is not None and run.length:
             place = TopicPartition(partition.topic, partition.partition)

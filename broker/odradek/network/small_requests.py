@@ -39,9 +39,9 @@ class SmallAnswers(Protocol):
         """Handle requests from the beginning of `data`, which are whole frames with their length prefixes, except that
         the last one may be incomplete.
 
-        Returns the number of bytes and of requests that were handled, and the frames of their responses in order. 0
-        requests: the first one has to be handled alone, and the next ones may be small. None: the connection sends
-        other requests.
+        Returns the number of handled bytes, the number of handled requests, and the frames of their responses, in
+        order. If no request was handled, the first one has to be handled alone, but the next ones may be small. Returns
+        None if the connection sends requests of another kind.
         """
         ...
 
