@@ -3,8 +3,8 @@
 `copy_rounds` commits positions in the transaction that has the records, and `copier_group` starts partitions at them.
 The group `odradek-mirror-<name>` of the target commits, for each partition of a target topic, the offset of the next
 record to copy from the source. The metadata of the offset says of which cluster and topic that is, so that a mirror
-never continues with another topic. It also has the offset run that may not be stored as an offset sync yet: after a
-crash, the next process stores it, so that the offsets of groups in this range are translated.
+never continues with another topic. It also has the offset runs that may not be stored as offset syncs yet: after a
+crash, the next process stores them, so that the offsets of groups in this range are translated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.offset_translation import OffsetRun
 
 _FORMAT: Final = 1
+POSITION_RUNS: Final = 16
+"""Maximum number of runs in a position: about 1 KiB; by default, `offset.metadata.max.bytes` allows 4 KiB."""
 
 
 class PartitionStoppedError(OdradekError):
@@ -39,8 +41,8 @@ class CopyPosition:
     """Id of the source cluster; empty for a cluster of Kafka before 0.10.1."""
     topic: str
     topic_id: UUID = ZERO_UUID
-    run: OffsetRun | None = None
-    """The last copied range, if it may not be stored as an offset sync."""
+    runs: tuple[OffsetRun, ...] = ()
+    """The last copied ranges that may not be stored as offset syncs, in order; at most `POSITION_RUNS`."""
 
     def encode(self) -> OffsetAndMetadata:
         """Return the offset to commit."""
@@ -50,8 +52,8 @@ class CopyPosition:
             "topic": self.topic,
             "topicId": str(self.topic_id),
         }
-        if self.run is not None:
-            fields["run"] = self.run.to_list()
+        if self.runs:
+            fields["runs"] = [run.to_list() for run in self.runs]
         return OffsetAndMetadata(self.offset, json.dumps(fields, separators=(",", ":")), self.leader_epoch)
 
 
@@ -67,7 +69,7 @@ def decode_position(committed: OffsetAndMetadata) -> CopyPosition | None:
             cluster_id=str(fields["cluster"]),
             topic=str(fields["topic"]),
             topic_id=UUID(fields["topicId"]),
-            run=OffsetRun.from_list(fields["run"]) if "run" in fields else None,
+            runs=tuple(OffsetRun.from_list(run) for run in fields.get("runs", ())),
         )
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
         return None

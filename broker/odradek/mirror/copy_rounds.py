@@ -50,9 +50,9 @@ from odradek.client.models import GroupMetadata, SendResult
 from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.mirror.batch_rewriting import CopiedBatch, rewrite
-from odradek.mirror.copy_positions import CopyPosition, PartitionStoppedError
+from odradek.mirror.copy_positions import POSITION_RUNS, CopyPosition, PartitionStoppedError
 from odradek.mirror.mirror_plan import CopiedPartition
-from odradek.mirror.offset_translation import OffsetRun, run_with
+from odradek.mirror.offset_translation import OffsetRun, joined_runs, runs_with
 from odradek.mirror.owned_partitions import CopyState, OwnedPartition, OwnedPartitions
 from odradek.mirror.source_reader import SourceReader, Taken
 
@@ -106,12 +106,20 @@ class CopyListener(Protocol):
         """Note that this process does not copy the partition any more."""
         ...
 
-    def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
-        """Note that copying starts at a position with this run."""
+    def interrupt(self, partition: CopiedPartition) -> None:
+        """Note that a batch was copied to an unknown offset."""
         ...
 
-    def unwritten(self, partition: CopiedPartition) -> OffsetRun | None:
-        """Return the run that is to be in the next position of the partition."""
+    def resume(self, partition: CopiedPartition, runs: Sequence[OffsetRun]) -> None:
+        """Note that copying starts at a position with these runs."""
+        ...
+
+    def unacknowledged(self, partition: CopiedPartition) -> Sequence[OffsetRun]:
+        """Return the complete runs of the partition that a crash would lose."""
+        ...
+
+    def growing(self, partition: CopiedPartition) -> OffsetRun | None:
+        """Return the run that the next pair of the partition extends."""
         ...
 
 
@@ -361,7 +369,7 @@ class CopyRounds:
             raise
 
     def _find_pairs(self, part: _Part) -> None:
-        """Find out where the sent batches are in the target, and put the run with them into the position.
+        """Find out where the sent batches are in the target, and put the runs with them into the position.
 
         Raises the error with which they could not be sent.
         """
@@ -383,11 +391,23 @@ class CopyRounds:
             if end >= 0:
                 pairs.append((part.position.offset, end))
             part.pairs = pairs
-        listener = self._listeners.get(owned.partition.source)
-        run = None if listener is None else listener.unwritten(owned.partition)
-        for pair in part.pairs:
-            run = None if pair is None else run_with(run, *pair)
-        part.position = replace(part.position, run=run)
+        part.position = replace(part.position, runs=self._runs_with(owned.partition, part.pairs))
+
+    def _runs_with(self, partition: CopiedPartition, pairs: Sequence[tuple[int, int] | None]) -> tuple[OffsetRun, ...]:
+        """Return the runs of a partition that a crash after the commit of these pairs would lose."""
+        listener = self._listeners.get(partition.source)
+        runs = [] if listener is None else list(listener.unacknowledged(partition))
+        run = None if listener is None else listener.growing(partition)
+        for pair in pairs:
+            if pair is not None:
+                *complete, run = runs_with(run, *pair)
+                runs += complete
+            elif run is not None:
+                runs.append(run)
+                run = None
+        if run is not None:
+            runs.append(run)
+        return tuple(joined_runs([each for each in runs if each.length], POSITION_RUNS))
 
     def _committed(self, part: _Part) -> None:
         owned = part.owned
@@ -410,7 +430,7 @@ class CopyRounds:
             return
         for pair in part.pairs:
             if pair is None:
-                listener.forget(owned.partition)
+                listener.interrupt(owned.partition)
             else:
                 listener.copied(owned.partition, *pair)
 
@@ -418,7 +438,7 @@ class CopyRounds:
         """Note that a partition starts at its position."""
         listener = self._listeners.get(owned.partition.source)
         if listener is not None and owned.position is not None:
-            listener.resume(owned.partition, owned.position.run)
+            listener.resume(owned.partition, owned.position.runs)
 
     def forget(self, owned: OwnedPartition) -> None:
         """Drop what is kept of a partition that this process does not copy any more."""

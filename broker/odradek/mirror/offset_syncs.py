@@ -3,9 +3,9 @@
 The copiers of a process call `copied`. `group_follower`, perhaps in another process, reads the topic. A record has the
 format of MirrorMaker 2, and a header with the rest of an `OffsetRun`, which MirrorMaker 2 ignores.
 
-Invariants: a run covers only what one owner has copied without a break; for each partition, at most one run waits to be
-written. A run is written when it has `RUN_OFFSETS` source offsets (MirrorMaker 2: `offset.lag.max`), or after
-`WRITE_AFTER_MS`. Until then, it is in the position of the partition, so that a crash does not lose it. If a write
+Invariants: a run covers only what one owner has copied without a break. It is complete, and is written, when it has
+`RUN_OFFSETS` source offsets, or after `WRITE_AFTER_MS`; pairs that come at once can make it longer as long as it stays
+exact. Until it is acknowledged, it is in the position of the partition, so that a crash does not lose it. If a write
 fails, the mirror goes on, and groups with offsets in this run continue at its start.
 """
 
@@ -27,10 +27,9 @@ from odradek.mirror.following.state_topics import create_state_topics
 from odradek.mirror.mirror_config import MirrorConfig, SourceConfig
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.mm2_records import OffsetSync, offset_syncs_topic
-from odradek.mirror.offset_translation import OffsetRun, run_with
+from odradek.mirror.offset_translation import RUN_OFFSETS, OffsetRun, runs_with
 
 RUN_HEADER: Final = "odradek-run"
-RUN_OFFSETS: Final = 100
 WRITE_AFTER_MS: Final = 1_000
 
 logger: Final = logging.getLogger(__name__)
@@ -47,12 +46,14 @@ class OffsetSyncs:
         self._cluster: Final = target_client
         self._clock: Final = clock or target_client.clock
         self._topic: Final = offset_syncs_topic(source.name)
-        self._runs: dict[TopicPartition, OffsetRun] = {}
-        self._unwritten: set[TopicPartition] = set()
-        self._left: list[tuple[TopicPartition, OffsetRun]] = []
-        """Complete runs that are not written yet."""
-        self._unacknowledged: dict[TopicPartition, OffsetRun] = {}
-        """The last complete run of each partition, until its record is acknowledged."""
+        self._growing: dict[TopicPartition, OffsetRun] = {}
+        """The run of each partition that the next pair extends."""
+        self._grown: set[TopicPartition] = set()
+        """Partitions whose growing run has something to write."""
+        self._complete: list[tuple[TopicPartition, OffsetRun]] = []
+        """Complete runs that are not written yet, in order."""
+        self._unacknowledged: dict[TopicPartition, list[OffsetRun]] = {}
+        """Complete runs of the partitions that this process copies, until their records are acknowledged."""
         self._wake: Final = asyncio.Event()
         self._timer: Timer | None = None
         self._producer: Producer | None = None
@@ -96,48 +97,56 @@ class OffsetSyncs:
         transaction, and for each batch whose offset in the target is not as far from that in the source as it was for
         the batch before. It does not wait.
         """
-        place = TopicPartition(partition.topic, partition.partition)
-        known = self._runs.get(place)
-        run = run_with(known, source_offset, target_offset)
+        place = _place(partition)
+        known = self._growing.get(place)
+        *complete, run = runs_with(known, source_offset, target_offset)
         if run is known:
             return
-        self._runs[place] = run
-        self._unwritten.add(place)
-        if run.length >= RUN_OFFSETS:
+        for each in complete:
+            self._add_complete(place, each)
+        self._growing[place] = run
+        self._grown.add(place)
+        if complete or run.length >= RUN_OFFSETS:
             self._wake.set()
         elif self._timer is None:
             self._timer = self._clock.call_later(WRITE_AFTER_MS, self._wake.set)
 
-    def forget(self, partition: CopiedPartition) -> None:
+    def interrupt(self, partition: CopiedPartition) -> None:
         """Begin a new run with the next pair of a partition. What was noted before is written.
 
-        Call it when a partition moves away, and when a batch was copied to an unknown offset. Otherwise, the next run
-        would cover what another process has copied, or gaps that nobody has reported.
+        Call it when a batch was copied to an unknown offset. Otherwise, the next run would cover gaps that nobody has
+        reported.
         """
-        place = TopicPartition(partition.topic, partition.partition)
-        run = self._runs.pop(place, None)
-        self._unacknowledged.pop(place, None)
-        if run is not None and place in self._unwritten:
-            self._unwritten.discard(place)
-            self._left.append((place, run))
+        place = _place(partition)
+        run = self._growing.pop(place, None)
+        if run is not None and place in self._grown:
+            self._grown.discard(place)
+            self._add_complete(place, run)
             self._wake.set()
 
-    def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
-        """Write the run of the position at which a partition starts. It also completes what was noted before."""
+    def forget(self, partition: CopiedPartition) -> None:
+        """Write what was noted of a partition, which another process may copy now."""
+        self.interrupt(partition)
+        self._unacknowledged.pop(_place(partition), None)
+
+    def resume(self, partition: CopiedPartition, runs: Sequence[OffsetRun]) -> None:
+        """Write the runs of the position at which a partition starts. It also completes what was noted before."""
         self.forget(partition)
-        if run is not None and run.length:
-            place = TopicPartition(partition.topic, partition.partition)
-            self._left.append((place, run))
-            self._unacknowledged[place] = run
+        for run in runs:
+            self._add_complete(_place(partition), run)
             self._wake.set()
 
-    def unwritten(self, partition: CopiedPartition) -> OffsetRun | None:
-        """Return the run of a partition that would be lost if the process ended now; None if there is none."""
-        place = TopicPartition(partition.topic, partition.partition)
-        run, earlier = self._runs.get(place), self._unacknowledged.get(place)
-        if run is None or earlier is None:
-            return run or earlier
-        return earlier.followed_by(run)
+    def unacknowledged(self, partition: CopiedPartition) -> Sequence[OffsetRun]:
+        """Return the complete runs of a partition that would be lost if the process ended now."""
+        return self._unacknowledged.get(_place(partition), ())
+
+    def growing(self, partition: CopiedPartition) -> OffsetRun | None:
+        """Return the run of a partition that the next pair extends; None if the pair begins a new one."""
+        return self._growing.get(_place(partition))
+
+    def _add_complete(self, place: TopicPartition, run: OffsetRun) -> None:
+        self._complete.append((place, run))
+        self._unacknowledged.setdefault(place, []).append(run)
 
     async def flush(self) -> None:
         """Write all pairs that were noted before the call."""
@@ -155,12 +164,12 @@ class OffsetSyncs:
 
     async def _write(self, producer: Producer) -> None:
         async with self._writing:
-            left, self._left = self._left, []
-            runs = left + [(place, self._runs[place]) for place in sorted(self._unwritten)]
-            for place in self._unwritten:
-                run = self._unacknowledged[place] = self._runs[place]
-                self._runs[place] = OffsetRun(run.end_source, run.end_target)
-            self._unwritten.clear()
+            for place in sorted(self._grown):
+                run = self._growing[place]
+                self._add_complete(place, run)
+                self._growing[place] = OffsetRun(run.end_source, run.end_target)
+            self._grown.clear()
+            runs, self._complete = self._complete, []
             await self._write_runs(producer, runs)
 
     async def _write_runs(self, producer: Producer, runs: Sequence[tuple[TopicPartition, OffsetRun]]) -> None:
@@ -175,13 +184,21 @@ class OffsetSyncs:
             results = await asyncio.gather(*sent, return_exceptions=True)
         except OdradekError as error:
             results = [error]
-        for place, run in runs:
-            # A newer run may wait meanwhile.
-            if self._unacknowledged.get(place) is run:
-                del self._unacknowledged[place]
+        self._remove_unacknowledged(runs)
         for result in results:
             if isinstance(result, OdradekError):
                 logger.warning("an offset sync was not written to topic %s: %s", self._topic, result)
                 break
             if isinstance(result, BaseException):
                 raise result
+
+    def _remove_unacknowledged(self, runs: Sequence[tuple[TopicPartition, OffsetRun]]) -> None:
+        removed = {id(run) for _, run in runs}
+        for place in {place for place, _ in runs}:
+            left = [run for run in self._unacknowledged.pop(place, ()) if id(run) not in removed]
+            if left:
+                self._unacknowledged[place] = left
+
+
+def _place(partition: CopiedPartition) -> TopicPartition:
+    return TopicPartition(partition.topic, partition.partition)

@@ -8,9 +8,10 @@ Invariants:
 
 1. A translated offset is never after the target offset of the first record that the group has not processed. So the
    group loses no record.
-2. It is before that offset by at most the offsets that the run of the group's offset lacks or has in addition.
-3. Each partition keeps at most `MAX_RUNS` runs. They are dense at the end and get sparse towards the beginning, as in
-   the class OffsetSyncStore of Kafka 3.9: at a distance of d offsets from the end, runs are at most d offsets long.
+2. It is before that offset by at most the `slack` of the run.
+3. Each partition keeps at most `MAX_RUNS` runs. To stay below, neighbours are joined where this adds the least slack in
+   proportion to their distance from the end. So translations near the end are exact, and runs without gaps stay exact
+   at any distance. The class OffsetSyncStore of Kafka 3.9 joins by distance alone.
 """
 
 from __future__ import annotations
@@ -19,13 +20,21 @@ import struct
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
 from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
 
 MAX_RUNS: Final = 128
-"""Two for each power of two that a distance between offsets can have."""
+_JOINED_RUNS: Final = 96
+"""Number of runs that are left after neighbours were joined."""
+RUN_OFFSETS: Final = 100
+"""A run with this number of source offsets does not grow if that would make it inexact; MirrorMaker 2 writes a sync for
+this number, too (`offset.lag.max`)."""
+MAX_SLACK: Final = 10
+"""Highest `slack` of a run that grows beyond `RUN_OFFSETS`."""
 _RUN: Final = struct.Struct(">qqq")
 
 
@@ -54,6 +63,11 @@ class OffsetRun:
         """The first source offset after the range."""
         return self.source + self.length
 
+    @property
+    def slack(self) -> int:
+        """The offsets that the target lacks and has in addition: a translation is too low by at most this number."""
+        return max(0, 2 * self.lost + (self.end_target - self.target) - self.length)
+
     def extended(self, source: int, target: int) -> OffsetRun:
         """Return the run with the range up to the next pair. The pair must not be before the end of the run.
 
@@ -73,12 +87,6 @@ class OffsetRun:
             lost=self.lost + following.lost,
             end_target=following.end_target,
         )
-
-    def followed_by(self, later: OffsetRun) -> OffsetRun:
-        """Return one run for this one and a later one of the same copy; only the later one if it is not later."""
-        if later.source < self.end_source or later.target < self.end_target:
-            return later
-        return self.extended(later.source, later.target).joined(later) if self.length else later
 
     def translate(self, offset: int) -> int:
         """Return the target offset for a source offset that is not before the range."""
@@ -119,11 +127,60 @@ class OffsetRun:
         return cls(source, target, length, lost, end_target)
 
 
-def run_with(run: OffsetRun | None, source: int, target: int) -> OffsetRun:
-    """Return a run with the range up to the next pair, or a new run if the pair does not continue the run."""
+def runs_with(run: OffsetRun | None, source: int, target: int) -> tuple[OffsetRun, ...]:
+    """Return the run with the range up to the next pair. If that would be inexact, return the run and a second one for
+    the new range. If the pair does not continue the run, return a new run.
+    """
     if run is None or source < run.end_source or target < run.end_target:
-        return OffsetRun(source, target)
-    return run if (source, target) == (run.end_source, run.end_target) else run.extended(source, target)
+        return (OffsetRun(source, target),)
+    if (source, target) == (run.end_source, run.end_target):
+        return (run,)
+    grown = run.extended(source, target)
+    if run.length < RUN_OFFSETS or grown.slack <= MAX_SLACK:
+        return (grown,)
+    return run, OffsetRun(run.end_source, run.end_target).extended(source, target)
+
+
+def joined_runs(runs: Sequence[OffsetRun], most: int) -> list[OffsetRun]:
+    """Join neighbours until there are at most `most` runs. The runs are in order, and `most` is at least 2."""
+    kept = list(runs)
+    while (surplus := len(kept) - most) > 0:
+        end = kept[-1].end_source
+        costs = [
+            _cost_of_joining(first, second, end - first.source, is_last=index == len(kept) - 2)
+            for index, (first, second) in enumerate(pairwise(kept))
+        ]
+        chosen: set[int] = set()
+        for index in sorted(range(len(costs)), key=costs.__getitem__):
+            if chosen and costs[index] == inf:
+                break
+            if index - 1 not in chosen and index + 1 not in chosen:
+                chosen.add(index)
+                if len(chosen) == surplus:
+                    break
+        kept = [
+            _one_run(run, kept[index + 1]) if index in chosen else run
+            for index, run in enumerate(kept)
+            if index - 1 not in chosen
+        ]
+    return kept
+
+
+def _touch(first: OffsetRun, second: OffsetRun) -> bool:
+    return first.end_source == second.source and first.end_target <= second.target
+
+
+def _cost_of_joining(first: OffsetRun, second: OffsetRun, distance: int, *, is_last: bool) -> float:
+    """Return the slack of one run for both in proportion to its distance from the end."""
+    if _touch(first, second):
+        return first.joined(second).slack / max(1, distance)
+    return inf if is_last else (second.end_source - first.end_source) / max(1, distance)
+
+
+def _one_run(first: OffsetRun, second: OffsetRun) -> OffsetRun:
+    """Return one run for two neighbours. If nobody knows what is between them, offsets in the second one and before it
+    are translated to the end of the first one."""
+    return first.joined(second) if _touch(first, second) else first
 
 
 class OffsetRuns:
@@ -153,7 +210,7 @@ class OffsetRuns:
             runs.clear()
         runs.append(run)
         if len(runs) > MAX_RUNS:
-            self._thin_out()
+            self._runs = joined_runs(runs, _JOINED_RUNS)
 
     def _make_room(self, run: OffsetRun) -> bool:
         """Remove what a run replaces that begins before the end of the last one. Returns whether it is to be added."""
@@ -176,24 +233,6 @@ class OffsetRuns:
         """Return where to continue in the target. None if the offset is before all runs that are known."""
         index = bisect_right(self._runs, offset, key=_source) - 1
         return None if index < 0 else self._runs[index].translate(offset)
-
-    def _thin_out(self) -> None:
-        """Keep at most two runs for each power of two of the distance from the end."""
-        end = self._runs[-1].end_source
-        kept: list[OffsetRun] = []
-        levels: list[int] = []
-        for run in self._runs:
-            level = (end - run.source).bit_length()
-            if levels[-2:] == [level, level]:
-                # The third run at this level: the second one gives way, and the first one takes over its range.
-                levels.pop()
-                second = kept.pop()
-                first = kept[-1]
-                if first.end_source == second.source and first.end_target <= second.target:
-                    kept[-1] = first.joined(second)
-            kept.append(run)
-            levels.append(level)
-        self._runs = kept
 
 
 def _source(run: OffsetRun) -> int:

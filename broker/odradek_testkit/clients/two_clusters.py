@@ -22,7 +22,7 @@ from odradek.mirror.copier_group import CopierGroup
 from odradek.mirror.mirror_config import MirrorConfig
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.mm2_records import offset_syncs_topic
-from odradek.mirror.offset_translation import OffsetRun, run_with
+from odradek.mirror.offset_translation import OffsetRun, runs_with
 from odradek.mirror.owned_partitions import OwnedPartition
 from odradek.testing.in_process import InProcessBroker
 from odradek.testing.waiting import wait_until
@@ -34,9 +34,10 @@ class NotedPairs:
 
     pairs: dict[CopiedPartition, list[tuple[int, int]]] = field(default_factory=dict)
     forgotten: list[CopiedPartition] = field(default_factory=list)
-    resumed: list[tuple[CopiedPartition, OffsetRun | None]] = field(default_factory=list)
-    runs: dict[CopiedPartition, OffsetRun] = field(default_factory=dict)
-    """What was copied of each partition since it started."""
+    interrupted: list[CopiedPartition] = field(default_factory=list)
+    resumed: list[tuple[CopiedPartition, Sequence[OffsetRun]]] = field(default_factory=list)
+    runs: dict[CopiedPartition, list[OffsetRun]] = field(default_factory=dict)
+    """What was copied of each partition since it started, as if nothing were written."""
     leading: set[str] = field(default_factory=set)
     """The sources that the process leads."""
 
@@ -47,20 +48,30 @@ class NotedPairs:
     def copied(self, partition: CopiedPartition, source_offset: int, target_offset: int) -> None:
         """Note a pair."""
         self.pairs.setdefault(partition, []).append((source_offset, target_offset))
-        self.runs[partition] = run_with(self.runs.get(partition), source_offset, target_offset)
+        runs = self.runs.setdefault(partition, [])
+        runs[-1:] = runs_with(runs[-1] if runs else None, source_offset, target_offset)
+
+    def interrupt(self, partition: CopiedPartition) -> None:
+        """Note an unknown offset."""
+        self.interrupted.append(partition)
+        self.runs.pop(partition, None)
 
     def forget(self, partition: CopiedPartition) -> None:
         """Note the end of a partition."""
         self.forgotten.append(partition)
 
-    def resume(self, partition: CopiedPartition, run: OffsetRun | None) -> None:
+    def resume(self, partition: CopiedPartition, runs: Sequence[OffsetRun]) -> None:
         """Note the start of a partition."""
-        self.resumed.append((partition, run))
+        self.resumed.append((partition, runs))
         self.runs.pop(partition, None)
 
-    def unwritten(self, partition: CopiedPartition) -> OffsetRun | None:
-        """Return what was copied since the start, as if nothing were written."""
-        return self.runs.get(partition)
+    def unacknowledged(self, partition: CopiedPartition) -> Sequence[OffsetRun]:
+        """Return what was copied since the start, without the last run."""
+        return self.runs.get(partition, ())[:-1]
+
+    def growing(self, partition: CopiedPartition) -> OffsetRun | None:
+        """Return the last run."""
+        return next(reversed(self.runs.get(partition, ())), None)
 
 
 @dataclass

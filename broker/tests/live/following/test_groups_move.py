@@ -21,6 +21,7 @@ from odradek.mirror.mirror_config import HEARTBEATS_TOPIC
 from odradek.mirror.mirror_plan import CopiedPartition
 from odradek.mirror.mm2_records import Checkpoint, Heartbeat, checkpoints_topic, offset_syncs_topic
 from odradek.mirror.offset_syncs import OffsetSyncs
+from odradek.mirror.offset_translation import MAX_SLACK, OffsetRun
 from odradek_testkit.clients.mirrored_pair import MirroredPair
 
 ORDERS, COPY = TopicPartition("orders", 0), TopicPartition("east.orders", 0)
@@ -232,22 +233,62 @@ async def test_pairs_are_written_when_the_copier_loses_a_partition(
     assert sorted(each.value for each in stored) == [bytes(16), (10).to_bytes(8) + (12).to_bytes(8)]
 
 
-async def test_the_run_of_a_position_is_written_after_a_crash(
+async def test_transactions_that_are_copied_at_once_are_translated_exactly(
+    pair: MirroredPair, syncs: OffsetSyncs, follower: GroupFollower
+) -> None:
+    await create(pair)
+    # 200 transactions of 50 records and a marker, as after a time in which the mirror did not run.
+    for number in range(200):
+        syncs.copied(COPIED, 51 * number, 50 * number)
+    syncs.copied(COPIED, 51 * 200, 50 * 200)
+    await syncs.flush()
+    offsets = range(51, 51 * 200, 51 * 7)
+    for offset in offsets:
+        await pair.in_source.alter_group_offsets(f"group-{offset}", {ORDERS: offset})
+    await follower.follow()
+    for offset in offsets:
+        committed = (await pair.in_target.group_offsets(f"group-{offset}"))[COPY]
+        exact = offset // 51 * 50
+        assert exact - MAX_SLACK <= committed.offset <= exact, offset
+
+
+async def test_after_an_unknown_offset_a_new_run_begins(
+    pair: MirroredPair, syncs: OffsetSyncs, follower: GroupFollower
+) -> None:
+    await create(pair)
+    for part in ((0, 0), (50, 50), None, (100, 200), (150, 250)):
+        if part is None:
+            syncs.interrupt(COPIED)
+        else:
+            syncs.copied(COPIED, *part)
+    assert [*syncs.unacknowledged(COPIED), syncs.growing(COPIED)] == [
+        OffsetRun(0, 0, 50, 0, 50),
+        OffsetRun(100, 200, 50, 0, 250),
+    ]
+    await syncs.flush()
+    for offset in (40, 60, 120):
+        await pair.in_source.alter_group_offsets(f"group-{offset}", {ORDERS: offset})
+    await follower.follow()
+    found = [(await pair.in_target.group_offsets(f"group-{offset}"))[COPY].offset for offset in (40, 60, 120)]
+    assert found == [40, 50, 220]
+
+
+async def test_the_runs_of_a_position_are_written_after_a_crash(
     pair: MirroredPair, follower: GroupFollower, brokers: tuple[str, str]
 ) -> None:
     await create(pair)
     await produce(brokers[0], 50)
     crashed = OffsetSyncs(pair.config, pair.source, pair.target_client)
     await copy(pair, crashed, await read(brokers[0], ORDERS), 50)
-    run = crashed.unwritten(COPIED)
+    runs = [*crashed.unacknowledged(COPIED), crashed.growing(COPIED)]
     # It was not started, so it writes nothing.
     await crashed.close()
     async with OffsetSyncs(pair.config, pair.source, pair.target_client) as syncs:
-        syncs.resume(COPIED, run)
-        assert syncs.unwritten(COPIED) == run
+        syncs.resume(COPIED, runs)
+        assert syncs.unacknowledged(COPIED) == runs
         await syncs.flush()
-        assert syncs.unwritten(COPIED) is None
-        syncs.resume(COPIED, run)
+        assert syncs.unacknowledged(COPIED) == ()
+        syncs.resume(COPIED, runs)
         await syncs.flush()
         await check_translations(pair, follower, brokers, range(0, 51, 5), back=0)
 

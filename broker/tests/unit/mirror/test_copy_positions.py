@@ -26,7 +26,7 @@ def test_a_position_is_read_as_it_was_committed() -> None:
 
 
 def test_a_position_has_the_run_that_is_not_stored_yet() -> None:
-    position = replace(POSITION, run=OffsetRun(10, 20, 32, 5, 47))
+    position = replace(POSITION, runs=(OffsetRun(10, 20, 32, 5, 47), OffsetRun(42, 50, 1, 0, 51)))
     committed = position.encode()
     assert decode_position(committed) == position
     invalid = committed.metadata.replace("[10,20,32,5,47]", "[10,20,32,33,47]")

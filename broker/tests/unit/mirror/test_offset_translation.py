@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import pytest
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
-from odradek.mirror.offset_translation import MAX_RUNS, OffsetRun, OffsetRuns, OffsetTranslation
+from odradek.mirror.offset_translation import (
+    MAX_RUNS,
+    MAX_SLACK,
+    RUN_OFFSETS,
+    OffsetRun,
+    OffsetRuns,
+    OffsetTranslation,
+    joined_runs,
+    runs_with,
+)
 
 PARTITION = TopicPartition("orders", 0)
 
@@ -86,18 +98,60 @@ def test_a_run_that_arrives_a_second_time_is_ignored() -> None:
     assert [runs.translate(offset) for offset in (3, 10, 20, 23, 25)] == [3, 11, 20, 23, 25]
 
 
-def test_a_run_is_followed_by_later_ones() -> None:
-    run = OffsetRun(0, 0, 10, 2, 8)
-    assert run.followed_by(OffsetRun(10, 8, 5, 1, 12)) == OffsetRun(0, 0, 15, 3, 12)
-    assert run.followed_by(OffsetRun(12, 9, 5, 0, 14)) == OffsetRun(0, 0, 17, 3, 14)
-    assert run.followed_by(OffsetRun(5, 8, 5, 0, 13)) == OffsetRun(5, 8, 5, 0, 13)
-
-
 def test_a_run_can_replace_the_end_of_the_last_one() -> None:
     runs = OffsetRuns()
     runs.add(OffsetRun(0, 0, 100, 0, 100))
     runs.add(OffsetRun(50, 60, 100, 0, 160))
     assert [runs.translate(offset) for offset in (40, 50, 149)] == [40, 60, 159]
+
+
+def test_the_slack_is_what_the_target_lacks_and_has_in_addition() -> None:
+    run = OffsetRun(0, 0)
+    assert run.extended(10, 10).slack == 0
+    assert run.extended(10, 7).slack == 3
+    assert run.extended(10, 12).slack == 2
+    assert run.extended(10, 7).extended(20, 19).slack == 5
+
+
+def runs_of(pairs: Iterable[tuple[int, int]]) -> list[OffsetRun]:
+    runs: list[OffsetRun] = []
+    for source, target in pairs:
+        runs[-1:] = runs_with(runs[-1] if runs else None, source, target)
+    return runs
+
+
+def test_a_run_does_not_grow_when_it_gets_inexact() -> None:
+    # Transactions of 50 records and a marker, all copied at once.
+    runs = runs_of((51 * number, 50 * number) for number in range(1_000))
+    assert all(run.slack <= MAX_SLACK for run in runs)
+    assert all(first.end_source == second.source for first, second in pairwise(runs))
+    assert len(runs) == 100
+
+
+def test_a_run_without_gaps_grows() -> None:
+    assert runs_of((number, number + 7) for number in range(10 * RUN_OFFSETS)) == [
+        OffsetRun(0, 7, 10 * RUN_OFFSETS - 1, 0, 10 * RUN_OFFSETS + 6)
+    ]
+
+
+def test_a_pair_before_the_end_begins_a_run() -> None:
+    run = OffsetRun(0, 0, 100, 0, 100)
+    assert runs_with(run, 99, 100) == (OffsetRun(99, 100),)
+    assert runs_with(run, 100, 99) == (OffsetRun(100, 99),)
+    assert runs_with(run, 100, 100) == (run,)
+
+
+def test_joining_keeps_what_is_exact() -> None:
+    runs = [OffsetRun(number * 10, number * 10, 10, 0, number * 10 + 10) for number in range(100)]
+    assert joined_runs(runs, 2)[0].slack == 0
+    gap = [*runs[:50], *(OffsetRun(each.source + 5, each.target, 10, 0, each.end_target) for each in runs[50:])]
+    first, second = joined_runs(gap, 2)
+    assert (first, second) == (OffsetRun(0, 0, 500, 0, 500), OffsetRun(505, 500, 500, 0, 1000))
+
+
+def test_the_last_run_is_kept_if_it_does_not_touch_the_one_before() -> None:
+    runs = [OffsetRun(number * 100, number * 100, 1, 0, number * 100 + 1) for number in range(10)]
+    assert joined_runs(runs, 3)[-1] == runs[-1]
 
 
 def test_the_number_of_runs_is_bounded_and_the_latest_are_exact() -> None:
@@ -107,9 +161,9 @@ def test_the_number_of_runs_is_bounded_and_the_latest_are_exact() -> None:
         runs.add(OffsetRun(number * 10, number * 11, 10, 0, number * 11 + 10))
     assert len(runs) <= MAX_RUNS
     assert runs.translate(99_995) == 9_999 * 11 + 5
-    for distance in (10, 1_000, 90_000):
+    for distance in range(10, 100_000, 7):
         offset = 100_000 - distance
         translated = runs.translate(offset)
         assert translated is not None
         exact = offset + offset // 10
-        assert exact - distance <= translated <= exact
+        assert exact - max(10, distance // 20) <= translated <= exact
