@@ -8,9 +8,9 @@ pytest's import mode `importlib` derives the name of a test from its path: `oper
 of this name that is not a package yet, so it would replace the standard library's module `operator` by the folder. If
 the module has a `__path__`, pytest takes it for a package, does not replace it, and finds the tests.
 
-With `--compiled`, the processes that tests start, brokers above all, run with the compiled core of `make compiled`. The
-process of the tests always imports the interpreted form, because tests and the simulation replace functions, and
-compiled code would still call the original ones (docs/design/0019).
+With `--compiled`, the processes that tests with real parts start, brokers above all, run with the compiled core of
+`make compiled`. The process of the tests always imports the interpreted form, because tests and the simulation replace
+functions, and compiled code would still call the original ones (docs/design/0019).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from odradek.base.build_form import build_form
 from odradek.testing.free_ports import RANGE_VARIABLE, range_of
 
 ROOT = Path(__file__).parent
+COMPILED = str(ROOT / ".compiled")
 
 REAL_PARTS = {"odradek_zookeeper", "odradek_cluster", "odradek_cluster_factory"}
 """Fixtures that start Java processes."""
@@ -50,7 +51,9 @@ operator.__path__ = [str(ROOT / "operator")]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option `--compiled`."""
     parser.addoption(
-        "--compiled", action="store_true", help="run the processes that tests start with the core of `make compiled`"
+        "--compiled",
+        action="store_true",
+        help="run the processes that tests with real parts start with the core of `make compiled`",
     )
 
 
@@ -61,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("The tests must import the interpreted core: unset PYTHONPATH, and use --compiled.")
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if config.getoption("compiled") and worker is None:
-        _use_compiled_core()
+        _check_compiled_core()
     if worker is not None:
         os.environ[RANGE_VARIABLE] = range_of(int(worker[2:]), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
@@ -71,12 +74,22 @@ def _compile_core(option: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def _use_compiled_core() -> None:
-    """Let the processes that tests start find the compiled core first. Raises `UsageError` if it is outdated."""
+def _check_compiled_core() -> None:
+    """Raise `UsageError` if the compiled core is outdated."""
     answer = _compile_core("--check")
     if answer.returncode:
         raise pytest.UsageError(answer.stderr.strip())
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / ".compiled"), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """With `--compiled`, let the processes that a test with real parts starts find the compiled core first."""
+    if not item.config.getoption("compiled"):
+        return
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != COMPILED]
+    if any(item.get_closest_marker(mark) for mark in ("java", "interop")):
+        paths.insert(0, COMPILED)
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
 def _uses_real_parts(path: Path) -> bool:
