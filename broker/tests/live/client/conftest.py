@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from uuid import uuid4
@@ -9,8 +10,11 @@ from uuid import uuid4
 import pytest
 
 from odradek.client.admin import Admin
+from odradek.client.cluster_client import Cluster
+from odradek.client.metadata import view_of
 from odradek.client.models import NewTopic
 from odradek.client.settings import ClientSettings
+from odradek.protocol.messages.cluster import MetadataResponse
 
 PARTITIONS = 3
 
@@ -44,5 +48,20 @@ async def topic(settings: ClientSettings) -> AsyncIterator[str]:
         await admin.create_topics(
             [NewTopic(name=name, partitions=PARTITIONS, replication_factor=1, configs=(("retention.ms", "-1"),))]
         )
+        await _until_all_brokers_know(settings, name)
         yield name
         await admin.delete_topics([name])
+
+
+async def _until_all_brokers_know(settings: ClientSettings, topic: str) -> None:
+    """Wait until each broker has the topic in its metadata. Tests ask any broker, and some requests do not retry."""
+    wanted = {
+        "topics": [{"name": topic, "topic_id": None}],
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    async with Cluster(settings) as cluster, asyncio.timeout(60):
+        for node in cluster.view.nodes:
+            while view_of(await cluster.ask(node, MetadataResponse, wanted)).topics[topic].error_code:
+                pass
