@@ -15,6 +15,7 @@ functions, and compiled code would still call the original ones (docs/design/001
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import subprocess
@@ -161,3 +162,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if needing and _compile_core("--can-compile").returncode:
         config.hook.pytest_deselected(items=needing)
         items[:] = [item for item in items if item not in needing]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Disable garbage collections while tests are collected: they would examine millions of objects that stay."""
+    gc.disable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Exclude all objects that exist now from later garbage collections."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()

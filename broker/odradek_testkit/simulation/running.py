@@ -77,22 +77,25 @@ def no_last_words() -> Iterator[None]:
 
     The garbage collector is disabled in the block, because the time of a collection depends on the memory of the
     process. A nested block does nothing: the outermost collects when the world is no longer referenced. It checks
-    only objects created in the block, because a collection of all imported modules takes longer than a short run.
+    only objects created in the block, or after an earlier `gc.freeze`, because a collection of all imported modules
+    takes longer than a short run.
     """
     global _is_quiet
     if _is_quiet:
         yield
         return
-    was_on, hook = gc.isenabled(), sys.unraisablehook
+    was_on, was_frozen, hook = gc.isenabled(), gc.get_freeze_count() > 0, sys.unraisablehook
     gc.disable()
-    gc.freeze()
+    if not was_frozen:
+        gc.freeze()
     sys.unraisablehook = lambda _: None
     _is_quiet = True
     try:
         yield
     finally:
         gc.collect()
-        gc.unfreeze()
+        if not was_frozen:
+            gc.unfreeze()
         _is_quiet = False
         sys.unraisablehook = hook
         if was_on:

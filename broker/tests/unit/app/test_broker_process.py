@@ -70,9 +70,11 @@ class Cycle:
 
 @pytest.fixture
 def collector() -> Iterator[None]:
-    thresholds = gc.get_threshold()
+    thresholds, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
     yield
     gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
     gc.set_threshold(*thresholds)
 
 
