@@ -21,8 +21,6 @@ from odradek.testing.waiting import wait_until
 from odradek_testkit.interop.apache import QUICK_START, compile_java, java_command, streams_jars
 from odradek_testkit.interop.transactional import read_keyed
 
-pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1800)]
-
 VERSION: Final = "3.9.1"
 PARTITIONS: Final = 3
 WORDS: Final = tuple(f"word-{number}" for number in range(20))
@@ -30,6 +28,8 @@ PROCESSES: Final = 2
 RECORDS: Final = int(os.environ.get("ODRADEK_STREAMED_RECORDS", "6000"))
 """Words that the application counts. A process or a broker is killed after each `STEP` of them."""
 STEP: Final = 1500
+
+pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(1500 + RECORDS // 20)]
 
 
 class StreamsApplication:

@@ -31,7 +31,9 @@ COPIER: Final = "org.apache.kafka.tools.TransactionalMessageCopier"
 VERSION: Final = "3.9.1"
 PARTITIONS: Final = 4
 RECORDS: Final = int(os.environ.get("ODRADEK_COPIED_RECORDS", "3000"))
-"""Records of each partition that the copiers copy. 60,000 take about twenty minutes with the kills."""
+"""Records of each partition that the copiers copy. 240,000 take about twenty minutes with the kills."""
+QUEUED: Final = 50_000
+"""Records that wait in the producer. librdkafka refuses more than 100,000."""
 
 
 def test_librdkafka_commits_aborts_and_fences(odradek_cluster: RunningCluster, topic: str) -> None:
@@ -164,6 +166,8 @@ def fill(bootstrap: str, topic: str) -> None:
         for number in range(PARTITIONS):
             producer.produce(topic, f"{number}:{count}", partition=number, on_delivery=note)
         producer.poll(0)
+        while len(producer) > QUEUED:
+            producer.poll(1)
     assert producer.flush(120) == 0
     assert results == [None] * RECORDS * PARTITIONS
 
@@ -175,6 +179,7 @@ def create(bootstrap: str, topics: Sequence[str]) -> None:
         created.result(60)
 
 
+@pytest.mark.timeout(600 + RECORDS // 10)
 def test_message_copiers_neither_lose_nor_repeat_while_brokers_are_killed(
     odradek_cluster_factory: ClusterFactory, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
