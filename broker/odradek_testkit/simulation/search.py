@@ -43,9 +43,18 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def play_many(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
-    """Play the seeds, which may be infinite, and yield outcomes as they complete. Close the iterator to stop."""
+    """Play the seeds, which may be infinite, and yield outcomes as they complete. Close the iterator to stop.
+
+    SIGINT does not reach the runs: the process that calls this decides when to stop.
+    """
     coming = iter(seeds)
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), max_tasks_per_child=SEEDS_PER_PROCESS)
+    pool = ProcessPoolExecutor(
+        processes,
+        mp_context=get_context("spawn"),
+        max_tasks_per_child=SEEDS_PER_PROCESS,
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
     try:
         running = {pool.submit(play_guarded, seed): seed for seed in islice(coming, 2 * processes)}
         while running:

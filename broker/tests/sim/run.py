@@ -7,7 +7,7 @@
     ... --output json            print the violations as JSON lines
     ... --log-level DEBUG        set the level of the brokers' log messages in a replay
 
-The exit status is 1 if a violation was found.
+The exit status is 1 if a violation was found. Ctrl-C ends a search with the summary of what was played.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 import click
 from rich.console import Console
@@ -167,18 +168,19 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("seeds", total=total, found=0)
-        for outcome in outcomes:
-            kinds[outcome.kind] += 1
-            sums.update(
-                steps=outcome.steps,
-                records=outcome.acknowledged,
-                transactions=outcome.transactions,
-                faults=outcome.faults,
-            )
-            if outcome.violation is not None:
-                found.append(outcome)
-                _report(outcome, output, progress.console)
-            progress.update(task, advance=1, found=len(found))
+        with suppress(KeyboardInterrupt):
+            for outcome in outcomes:
+                kinds[outcome.kind] += 1
+                sums.update(
+                    steps=outcome.steps,
+                    records=outcome.acknowledged,
+                    transactions=outcome.transactions,
+                    faults=outcome.faults,
+                )
+                if outcome.violation is not None:
+                    found.append(outcome)
+                    _report(outcome, output, progress.console)
+                progress.update(task, advance=1, found=len(found))
     seconds = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
     if output == "json":
         summary = {
