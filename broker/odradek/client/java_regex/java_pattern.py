@@ -87,23 +87,28 @@ class _Translator:
                 return "".join(parts)
             atom = self._atom()
             self._skip_comments()
-            parts.append(atom + self._quantifier(atom))
+            parts.append(self._repeated(atom))
 
     def _skip_comments(self) -> None:
         if "x" in self._flags:
             self._source.skip_comments()
 
-    def _quantifier(self, atom: str) -> str:
+    def _repeated(self, atom: str) -> str:
+        """Return an element with the quantifier that follows it, if there is one. A possessive quantifier becomes an
+        atomic group, because Python 3.11.2 does not match some possessive quantifiers correctly."""
         match = self._source.match(_QUANTIFIER)
         if match is None:
-            return ""
+            return atom
         if not atom:
             raise UnsupportedPatternError(f"nothing to repeat before position {self._source.position}")
         low, high = match[1], match[2]
         if low is not None and high and int(high) < int(low):
             raise UnsupportedPatternError(f"the repetition {match[0]} has a maximum below its minimum")
-        self.is_possessive |= len(match[0]) > 1 and match[0].endswith("+")
-        return match[0]
+        quantifier = match[0]
+        if len(quantifier) > 1 and quantifier.endswith("+"):
+            self.is_possessive = True
+            return f"(?>{atom}{quantifier[:-1]})"
+        return atom + quantifier
 
     def _atom(self) -> str:
         source = self._source
