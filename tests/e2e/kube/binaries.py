@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,17 +34,15 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def ensure(say: Callable[[str], None]) -> Path:
-    """Return the folder with every program of `versions.program_names`. Build it if it is missing (5 to 10 minutes)."""
-    folder = cache_folder() / f"bin-{versions.cache_key(_go_version())}"
-    what = f"Kubernetes {versions.KUBERNETES} and its helpers into {folder}: 5 to 10 minutes, once"
-    return _ensure(folder, versions.GO_TOOLS, what, say)
+    """Return the folder with every program of `versions.TOOLS`. Build it if it is missing (5 to 10 minutes)."""
+    what = f"Kubernetes {versions.KUBERNETES} and its tools: 5 to 10 minutes, once"
+    return _ensure("bin", versions.TOOLS, what, say)
 
 
 def ensure_oldest(say: Callable[[str], None]) -> Path:
     """Return the API server of the oldest supported Kubernetes. Build it if it is missing (3 to 5 minutes)."""
-    folder = cache_folder() / f"oldest-{versions.oldest_key(_go_version())}"
-    what = f"the API server of Kubernetes {versions.OLDEST_KUBERNETES} into {folder}: 3 to 5 minutes, once"
-    return _ensure(folder, (versions.OLDEST,), what, say) / "kube-apiserver"
+    what = f"the API server of Kubernetes {versions.OLDEST_KUBERNETES}: 3 to 5 minutes, once"
+    return _ensure("oldest", versions.OLDEST, what, say) / "kube-apiserver"
 
 
 def _go_version() -> str:
@@ -53,27 +51,25 @@ def _go_version() -> str:
     return run(["go", "version"]).strip()
 
 
-def _ensure(folder: Path, tools: Sequence[versions.Tool], what: str, say: Callable[[str], None]) -> Path:
+def _ensure(kind: str, module: versions.GoModule, what: str, say: Callable[[str], None]) -> Path:
+    folder = cache_folder() / f"{kind}-{module.cache_key(_go_version())}"
     with locked(cache_folder() / "build.lock"):
         if not folder.exists():
-            say(f"building {what}")
-            _build_all(folder, tools, say)
+            say(f"building {what}, into {folder}")
+            _build(folder, module, say)
     return folder
 
 
-def _build_all(folder: Path, tools: Sequence[versions.Tool], say: Callable[[str], None]) -> None:
+def _build(folder: Path, module: versions.GoModule, say: Callable[[str], None]) -> None:
     unfinished = folder.with_suffix(".part")
     unfinished.mkdir(exist_ok=True)
-    programs = [(tool, name, package) for tool in tools for name, package in tool.programs]
-    for number, (tool, name, package) in enumerate(programs, start=1):
-        what = f"[{number}/{len(programs)}] building {name}"
-        say(what)
-        # `-mod=readonly`: a build verifies the checksums in the repository and never changes them.
-        environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
-        run_long(
-            ["go", "build", "-ldflags", versions.linker_flags(tool), "-o", unfinished / name, package],
-            what=what,
-            say=say,
-            options=LongRun(folder=versions.TOOLS / tool.folder, environment=environment),
-        )
+    # `-mod=readonly`: a build verifies the checksums in the repository and never changes them.
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false -trimpath"}
+    # One build of all programs: while one is linked, which takes one core, the packages of the others are compiled.
+    run_long(
+        ["go", "build", "-ldflags", module.linker_flags(), "-o", unfinished, *module.packages],
+        what=f"building {module.folder.name}",
+        say=say,
+        options=LongRun(folder=module.folder, environment=environment),
+    )
     unfinished.rename(folder)

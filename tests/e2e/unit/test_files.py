@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -19,13 +20,13 @@ RUN = Run(folder=Path("/tmp/odradek-e2e-x"), tag="odk0001", slot=250, nodes=3)
 
 
 def test_the_version_that_is_stamped_is_the_one_that_is_built() -> None:
-    required = (versions.TOOLS / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+    required = (versions.TOOLS.folder / "go.mod").read_text(encoding="utf-8")
 
     assert f"k8s.io/kubernetes v{versions.KUBERNETES}\n" in required
 
 
 def test_the_oldest_version_is_the_one_that_is_built_and_that_the_chart_names() -> None:
-    required = (versions.TOOLS / versions.OLDEST.folder / "go.mod").read_text(encoding="utf-8")
+    required = (versions.OLDEST.folder / "go.mod").read_text(encoding="utf-8")
     chart = (images.ROOT / "charts/odradek/Chart.yaml").read_text(encoding="utf-8")
 
     assert f"k8s.io/kubernetes v{versions.OLDEST_KUBERNETES}\n" in required
@@ -33,23 +34,30 @@ def test_the_oldest_version_is_the_one_that_is_built_and_that_the_chart_names() 
     assert f'kubeVersion: ">={major}.{minor}.0-0"\n' in chart
 
 
-def test_every_tool_has_its_module_and_every_module_is_a_tool() -> None:
-    modules = {path.parent.name for path in versions.TOOLS.glob("*/go.mod")}
+def test_every_program_of_the_module_is_built() -> None:
+    required = (versions.TOOLS.folder / "go.mod").read_text(encoding="utf-8")
+    of_others = re.search(r"^tool \((.*?)^\)", required, re.DOTALL | re.MULTILINE)
+    own = {f"./{path.parent.name}" for path in versions.TOOLS.folder.glob("*/main.go")}
 
-    assert modules == {tool.folder for tool in versions.GO_TOOLS}
-    assert {"kubectl", "helm", "kubelet", "pause", "coredns", "etcd"} < set(versions.program_names())
+    assert of_others is not None
+    assert {*of_others[1].split(), *own} == set(versions.TOOLS.packages)
+    assert {"kubectl", "helm", "kubelet", "pause", "coredns", "etcd"} < set(versions.TOOLS.programs)
 
 
 def test_the_cache_key_follows_sources_and_compiler(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    shutil.copytree(versions.TOOLS, tools)
-    before = versions.cache_key("go1", tools)
+    copied = tmp_path / "tools"
+    shutil.copytree(versions.TOOLS.folder, copied)
+    module = dataclasses.replace(versions.TOOLS, folder=copied)
+    before = versions.TOOLS.cache_key("go1")
 
-    assert versions.cache_key("go1", tools) == before
-    assert versions.cache_key("go2", tools) != before
-    with (tools / "etcd" / "go.sum").open("a", encoding="utf-8") as file:
-        file.write("x")
-    assert versions.cache_key("go1", tools) != before
+    assert module.cache_key("go1") == before
+    assert module.cache_key("go2") != before
+    assert dataclasses.replace(module, stamps=()).cache_key("go1") != before
+    for name in ("go.sum", "etcd/main.go"):
+        with (copied / name).open("a", encoding="utf-8") as file:
+            file.write("x")
+        assert module.cache_key("go1") != before
+        shutil.copy(versions.TOOLS.folder / name, copied / name)
 
 
 def test_missing_packages_are_those_without_their_sign() -> None:

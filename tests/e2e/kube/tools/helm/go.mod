@@ -1,5 +1,0 @@
-module odradek.dev/e2e/helm
-
-go 1.26.0
-
-require helm.sh/helm/v3 v3.22.0 // indirect

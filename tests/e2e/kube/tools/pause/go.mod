@@ -1,3 +1,0 @@
-module odradek.dev/e2e/pause
-
-go 1.24.0
