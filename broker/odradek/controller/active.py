@@ -214,7 +214,7 @@ class ActiveController:
         for partition in partitions:
             if partition not in context.leaderships:
                 status = PartitionStatus.NEW
-            elif context.has_offline_leader(partition):
+            elif context.has_offline_leader(partition) or context.has_restarted_leader(partition):
                 status = PartitionStatus.OFFLINE
             else:
                 status = PartitionStatus.ONLINE

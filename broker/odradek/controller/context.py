@@ -8,7 +8,7 @@ partitions and replicas, and it refuses illegal transitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -66,10 +66,14 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The state of a partition in ZooKeeper and the version of its znode, which is the partition epoch."""
+    """The state of a partition in ZooKeeper and the version of its znode, which is the partition epoch.
+
+    `mzxid` is the ZooKeeper transaction that wrote the state; 0 if this controller wrote it.
+    """
 
     state: PartitionState
     partition_epoch: int
+    mzxid: int = field(default=0, compare=False)
 
 
 class ControllerContext:
@@ -230,6 +234,16 @@ class ControllerContext:
         """Whether the partition had a leader that is now offline. A leader that is shutting down is still online."""
         leadership = self.leaderships.get(partition)
         return leadership is not None and not self.is_online(leadership.state.leader, partition, or_shutting_down=True)
+
+    def has_restarted_leader(self, partition: TopicPartition) -> bool:
+        """Whether the leader registered after the state was written.
+
+        Then it restarted while there was no controller, for example because all brokers lost power. It may have lost
+        records that followers have, so it must not write others at their offsets in the same leader epoch.
+        """
+        leadership = self.leaderships.get(partition)
+        broker = None if leadership is None else self.brokers.get(leadership.state.leader)
+        return leadership is not None and broker is not None and 0 < leadership.mzxid < broker.epoch
 
     def is_being_deleted(self, topic: str) -> bool:
         """Whether the topic is being deleted."""

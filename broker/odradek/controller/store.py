@@ -130,7 +130,7 @@ class Store:
                 continue
             if state.controller_epoch > self._election.epoch:
                 raise ControllerMovedError(f"{path} was written by a controller of epoch {state.controller_epoch}")
-            states[paths[path]] = Leadership(state, found[1].version)
+            states[paths[path]] = Leadership(state, found[1].version, found[1].mzxid)
         return states
 
     async def deletions(self) -> list[str]:

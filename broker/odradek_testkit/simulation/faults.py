@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from odradek.app.broker import BrokerState
 from odradek.base.errors import StorageError
 from odradek.base.types import TopicPartition
 from odradek.zk import layout
@@ -222,7 +223,13 @@ class _Faults:
         await asyncio.sleep(fault.for_ms / 1000)
         disk.fail = None
         self._world.note("mend-disk", machine.name)
-        if machine.is_serving and machine.broker is not None and machine.broker.replicas.table.offline:
+        broker = machine.broker
+        # A directory that has failed stays offline until a restart, also if it failed while the broker was starting.
+        has_failed = broker is not None and (
+            (broker.state is BrokerState.RUNNING and broker.replicas.table.offline)
+            or (broker.state is BrokerState.RECOVERING and broker.logs.offline_directories)
+        )
+        if has_failed:
             machine.kill()
             machine.start()
 

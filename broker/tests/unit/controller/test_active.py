@@ -134,6 +134,23 @@ def test_a_restarted_broker_does_not_get_stop_requests_for_its_earlier_epoch() -
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(("restarted", "epoch"), [(1, 4), (2, 3)])
+def test_a_leader_that_restarted_without_a_controller_gets_a_new_epoch(restarted: int, epoch: int) -> None:
+    """It may have lost records that its followers have. They find the difference only if the epochs differ."""
+
+    async def scenario() -> None:
+        cluster = Cluster()
+        await cluster.start(1, 2)
+        await cluster.sessions[restarted].close()
+        await cluster.up(restarted)
+        active = await cluster.reign()
+        roles = cluster.sender.take(ROLES)
+        assert {(role["leader"], role["leader_epoch"]) for states in roles.values() for role in states} == {(1, epoch)}
+        active.stop()
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize(("protocol", "has"), [("3.9", True), ("2.8", True), ("2.7", False)])
 def test_topics_get_ids_where_the_clusters_protocol_has_them(protocol: str, has: bool) -> None:
     async def scenario() -> None:
