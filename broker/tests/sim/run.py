@@ -166,21 +166,20 @@ def search(outcomes: Iterator[Outcome], total: int | None, output: str) -> bool:
         TimeRemainingColumn(),
         TextColumn("[red]{task.fields[found]} found"),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("seeds", total=total, found=0)
-        with suppress(KeyboardInterrupt):
-            for outcome in outcomes:
-                kinds[outcome.kind] += 1
-                sums.update(
-                    steps=outcome.steps,
-                    records=outcome.acknowledged,
-                    transactions=outcome.transactions,
-                    faults=outcome.faults,
-                )
-                if outcome.violation is not None:
-                    found.append(outcome)
-                    _report(outcome, output, progress.console)
-                progress.update(task, advance=1, found=len(found))
+        for outcome in outcomes:
+            kinds[outcome.kind] += 1
+            sums.update(
+                steps=outcome.steps,
+                records=outcome.acknowledged,
+                transactions=outcome.transactions,
+                faults=outcome.faults,
+            )
+            if outcome.violation is not None:
+                found.append(outcome)
+                _report(outcome, output, progress.console)
+            progress.update(task, advance=1, found=len(found))
     seconds = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
     if output == "json":
         summary = {
