@@ -223,15 +223,7 @@ class _Faults:
         await asyncio.sleep(fault.for_ms / 1000)
         disk.fail = None
         self._world.note("mend-disk", machine.name)
-        broker = machine.broker
-        # A directory that has failed stays offline until a restart, also if it failed while the broker was starting.
-        has_failed = broker is not None and (
-            (broker.state is BrokerState.RUNNING and broker.replicas.table.offline)
-            or (broker.state is BrokerState.RECOVERING and broker.logs.offline_directories)
-        )
-        if has_failed:
-            machine.kill()
-            machine.start()
+        self._use_all_directories(machine)
 
     # Log directories
 
@@ -259,8 +251,15 @@ class _Faults:
 
     @staticmethod
     def _use_all_directories(machine: Machine) -> None:
-        """Restart a broker that has an offline directory, as an administrator does when the disk answers again."""
-        if machine.offline_directories:
+        """Restart a broker with an offline directory or replica, as an administrator does when the disk works again.
+
+        A directory that failed while the broker was starting stays offline, too.
+        """
+        broker = machine.broker
+        if broker is None or broker.state not in (BrokerState.RECOVERING, BrokerState.RUNNING):
+            return
+        is_running = broker.state is BrokerState.RUNNING
+        if broker.logs.offline_directories or (is_running and broker.replicas.table.offline):
             machine.kill()
             machine.start()
 

@@ -125,11 +125,6 @@ class Machine:
     def _logs(self) -> Mapping[str, PartitionLog]:
         return {} if self.broker is None else {log.directory: log for log in self.broker.logs.logs()}
 
-    @property
-    def offline_directories(self) -> tuple[str, ...]:
-        """The log directories that the broker has taken offline; none while it does not serve."""
-        return self.broker.logs.offline_directories if self.is_serving and self.broker is not None else ()
-
     def start(self) -> None:
         """Start the broker, and restart it whenever it fails, until the machine is stopped."""
         if self._host is not None:

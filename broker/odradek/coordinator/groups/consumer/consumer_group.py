@@ -6,8 +6,8 @@ states, and answers when the records are committed.
 
 Invariants: the state changes only when its records are committed. One append is in progress at a time; what arrives
 meanwhile waits, and is then applied together, in order, as one append. No answer tells of a change that is not
-committed. After an append that failed, or whose outcome is unknown, the next one writes the keys of the failed one
-again, so that the log and the memory agree again.
+committed. After an append that failed, or whose outcome is unknown, the group first repairs the log, so that it agrees
+with the state in memory again (`leftover_records`), and appends nothing else before.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from odradek.base.errors import (
@@ -40,8 +41,6 @@ from odradek.coordinator.groups.consumer import classic_members, consumer_rules,
 from odradek.coordinator.groups.consumer.classic_members import has_consumers
 from odradek.coordinator.groups.consumer.classic_waits import RETRY_MS, Awaited, ClassicWaits
 from odradek.coordinator.groups.consumer.cluster_topics import ClusterTopics
-from odradek.coordinator.groups.consumer.consumer_record_values import ConsumerRecordType
-from odradek.coordinator.groups.consumer.consumer_records import changes
 from odradek.coordinator.groups.consumer.consumer_values import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -56,12 +55,13 @@ from odradek.coordinator.groups.consumer.consumer_values import (
     ReconciliationState,
     RuleContext,
 )
+from odradek.coordinator.groups.consumer.leftover_records import TOO_LARGE, LeftoverRecords
 from odradek.coordinator.groups.consumer.migration import can_downgrade, downgraded
 from odradek.coordinator.groups.consumer.subscriptions import effective_topics
 from odradek.coordinator.groups.group_events import GroupEvents
 from odradek.coordinator.groups.group_kinds import CONSUMER_GROUP_TYPE, CONSUMER_PROTOCOL_TYPE, ExpiryRule
 from odradek.coordinator.groups.group_offsets import GroupOffsets
-from odradek.coordinator.groups.group_records import GroupKey, GroupValue, encode_group_key, encode_group_value
+from odradek.coordinator.groups.group_records import GroupValue, encode_group_value
 from odradek.coordinator.groups.group_requests import (
     CommitRequest,
     DescribedGroup,
@@ -109,12 +109,12 @@ class ConsumerGroupServices:
 
 
 class _Change(NamedTuple):
-    """An append in progress."""
+    """The effect of operations that are applied together."""
 
     state: ConsumerGroupImage
     seen_topics: object
-    keys: frozenset[bytes]
-    """The keys of its records of groups."""
+    further: Sequence[Callable[[], Sequence[KeyValue]]]
+    """Return the further records of the operations, at the time of the append."""
     answers: Sequence[tuple[Respond[Any], Any]]
     downgrade: tuple[ConsumerGroupImage, GroupValue] | None
     """The last state, and the classic group that takes its place."""
@@ -168,12 +168,11 @@ class ConsumerGroup:
         self.state = state
         self.offsets: Final = GroupOffsets() if offsets is None else offsets
         self._services: Final = services
-        self._classic_key: Final = encode_group_key(GroupKey(group_id))
         self._waiting: list[_Queued] = []
         self._is_appending = False
-        self._leftover: Final = set(leftover)
-        self.is_uncertain = bool(self._leftover)
-        """Whether the log may have records that do not belong to the state."""
+        self._leftover: Final = LeftoverRecords(group_id, services.log, leftover)
+        self._must_repair = False
+        """Whether an append failed since the log and the state agreed."""
         self._seen_topics: object = None
         """The version of the metadata at which the group has looked."""
         self._sessions: Final[dict[str, _Session]] = {}
@@ -217,6 +216,11 @@ class ConsumerGroup:
         return self._is_appending
 
     @property
+    def is_uncertain(self) -> bool:
+        """Whether the log may have records that do not belong to the state."""
+        return bool(self._leftover)
+
+    @property
     def has_records(self) -> bool:
         """Whether the log has, or may have, records of the group."""
         return self.is_uncertain or self.state != NEW_GROUP
@@ -245,8 +249,8 @@ class ConsumerGroup:
     ) -> None:
         """Apply an operation as soon as no append is in progress. `respond` gets its result when it is committed.
 
-        `records` returns further records of the append, when the operation is applied. `reads_topics`: the operation
-        takes changes of the metadata into account. `may_describe`: see `RuleContext`.
+        `records` returns further records of the append, at its time. `reads_topics`: the operation takes changes of the
+        metadata into account. `may_describe`: see `RuleContext`.
         """
         if self._closed is not None:
             respond(self._closed)
@@ -340,7 +344,7 @@ class ConsumerGroup:
     def _apply(self, batch: Sequence[_Queued]) -> None:
         state, version = self.state, self._services.topics.version
         answers: list[tuple[Respond[Any], Any]] = []
-        extra: list[KeyValue] = []
+        further: list[Callable[[], Sequence[KeyValue]]] = []
         has_looked = False
         for queued in batch:
             try:
@@ -352,24 +356,41 @@ class ConsumerGroup:
                 logger.exception("%r: an operation failed", self)
                 result = UnknownServerError("The broker failed to handle the request: see its log.")
             else:
-                extra += queued.records()
+                further.append(queued.records)
                 has_looked |= queued.reads_topics
             answers.append((queued.respond, result))
         seen = version if has_looked else self._seen_topics
         downgrade = self._downgrade(state)
-        if downgrade is None:
-            records = self._records(state)
+        change = _Change(NEW_GROUP if downgrade else state, seen, further, answers, downgrade)
+        if self._must_repair:
+            self._is_appending = True
+            self._leftover.repair(self.state, partial(self._repaired, change))
         else:
-            state = NEW_GROUP
-            value = encode_group_value(downgrade[1], self._services.group_value_version)
-            records = [*self._records(state), (self._classic_key, value)]
-        if not records and not extra:
-            self._commit(state, seen)
-            _answer(answers)
+            self._append(change)
+
+    def _repaired(self, change: _Change, error: ProtocolError | None) -> None:
+        self._is_appending = False
+        error = error or self._closed
+        if error is None:
+            self._must_repair = False
+            self._append(change)
+        else:
+            self._fail(change, error)
+        self._run()
+
+    def _append(self, change: _Change) -> None:
+        records = self._leftover.records(self.state, change.state)
+        if change.downgrade is not None:
+            value = encode_group_value(change.downgrade[1], self._services.group_value_version)
+            records.append((self._leftover.classic_key, value))
+        keys = [key for key, _ in records]
+        records.extend(chain.from_iterable(further() for further in change.further))
+        if not records:
+            self._commit(change.state, change.seen_topics)
+            _answer(change.answers)
             return
         self._is_appending = True
-        change = _Change(state, seen, frozenset(key for key, _ in records), answers, downgrade)
-        self._services.log.append([*records, *extra], partial(self._appended, change))
+        self._services.log.append(records, partial(self._appended, change, keys))
 
     def _downgrade(self, state: ConsumerGroupImage) -> tuple[ConsumerGroupImage, GroupValue] | None:
         """Return the classic group, if the last member of the consumer protocol has left others behind."""
@@ -390,34 +411,14 @@ class ConsumerGroup:
             may_describe=queued.may_describe,
         )
 
-    def _records(self, state: ConsumerGroupImage) -> list[KeyValue]:
-        """Return the records after which the log has this state."""
-        # Most heartbeats change nothing; the comparison looks at every member.
-        changed = [] if state is self.state else changes(self.group_id, self.state, state)
-        if not self.is_uncertain:
-            return changed
-        # Only the keys of failed appends are written again: a whole state may exceed the size of a batch.
-        touched = self._leftover.union(key for key, _ in changed)
-        written = [record for record in changes(self.group_id, NEW_GROUP, state) if record[0] in touched]
-        kept = {key for key, _ in written}
-        stored = self._leftover.union(key for key, _ in changes(self.group_id, NEW_GROUP, self.state))
-        # In the order that Kafka accepts (see `changes`): what members have, their targets, members, the group. None of
-        # these members has a partition then, so their order in the new state does not matter.
-        removed = sorted((key for key in touched & stored if key not in kept or _is_assignment(key)), reverse=True)
-        # Kafka refuses records of a consumer group while it has the record of a classic group.
-        removed.sort(key=lambda key: key != self._classic_key)
-        return [*((key, None) for key in removed), *written]
-
-    def _appended(self, change: _Change, outcome: Offset | ProtocolError) -> None:
+    def _appended(self, change: _Change, keys: Sequence[bytes], outcome: Offset | ProtocolError) -> None:
         self._is_appending = False
         if isinstance(outcome, ProtocolError):
-            logger.warning("%r: a change was not stored: %s", self, outcome)
-            self.is_uncertain = True
-            self._leftover.update(change.keys)
-            error = translated(outcome, _APPEND_ERRORS)
-            _answer([(respond, error) for respond, _ in change.answers])
+            if not isinstance(outcome, TOO_LARGE):
+                self._leftover.add(keys)
+            self._must_repair = self.is_uncertain
+            self._fail(change, outcome)
         else:
-            self.is_uncertain = False
             self._leftover.clear()
             self._commit(change.state, change.seen_topics)
             if change.downgrade is not None:
@@ -425,6 +426,11 @@ class ConsumerGroup:
                 self._services.on_downgrade(self, *change.downgrade)
             _answer(change.answers)
         self._run()
+
+    def _fail(self, change: _Change, error: ProtocolError) -> None:
+        logger.warning("%r: a change was not stored: %s", self, error)
+        answer = translated(error, _APPEND_ERRORS)
+        _answer([(respond, answer) for respond, _ in change.answers])
 
     def _commit(self, state: ConsumerGroupImage, seen: object) -> None:
         before, self.state, self._seen_topics = self.state, state, seen
@@ -582,10 +588,6 @@ class ConsumerGroup:
     def describe_members(self) -> DescribedConsumerGroup:
         """Return the group for ConsumerGroupDescribe."""
         return consumer_views.describe(self.group_id, self.state, self._services.settings)
-
-
-def _is_assignment(key: bytes) -> bool:
-    return int.from_bytes(key[:2], "big") == ConsumerRecordType.CURRENT_MEMBER_ASSIGNMENT
 
 
 def _answer(answers: Iterable[tuple[Respond[Any], Any]]) -> None:

@@ -17,6 +17,7 @@ from odradek.base.errors import (
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
     ProtocolError,
+    RecordListTooLargeError,
     RequestTimedOutError,
     StaleMemberEpochError,
     UnknownMemberIdError,
@@ -25,7 +26,7 @@ from odradek.base.errors import (
 )
 from odradek.base.types import TopicPartition
 from odradek.coordinator.groups.consumer.consumer_values import ConsumerGroupPhase, ReconciliationState
-from odradek.coordinator.groups.group_requests import CommitRequest, OffsetToCommit
+from odradek.coordinator.groups.group_requests import CommitRequest, LeaveResult, LeavingMember, OffsetToCommit
 from odradek_testkit.groups import REBALANCE_MS, GroupLab, Reply, image_of, visible
 
 EVENTS = uuid5(NAMESPACE_DNS, "events")
@@ -194,6 +195,118 @@ def test_the_next_append_repairs_the_log(is_written: bool) -> None:
     count = len(office.log.record_sets)
     assert not office.consumer_heartbeat("one", 1).is_parked
     assert len(office.log.record_sets) == count
+
+
+def sizes(office: GroupLab) -> list[int]:
+    """Return the number of records of each append that waits."""
+    return [len(records) for records, _, _ in office.log.waiting]
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_appends_do_not_grow_with_the_number_of_failures(is_written: bool) -> None:
+    """Otherwise they exceed the size of a batch, and the group cannot change any more."""
+    office = lab()
+    joined(office, "one")
+    timeout = RequestTimedOutError("slow")
+    found = []
+    for number in range(20):
+        reply = office.consumer_heartbeat(f"lost-{number}", 0)
+        found += sizes(office)
+        (office.log.commit_next if is_written else office.log.fail_next)(timeout)
+        with pytest.raises(CoordinatorNotAvailableError):
+            _ = reply.value
+    assert len(found) == 20
+    assert found[1:] == [found[1]] * 19, "each append has only the keys of the first one, which are in doubt"
+    assert found[1] <= found[0] + 1
+    late = office.consumer_heartbeat("two", 0)
+    office.log.settle()
+    assert late.value.member_id == "two"
+    assert {*office.consumer_group.state.members} == {"one", "two"}
+    assert office.replayed() == visible(office.shard)
+
+
+def test_a_change_after_a_failed_append_needs_two_successful_ones() -> None:
+    office = lab()
+    joined(office, "one")
+    office.consumer_heartbeat("lost", 0)
+    office.log.fail_next(NotEnoughReplicasError("few"))
+    joining = office.consumer_heartbeat("two", 0)
+    unknown = office.consumer_heartbeat("nobody", 4)
+    office.log.commit_next()
+    assert joining.is_parked, "its own records are not stored"
+    office.log.commit_next(RequestTimedOutError("slow"))
+    with pytest.raises(CoordinatorNotAvailableError):
+        _ = joining.value
+    office.log.settle()
+    with pytest.raises(UnknownMemberIdError):
+        _ = unknown.value
+    assert [*office.consumer_group.state.members] == ["one"]
+    assert office.replayed() == visible(office.shard)
+
+
+def test_a_repair_that_is_too_large_for_one_append_is_made_in_parts() -> None:
+    office = lab()
+    names = [f"member-{number}" for number in range(10)]
+    for name in names:
+        office.consumer_heartbeat(name, 0, instance_id=name)
+        office.log.settle()
+    settled(office)
+    removed: Reply[list[LeaveResult]] = Reply()
+    office.consumer_group.leave([LeavingMember(instance_id=name) for name in names], removed)
+    (all_records,) = sizes(office)
+    office.log.commit_next(RequestTimedOutError("slow"))
+    epoch = office.consumer_group.state.members["member-3"].epoch
+    heartbeat = office.consumer_heartbeat("member-3", epoch, instance_id="member-3")
+    part_sizes = []
+    limit = 7
+    while office.log.waiting:
+        part_sizes += sizes(office)
+        if part_sizes[-1] > limit:
+            office.log.fail_next(RecordListTooLargeError("big"))
+        else:
+            office.log.commit_next()
+    assert part_sizes[0] >= all_records
+    assert sum(size > limit for size in part_sizes) == part_sizes.index(next(n for n in part_sizes if n <= limit))
+    assert heartbeat.value.member_id == "member-3"
+    assert len(office.consumer_group.state.members) == 10
+    assert office.replayed() == visible(office.shard)
+
+
+def test_a_change_that_is_too_large_leaves_nothing_to_repair() -> None:
+    office = lab()
+    joined(office, "one")
+    office.consumer_heartbeat("two", 0)
+    office.log.fail_next(MessageTooLargeError("big"))
+    assert not office.consumer_group.is_uncertain
+    assert not office.consumer_heartbeat("one", 1).is_parked
+
+
+def test_a_group_that_moves_during_a_repair_appends_nothing_more() -> None:
+    office = lab()
+    joined(office, "one")
+    office.consumer_heartbeat("lost", 0)
+    office.log.fail_next(NotEnoughReplicasError("few"))
+    joining = office.consumer_heartbeat("two", 0)
+    office.shard.on_unloaded()
+    office.log.commit_next()
+    with pytest.raises(NotCoordinatorError):
+        _ = joining.value
+    assert not office.log.waiting
+
+
+def test_heartbeats_keep_a_member_alive_while_nothing_can_be_stored() -> None:
+    office = lab()
+    joined(office, "one")
+    office.consumer_heartbeat("lost", 0)
+    office.log.fail_next(NotEnoughReplicasError("few"))
+    for _ in range(4):
+        office.clock.advance(SESSION_MS / 2)
+        office.consumer_heartbeat("one", 1)
+        office.log.fail_next(NotEnoughReplicasError("few"))
+    office.clock.advance(SESSION_MS / 2)
+    office.consumer_heartbeat("one", 1)
+    office.log.settle()
+    assert [*office.consumer_group.state.members] == ["one"]
 
 
 def test_what_waits_during_a_failed_append_is_applied_to_the_old_state() -> None:
