@@ -10,6 +10,7 @@ import logging
 from dataclasses import replace
 from uuid import uuid4
 
+from pyspark.sql import SparkSession, is_remote
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -99,3 +100,19 @@ class DefaultSource(DataSource):
         for warning in options.warnings:
             log.warning("%s", warning)
         return options, sink_columns(schema, options.topic)
+
+
+def register(spark: SparkSession) -> None:
+    """Let Spark find the format in the queries that this thread makes with the session. May be called again.
+
+    Spark's own search starts a Python process that has to connect within ten seconds. On a busy machine it does not,
+    and then the session answers DATA_SOURCE_NOT_FOUND as long as it lives. A write also has this error in each thread
+    of the driver that has no active session, because Spark looks for formats written in Python only in the active one.
+    """
+    if is_remote():
+        spark.dataSource.register(DefaultSource)
+        return
+    # The one public function that makes a session the active one of the thread. The data frame is not used.
+    spark.createDataFrame([], "unused int")
+    if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(DefaultSource.name()):
+        spark.dataSource.register(DefaultSource)

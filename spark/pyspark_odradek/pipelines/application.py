@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from odradek.base.errors import OdradekError
-from pyspark_odradek import DefaultSource
+from pyspark_odradek import register
 
 _PYTHON_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _POLL_SECONDS: Final = 0.5
@@ -78,7 +78,7 @@ OpenSession = Callable[[str], AbstractContextManager[SparkSession]]
 def session(name: str) -> Iterator[SparkSession]:
     """A Spark session in UTC that reports its stages; ends with the block."""
     spark = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    register_if_not_found(spark)
+    register(spark)
     done = threading.Event()
     reporter = threading.Thread(target=_report_stages, args=(spark, done), name="progress", daemon=True)
     reporter.start()
@@ -88,16 +88,6 @@ def session(name: str) -> Iterator[SparkSession]:
         done.set()
         reporter.join()
         spark.stop()
-
-
-def register_if_not_found(spark: SparkSession) -> None:
-    """Register the source in the session if Spark's own search has not found it.
-
-    The search starts a Python process that has to connect within ten seconds. On a busy machine it does not, and then
-    the session answers DATA_SOURCE_NOT_FOUND as long as it lives.
-    """
-    if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists("odradek"):
-        spark.dataSource.register(DefaultSource)
 
 
 def tell(event: str, **values: object) -> None:

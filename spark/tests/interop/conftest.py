@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from odradek.client.blocking.client import BlockingClient
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.interop.apache import KafkaProcess, KraftBroker, jars, spark_connector_jars
-from pyspark_odradek.pipelines.application import register_if_not_found
+from pyspark_odradek import register
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -64,9 +64,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Spa
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    register_if_not_found(session)
+    register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _active_session(request: pytest.FixtureRequest) -> None:
+    """Make the session the active one of the thread that runs the tests.
+
+    In one run on a busy machine it was lost in the middle of a file, for a reason that is not known.
+    """
+    if "spark" in request.fixturenames:
+        register(request.getfixturevalue("spark"))
 
 
 @pytest.fixture(scope="session", params=[pytest.param("kafka", marks=pytest.mark.daily), "odradek"])

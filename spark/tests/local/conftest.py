@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.settings import ClientSettings
 from odradek.testing.running_cluster import RunningCluster
-from pyspark_odradek.pipelines.application import register_if_not_found
+from pyspark_odradek import register
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -40,9 +40,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    register_if_not_found(session)
+    register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _active_session(request: pytest.FixtureRequest) -> None:
+    """Make the session the active one of the thread that runs the tests.
+
+    In one run on a busy machine it was lost in the middle of a file, for a reason that is not known.
+    """
+    if "spark" in request.fixturenames:
+        register(request.getfixturevalue("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
@@ -18,6 +20,7 @@ from odradek.client.models import NewTopic
 from odradek.client.producer.partitioning import partition_of_key
 from odradek.testing.running_cluster import RunningCluster
 from odradek_demo.load import wait_for_topic
+from pyspark_odradek import register
 
 pytestmark = [
     pytest.mark.java,
@@ -104,6 +107,24 @@ def test_keys_choose_partitions_as_the_java_client(
     rows = stored(topic)
     assert sorted(int(row.key) for row in rows) == list(range(25_000))
     assert all(row.value == b"value " + row.key and row.partition == partition_of_key(row.key, 3) for row in rows)
+
+
+def test_several_threads_of_a_driver_write(
+    spark: SparkSession, make_topic: MakeTopic, write: Callable[..., None], stored: Callable[[str], list[Row]]
+) -> None:
+    """Without `register`, Spark does not find the format in a thread that has no active session."""
+    topic = make_topic(2)
+
+    def save(number: int) -> None:
+        register(spark)
+        write(spark.range(number, number + 10).selectExpr("cast(id as string) as value"), topic=topic)
+
+    with ThreadPoolExecutor(2) as threads:
+        unregistered = threads.submit(write, spark.range(1).selectExpr("'x' as value"), topic=topic)
+        with pytest.raises(Py4JJavaError, match="DATA_SOURCE_NOT_FOUND"):
+            unregistered.result()
+        list(threads.map(save, [0, 10]))
+    assert sorted(int(row.value) for row in stored(topic)) == list(range(20))
 
 
 def test_rows_without_key_use_all_partitions(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from unittest.mock import MagicMock, call
 
 import pytest
 from pyspark.errors import PySparkException
 
 from odradek.base.errors import ConfigError
-from pyspark_odradek import DefaultSource
 from pyspark_odradek.pipelines import load, mirror_from_files, mirror_to_files, pipeline_job, rollup, transform
-from pyspark_odradek.pipelines.application import argument_parser, cause, register_if_not_found, run, source_options
+from pyspark_odradek.pipelines.application import argument_parser, cause, run, source_options
 
 ACCOUNT = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):
   File "worker.py", line 1, in main
@@ -29,14 +27,6 @@ Logical Plan:
 def test_the_sentence_of_a_python_error() -> None:
     assert cause(ACCOUNT) == "there is no topic departures"
     assert cause("[TABLE_NOT_FOUND] no such table.\nmore") == "[TABLE_NOT_FOUND] no such table."
-
-
-@pytest.mark.parametrize("found", [True, False])
-def test_the_source_is_registered_if_the_search_of_spark_failed(found: bool) -> None:
-    spark = MagicMock()
-    spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists.side_effect = {"odradek": found}.get
-    register_if_not_found(spark)
-    assert spark.dataSource.register.call_args_list == ([] if found else [call(DefaultSource)])
 
 
 def test_options_of_the_source() -> None:
