@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
@@ -30,6 +30,8 @@ MAX_NAME: Final = 64
 
 CLOCK_SKEW: Final = timedelta(hours=1)
 """Certificates are valid from this time before they are made, because clocks of clients differ."""
+
+_ExtensionT = TypeVar("_ExtensionT", bound=x509.ExtensionType)
 
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -49,6 +51,15 @@ class CertificateAuthority:
     def certificate_pem(self) -> str:
         """The certificate as PEM."""
         return pem_of([self.certificate])
+
+    @property
+    def key_identifier(self) -> x509.AuthorityKeyIdentifier:
+        """The extension that names its key in the certificates that it signs. OpenSSL compares it with the authority's
+        own identifier, which may be any hash of the key (RFC 7093)."""
+        own = _extension(self.certificate, x509.SubjectKeyIdentifier)
+        if own is None:
+            return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
     @property
     def key_pem(self) -> str:
@@ -104,6 +115,28 @@ def may_sign(certificate: x509.Certificate) -> bool:
     except x509.ExtensionNotFound as missing:
         return missing.oid == x509.KeyUsage.oid and constraints.ca
     return constraints.ca and usage.key_cert_sign
+
+
+def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether an authority has signed a certificate, so that OpenSSL accepts it: the identifiers of the key agree."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    named = _extension(certificate, x509.AuthorityKeyIdentifier)
+    own = _extension(authority, x509.SubjectKeyIdentifier)
+    return named is None or own is None or named.key_identifier in (None, own.digest)
+
+
+def issuers_of(certificate: x509.Certificate, others: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    """Return the authorities above a certificate, from its issuer to the root, as far as they are in `others`."""
+    found: list[x509.Certificate] = []
+    left = [each for each in others if each != certificate]
+    while above := [each for each in left if is_signed_by(certificate, each)]:
+        certificate = above[0]
+        left.remove(certificate)
+        found.append(certificate)
+    return tuple(found)
 
 
 def distinguished_name(name: str, organization: str = "") -> x509.Name:
@@ -167,3 +200,10 @@ def usage_of(*, signs: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _extension(certificate: x509.Certificate, kind: type[_ExtensionT]) -> _ExtensionT | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None

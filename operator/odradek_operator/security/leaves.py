@@ -14,7 +14,6 @@ from enum import Enum
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
@@ -26,6 +25,7 @@ from odradek_operator.security.authorities import (
     CertificateAuthority,
     SigningKey,
     distinguished_name,
+    is_signed_by,
     pem_of,
     pem_of_key,
     usage_of,
@@ -108,7 +108,7 @@ def issue(
         .add_extension(usage_of(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(list(usage.value)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .add_extension(authority.key_identifier, critical=False)
     )
     if names.hosts:
         hosts = [_host(host) for host in sorted(set(names.hosts))]
@@ -134,20 +134,12 @@ def reason_to_replace(
     missing = sorted(set(names.hosts) - set(found.hosts))
     if missing:
         return f"It lacks the names {', '.join(missing)}."
-    if not any(_is_signed_by(certificate, authority) for authority in trusted):
+    if not any(is_signed_by(certificate, authority) for authority in trusted):
         return "No trusted authority has signed it."
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if end - now < (end - begin) / latest_share:
         return f"It expires on {end:%Y-%m-%d}."
     return None
-
-
-def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
-        return False
-    return True
 
 
 def _names_of(certificate: x509.Certificate) -> LeafNames:

@@ -23,7 +23,13 @@ from odradek_operator.objects.certificate_objects import clients_authority, clus
 from odradek_operator.objects.ensemble_security import member_hosts
 from odradek_operator.objects.listener_security import needs_service_account_keys
 from odradek_operator.objects.properties_file import render
-from odradek_operator.security.authorities import AuthorityError, CertificateAuthority, pem_of, read_authority
+from odradek_operator.security.authorities import (
+    AuthorityError,
+    CertificateAuthority,
+    issuers_of,
+    pem_of,
+    read_authority,
+)
 from odradek_operator.security.leaves import (
     LATEST_SHARE,
     URGENT_SHARE,
@@ -39,6 +45,7 @@ from odradek_operator.security.stored_authority import (
     CA_KEY,
     StoredAuthority,
     given_authority,
+    issuer_files,
     renewal_time,
 )
 from odradek_operator.security.windows import is_open
@@ -54,10 +61,15 @@ _LETTERS: Final = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signer:
-    """An authority, everything that clients of its certificates have to trust, and the validity of certificates."""
+    """An authority, whom to trust, and the validity of certificates."""
 
     authority: CertificateAuthority
     trusted: tuple[x509.Certificate, ...]
+    """The authorities whose certificates are accepted, also as logins."""
+    issuers: tuple[x509.Certificate, ...] = ()
+    """The authorities above the one of a company or of cert-manager. They sign certificates of others, too, so brokers
+    do not accept these. But most clients accept the certificate of a broker only if they know all authorities up to the
+    root."""
     certificate_days: int
 
     @property
@@ -154,8 +166,10 @@ class _Maker:
         if self._cluster.zookeeper.connect is None:
             made[names.zookeeper_certs(name)] = self._members(of_cluster)
         return made | {
-            names.cluster_ca_cert(name): self._trust(names.cluster_ca_cert(name), of_cluster),
-            names.clients_ca_cert(name): self._trust(names.clients_ca_cert(name), of_clients),
+            names.cluster_ca_cert(name): self._trust(
+                names.cluster_ca_cert(name), (*of_cluster.trusted, *of_cluster.issuers)
+            ),
+            names.clients_ca_cert(name): self._trust(names.clients_ca_cert(name), of_clients.trusted),
             names.kafka_certs(name): self._brokers(hosts, of_cluster, of_clients),
             names.operator_certs(name): self._operator(of_cluster),
         }
@@ -211,19 +225,25 @@ class _Maker:
         if found is None:
             raise AuthorityError(f"{where} has neither {CA_CERTIFICATE} and {CA_KEY} nor tls.crt and tls.key")
         authority = read_authority(*found, where=where, now=self._now)
-        trusted = tuple(x509.load_pem_x509_certificates(found[0]))
-        return _Signer(authority=authority, trusted=trusted, certificate_days=source.certificate_days)
+        known = x509.load_pem_x509_certificates(found[0])
+        issuers = issuers_of(authority.certificate, [*known, *issuer_files(stored, where)])
+        return _Signer(
+            authority=authority,
+            trusted=tuple(one for one in known if one not in issuers),
+            issuers=issuers,
+            certificate_days=source.certificate_days,
+        )
 
     def _where(self, secret: str) -> str:
         return f"Secret {self._cluster.namespace}/{secret}"
 
-    def _trust(self, secret: str, signer: _Signer) -> dict[str, bytes]:
-        """Return what clients need to trust certificates: as PEM, and as a store for Java with its password."""
-        stored, pem = self._stored.get(secret, {}), signer.trusted_pem
+    def _trust(self, secret: str, known: tuple[x509.Certificate, ...]) -> dict[str, bytes]:
+        """Return authorities as PEM, and as a store for Java with its password."""
+        stored, pem = self._stored.get(secret, {}), pem_of(known).encode()
         if stored.get(CA_CERTIFICATE) == pem and stored.get(CA_TRUSTSTORE) and stored.get(CA_PASSWORD):
             return {key: stored[key] for key in (CA_CERTIFICATE, CA_TRUSTSTORE, CA_PASSWORD)}
         password = stored.get(CA_PASSWORD) or new_password().encode()
-        entries = [PKCS12Certificate(one, f"ca-{number}".encode()) for number, one in enumerate(signer.trusted)]
+        entries = [PKCS12Certificate(one, f"ca-{number}".encode()) for number, one in enumerate(known)]
         truststore = serialize_java_truststore(entries, BestAvailableEncryption(password))
         return {CA_CERTIFICATE: pem, CA_TRUSTSTORE: truststore, CA_PASSWORD: password}
 

@@ -49,6 +49,16 @@ def given_authority(files: Mapping[str, bytes]) -> tuple[bytes, bytes] | None:
     return None
 
 
+def issuer_files(files: Mapping[str, bytes], where: str) -> list[x509.Certificate]:
+    """Return what a Secret of the type kubernetes.io/tls has in `ca.crt`. Raises `AuthorityError` if it is damaged."""
+    if TLS_KEY not in files or not files.get(CA_CERTIFICATE):
+        return []  # cert-manager leaves the file empty if the issuer does not tell its own certificate.
+    try:
+        return x509.load_pem_x509_certificates(files[CA_CERTIFICATE])
+    except ValueError as error:
+        raise AuthorityError(f"{where}: {CA_CERTIFICATE} has no valid certificate in PEM form") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAuthority:
     """An authority that the operator made."""

@@ -1,6 +1,6 @@
 """An API server with its etcd on the loopback interface: no nodes, no controllers, no root.
 
-The tests of the oldest supported Kubernetes use it. They pass the programs and get a kubeconfig.
+The tests of the oldest supported Kubernetes and of cert-manager use it. They pass the programs and get a kubeconfig.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def serving(programs: Path, api_server: Path, folder: Path) -> Iterator[Path]:
     clients, peers, port = _free_ports(3)
     with ExitStack() as stack:
         etcd = f"http://127.0.0.1:{clients}"
-        _start(
+        start(
             stack,
             folder,
             [
@@ -41,7 +41,7 @@ def serving(programs: Path, api_server: Path, folder: Path) -> Iterator[Path]:
             ],
         )
         kubeconfig = _accounts(folder, port)
-        process = _start(
+        process = start(
             stack,
             folder,
             [
@@ -68,7 +68,7 @@ def serving(programs: Path, api_server: Path, folder: Path) -> Iterator[Path]:
         yield kubeconfig
 
 
-def _start(stack: ExitStack, folder: Path, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+def start(stack: ExitStack, folder: Path, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
     """Start a daemon that ends when the stack is closed."""
     log = stack.enter_context((folder / f"{Path(command[0]).name}.log").open("wb"))
     process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)

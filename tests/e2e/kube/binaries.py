@@ -45,6 +45,19 @@ def ensure_oldest(say: Callable[[str], None]) -> Path:
     return _ensure("oldest", versions.OLDEST, what, say) / "kube-apiserver"
 
 
+def ensure_cert_manager(say: Callable[[str], None]) -> Path:
+    """Return the program with cert-manager's controllers. Build it if it is missing (2 to 5 minutes)."""
+    what = f"cert-manager {versions.CERT_MANAGER}: 2 to 5 minutes, once"
+    return _ensure("issuing", versions.ISSUING, what, say) / "cert-manager"
+
+
+def cert_manager_definitions() -> Path:
+    """The folder with the CRDs of cert-manager: a part of its Go module."""
+    module = "github.com/cert-manager/cert-manager"
+    found = run(["go", "-C", versions.ISSUING.folder, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module])
+    return Path(found.strip()) / "deploy/crds"
+
+
 def _go_version() -> str:
     if shutil.which("go") is None:
         raise HarnessError("Go is needed to build Kubernetes: install it from https://go.dev/dl and put it on the PATH")

@@ -19,6 +19,9 @@ KUBERNETES: Final = "1.34.4"
 OLDEST_KUBERNETES: Final = "1.29.15"
 """The oldest version that the chart supports. Must be the version that oldest/go.mod requires."""
 
+CERT_MANAGER: Final = "1.21.2"
+"""Must be the version that issuing/go.mod requires. A test compares them."""
+
 _VERSION_PACKAGE: Final = "k8s.io/component-base/version"
 
 
@@ -87,6 +90,9 @@ OLDEST: Final = GoModule(
     stamps=_stamps(OLDEST_KUBERNETES),
 )
 """The API server of the oldest supported version. It is built separately: only one test of level full needs it."""
+
+ISSUING: Final = GoModule(folder=_HERE / "issuing", packages=("./cert-manager",), stamps=())
+"""The controllers of cert-manager. Only one test of level full needs them."""
 
 DEBIAN_PACKAGES: Final = (
     ("containerd", "containerd"),

@@ -25,6 +25,11 @@ def test_the_version_that_is_stamped_is_the_one_that_is_built() -> None:
     assert f"k8s.io/kubernetes v{versions.KUBERNETES}\n" in required
 
 
+def test_the_version_of_cert_manager_is_the_one_that_is_built() -> None:
+    required = (versions.ISSUING.folder / "go.mod").read_text(encoding="utf-8")
+    assert f"github.com/cert-manager/cert-manager v{versions.CERT_MANAGER}\n" in required
+
+
 def test_the_oldest_version_is_the_one_that_is_built_and_that_the_chart_names() -> None:
     required = (versions.OLDEST.folder / "go.mod").read_text(encoding="utf-8")
     chart = (images.ROOT / "charts/odradek/Chart.yaml").read_text(encoding="utf-8")

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 
 from odradek_operator.kube.api.object_kinds import Kind, Object
 from odradek_operator.objects import names
 from odradek_operator.objects.names import BrokerLink
-from odradek_operator.security.authorities import new_authority
+from odradek_operator.security.authorities import is_signed_by, new_authority
+from odradek_operator_testkit.company import company_authority
 from odradek_operator_testkit.deaths import killed_or, play_deaths, replaced
 from odradek_operator_testkit.surroundings import Operator, World, cluster_body, condition, scenario, until
 from odradek_testkit.loop import run_virtual
@@ -165,14 +165,6 @@ def accept_each_other(world: World) -> None:
             assert any(is_signed_by(leaf, authority) for authority in trusted), broker
 
 
-def is_signed_by(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
 def test_an_authority_is_replaced_step_by_step_while_brokers_read_their_files_one_after_the_other() -> None:
     secret, authority, trust = names.kafka_certs("demo"), names.cluster_ca("demo"), names.cluster_ca_cert("demo")
 
@@ -262,7 +254,8 @@ def test_a_request_to_replace_a_given_authority_is_answered() -> None:
 
 
 def test_cert_manager_issues_an_authority() -> None:
-    """cert-manager is played by the test: it stores the authority in the Secret that the Certificate names."""
+    """The test plays cert-manager: it stores the authority in the Secret that the Certificate names, in the form that
+    `tests/e2e/test_cert_manager.py` finds with the real one."""
     certificate = names.clients_ca("demo")
 
     async def steps(world: World, operator: Operator) -> None:
@@ -277,8 +270,9 @@ def test_cert_manager_issues_an_authority() -> None:
         assert (wanted["duration"], wanted["renewBefore"]) == ("720h", "360h")
         assert wanted["privateKey"]["rotationPolicy"] == "Never"
 
-        made = new_authority("company", validity_days=30, now=datetime.now(UTC))
-        data = {"tls.crt": made.certificate_pem, "tls.key": made.key_pem, "ca.crt": "the issuer"}
+        company = company_authority("company", now=datetime.now(UTC))
+        made = company_authority("kafka", now=datetime.now(UTC), above=company)
+        data = {"tls.crt": made.certificate_pem, "tls.key": made.key_pem, "ca.crt": company.certificate_pem}
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
         metadata = {"name": wanted["secretName"], "namespace": "shop"}
         world.api.put({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": encoded})

@@ -23,12 +23,14 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 from odradek_operator.security.authorities import (
     AuthorityError,
     CertificateAuthority,
+    issuers_of,
     new_authority,
     pem_of,
     read_authority,
     renewed,
 )
 from odradek_operator.security.leaves import Leaf, LeafNames, LeafUsage, issue, reason_to_replace
+from odradek_operator_testkit.company import company_authority
 
 NOW = datetime.now(UTC)
 BROKER = LeafNames("demo-kafka-0", ("localhost", "demo-kafka-0.demo.svc", "127.0.0.1"))
@@ -110,6 +112,25 @@ def test_a_renewed_authority_and_the_old_one_accept_each_other(tmp_path: Path) -
             assert reason_to_replace(leaf.certificate, BROKER, [trusted.certificate], NOW) is None
 
 
+def test_openssl_accepts_certificates_of_a_company(tmp_path: Path) -> None:
+    """Its authority has another identifier of its key than those of the operator, as that of cert-manager has."""
+    root = company_authority("root", now=NOW)
+    given = company_authority("kafka", now=NOW, above=root)
+    leaf, trusted = broker(given), [given.certificate, root.certificate]
+    assert connect(tmp_path, leaf, leaf, trusted, trusted) == BROKER.name
+    assert reason_to_replace(leaf.certificate, BROKER, [given.certificate], NOW) is None
+
+
+def test_a_certificate_with_another_identifier_of_the_key_is_replaced(tmp_path: Path) -> None:
+    given = company_authority("kafka", now=NOW)
+    other = renewed(given, validity_days=30, now=NOW)
+    leaf = broker(other)
+    assert other.key_identifier != given.key_identifier
+    with pytest.raises(ssl.SSLError):
+        connect(tmp_path, leaf, leaf, [given.certificate], [given.certificate])
+    assert reason_to_replace(leaf.certificate, BROKER, [given.certificate], NOW) is not None
+
+
 def test_every_step_of_a_rotation_is_accepted(tmp_path: Path) -> None:
     """Pods take a step at different times, so each step has to fit the one before it, on both sides."""
     old, new = authority(), authority()
@@ -157,6 +178,17 @@ def test_authorities_that_cannot_be_used() -> None:
             read_authority(certificate.encode(), key.encode(), where=WHERE, now=NOW)
         assert str(caught.value).startswith(WHERE)
         assert "PRIVATE" not in str(caught.value)
+
+
+def test_the_issuers_of_an_authority_are_found_up_to_the_root() -> None:
+    root = company_authority("root", now=NOW)
+    middle = company_authority("middle", now=NOW, above=root)
+    low = company_authority("low", now=NOW, above=middle)
+    other = company_authority("root", now=NOW)
+    above, others = [middle.certificate, root.certificate], [other.certificate, low.certificate]
+    assert issuers_of(low.certificate, [*others, *reversed(above)]) == tuple(above)
+    assert issuers_of(low.certificate, [*others, root.certificate]) == ()
+    assert issuers_of(root.certificate, [*others, *above]) == ()
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65])

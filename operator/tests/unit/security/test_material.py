@@ -20,7 +20,7 @@ from odradek_operator.crds.types import (
     ZooKeeper,
 )
 from odradek_operator.objects import names
-from odradek_operator.security.authorities import AuthorityError, new_authority
+from odradek_operator.security.authorities import AuthorityError, new_authority, pem_of
 from odradek_operator.security.material import (
     CA_PASSWORD,
     CA_TRUSTSTORE,
@@ -29,7 +29,8 @@ from odradek_operator.security.material import (
     new_password,
     secrets_of,
 )
-from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY
+from odradek_operator.security.stored_authority import CA_CERTIFICATE, CA_KEY, TLS_CERTIFICATE, TLS_KEY
+from odradek_operator_testkit.company import company_authority
 
 NOW = datetime.now(UTC)
 CLUSTER = Cluster(name="demo", namespace="shop")
@@ -128,6 +129,44 @@ def test_a_given_authority_is_used_and_left_alone() -> None:
         made(stored, cluster=cluster, now=NOW + timedelta(days=31))
     with pytest.raises(AuthorityError, match="has neither"):
         made({"company": {CA_CERTIFICATE: b"1", "tls.key": b"2"}}, cluster=cluster)
+
+
+@pytest.mark.parametrize("form", ["ca.crt", "tls.crt", "tls.crt without issuer"])
+def test_the_issuers_of_a_given_authority_are_known_to_clients_and_not_accepted_as_logins(form: str) -> None:
+    """A company's root signs the certificates of others, too. None of them may log in as a broker or a user."""
+    root = company_authority("root", now=NOW)
+    middle = company_authority("middle", now=NOW, above=root)
+    given = company_authority("kafka", now=NOW, above=middle)
+    former = company_authority("former kafka", now=NOW)
+    own, above = [given.certificate, former.certificate], [middle.certificate, root.certificate]
+    key = given.key_pem.encode()
+    if form == "ca.crt":
+        stored = {CA_CERTIFICATE: pem_of([*own, *above]).encode(), CA_KEY: key}
+    else:
+        issuer = b"" if form.endswith("issuer") else pem_of(above[1:]).encode()
+        stored = {TLS_CERTIFICATE: pem_of([*own, *above[:1]]).encode(), TLS_KEY: key, CA_CERTIFICATE: issuer}
+        above = above[: 1 if form.endswith("issuer") else 2]
+    source = CertificateAuthoritySource(secret_name="company")
+    sources = CertificateAuthorities(cluster=source, clients=source)
+    files = made({"company": stored}, cluster=dataclasses.replace(CLUSTER, certificate_authorities=sources))
+    accepted, known = pem_of(own).encode(), pem_of([*own, *above]).encode()
+    assert files[KAFKA][names.CLUSTER_CA_FILE] == files[KAFKA][names.CLIENTS_CA_FILE] == accepted
+    assert files[names.operator_certs("demo")][names.CLUSTER_CA_FILE] == accepted
+    assert files[names.zookeeper_certs("demo")][names.CLUSTER_CA_FILE] == accepted
+    assert files[names.clients_ca_cert("demo")][CA_CERTIFICATE] == accepted
+    trust = files[names.cluster_ca_cert("demo")]
+    assert trust[CA_CERTIFICATE] == known
+    store = load_pkcs12(trust[CA_TRUSTSTORE], trust[CA_PASSWORD])
+    assert pem_of(each.certificate for each in store.additional_certs).encode() == known
+
+
+def test_a_damaged_issuer_of_a_given_authority_is_an_error() -> None:
+    given = company_authority("kafka", now=NOW)
+    files = {TLS_CERTIFICATE: given.certificate_pem, TLS_KEY: given.key_pem, CA_CERTIFICATE: "x"}
+    stored = {"company": {key: text.encode() for key, text in files.items()}}
+    sources = CertificateAuthorities(cluster=CertificateAuthoritySource(secret_name="company"))
+    with pytest.raises(AuthorityError, match=r"Secret shop/company: ca\.crt has no valid certificate"):
+        made(stored, cluster=dataclasses.replace(CLUSTER, certificate_authorities=sources))
 
 
 def test_clients_can_read_what_they_trust(tmp_path: Path) -> None:
