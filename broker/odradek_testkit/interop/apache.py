@@ -37,6 +37,14 @@ _SPARK_CONNECTOR: Final = (
 )
 """The connector is not in PySpark."""
 
+_AWS_VERSION: Final = "2.57.8"
+_AWS: Final = tuple(
+    ("software.amazon.awssdk", name, _AWS_VERSION)
+    for name in ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
+)
+"""The parts of the AWS SDK that Hadoop's client of S3 uses. The artifact that it depends on has all of AWS (600 MB)."""
+_S3_READER: Final = ("software.amazon.s3.analyticsaccelerator", "analyticsaccelerator-s3", "1.3.1")
+
 START_SECONDS: Final = 120.0
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 """JVM options for short runs: they save a third of the CPU time at the cost of throughput."""
@@ -88,6 +96,20 @@ def spark_connector_jars(cache: Path) -> list[Path]:
     beside the jars of PySpark. Raises `InteropError` if Maven is missing or fails."""
     folder = cache.absolute() / f"spark-connector-{SPARK_CONNECTOR_VERSION}"
     return sorted(_downloaded(folder, _SPARK_CONNECTOR, transitive=False).glob("*.jar"))
+
+
+def s3_jars(cache: Path, hadoop: str) -> list[Path]:
+    """Return the jars of Hadoop's client of S3, for the setting `spark.jars`. `hadoop`: the version in PySpark.
+
+    Raises `InteropError` if Maven is missing or fails.
+    """
+    folder = cache.absolute()
+    client = [("org.apache.hadoop", "hadoop-aws", hadoop), _S3_READER]
+    found = [
+        *_downloaded(folder / f"hadoop-aws-{hadoop}", client, transitive=False).glob("*.jar"),
+        *_downloaded(folder / f"aws-{_AWS_VERSION}", _AWS).glob("*.jar"),
+    ]
+    return sorted(path for path in found if not path.name.startswith("slf4j-"))
 
 
 def _downloaded(folder: Path, artifacts: Sequence[tuple[str, str, str]], *, transitive: bool = True) -> Path:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek_demo.load import wait_for_topic
+from odradek_testkit.interop.file_stores import check_file_store
 from pyspark_odradek.pipelines import load
 from pyspark_odradek.pipelines.file_store import FileStore, LocalStore
 from pyspark_odradek.pipelines.hadoop_store import HadoopStore, open_store
@@ -143,27 +144,7 @@ def hadoop_store(spark: SparkSession, tmp_path: Path) -> Iterator[HadoopStore]:
 
 
 def test_a_file_system_of_hadoop(hadoop_store: HadoopStore) -> None:
-    store = hadoop_store
-    assert (store.names(""), store.files("a")) == ([], [])
-    store.create("a/b/1", b"one\x00\xff")
-    store.create("a/2", b"two")
-    assert (store.names("a"), store.files("")) == (["2", "b"], ["a/2", "a/b/1"])
-    assert store.read("a/b/1") == b"one\x00\xff"
-    with pytest.raises(FileNotFoundError):
-        store.read("a/3")
-    with pytest.raises(FileExistsError):
-        store.create("a/2", b"three")
-    assert store.read("a/2") == b"two"
-    store.replace("a/2", b"four")
-    store.replace("a/4", b"five")
-    assert (store.read("a/2"), store.read("a/4")) == (b"four", b"five")
-    store.move("a/2", "c/d/2")
-    with pytest.raises(FileNotFoundError):
-        store.move("a/2", "c/3")
-    assert store.files("") == ["a/4", "a/b/1", "c/d/2"]
-    for gone in ("a", "c/d/2", "c/d/2"):
-        store.remove(gone)
-    assert store.files("") == []
+    check_file_store(hadoop_store)
 
 
 def test_load_on_a_file_system_of_hadoop(
