@@ -134,7 +134,7 @@ def issuers_of(certificate: x509.Certificate, others: Iterable[x509.Certificate]
     left = [each for each in others if each != certificate]
     while above := [each for each in left if is_signed_by(certificate, each)]:
         certificate = above[0]
-        left.remove(certificate)
+        left = [each for each in left if each != certificate]
         found.append(certificate)
     return tuple(found)
 

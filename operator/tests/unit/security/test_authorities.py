@@ -187,6 +187,7 @@ def test_the_issuers_of_an_authority_are_found_up_to_the_root() -> None:
     other = company_authority("root", now=NOW)
     above, others = [middle.certificate, root.certificate], [other.certificate, low.certificate]
     assert issuers_of(low.certificate, [*others, *reversed(above)]) == tuple(above)
+    assert issuers_of(low.certificate, [*above, *above]) == tuple(above)
     assert issuers_of(low.certificate, [*others, root.certificate]) == ()
     assert issuers_of(root.certificate, [*others, *above]) == ()
 
