@@ -256,10 +256,10 @@ class _Faults:
         A directory that failed while the broker was starting stays offline, too.
         """
         broker = machine.broker
-        if broker is None or broker.state not in (BrokerState.RECOVERING, BrokerState.RUNNING):
-            return
-        is_running = broker.state is BrokerState.RUNNING
-        if broker.logs.offline_directories or (is_running and broker.replicas.table.offline):
+        has_offline_replicas = (
+            broker is not None and broker.state is BrokerState.RUNNING and bool(broker.replicas.table.offline)
+        )
+        if machine.offline_directories or has_offline_replicas:
             machine.kill()
             machine.start()
 

@@ -125,6 +125,14 @@ class Machine:
     def _logs(self) -> Mapping[str, PartitionLog]:
         return {} if self.broker is None else {log.directory: log for log in self.broker.logs.logs()}
 
+    @property
+    def offline_directories(self) -> tuple[str, ...]:
+        """The log directories that the broker has taken offline, also while it starts; none while it is off."""
+        broker = self.broker
+        if broker is None or broker.state not in (BrokerState.RECOVERING, BrokerState.RUNNING):
+            return ()
+        return broker.logs.offline_directories
+
     def start(self) -> None:
         """Start the broker, and restart it whenever it fails, until the machine is stopped."""
         if self._host is not None:
