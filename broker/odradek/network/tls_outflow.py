@@ -1,8 +1,8 @@
 """Sends responses that are partly in files through a transport with TLS.
 
 The transport encrypts what it gets at once and keeps what the peer does not read, so file regions are read and passed
-on in slices: at most a few slices are in memory, however large the response is. Slices that are not in the page cache
-are read in a thread, as in `outflow`.
+on in slices: at most a few slices are in memory, however large the response is. A slice that is in the page cache is
+read into a buffer that all connections share; others are read in a thread, as in `outflow`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ from odradek.network.outflow import Outflow, OutflowEvents, OutflowState, Socket
 from odradek.network.pages import FileAccess
 from odradek.network.read_ahead import ReadAhead
 
-SLICE_BYTES: Final = 256 << 10
+SLICE_BYTES: Final = 240 << 10
 """Bytes of a region that are read and passed to the transport at a time, and the size of its buffer above which it gets
-no more. Larger slices do not save CPU time: encryption costs a thousand times more than the calls."""
+no more. With the default `socket.send.buffer.bytes`, Linux accepts 256 KiB at once from an empty buffer on the loopback
+interface; a slice with its TLS headers must fit, or a few bytes remain that cost another call. Larger slices save no
+CPU time."""
+
+_free_buffers: Final[list[bytearray]] = []
+"""Buffers for slices. There are as many as threads have sent at the same time: one for each event loop."""
 
 
 class TlsOutflow(Outflow):
@@ -68,30 +73,36 @@ class TlsOutflow(Outflow):
             self._fail(f"{region.file.path} was closed before it was sent")
             return 0
         window = min(region.length - self._at, SLICE_BYTES)
-        if region.file.is_remote or not self._is_resident(region, descriptor, window):
+        position = region.position + self._at
+        buffer = _free_buffers.pop() if _free_buffers else bytearray(SLICE_BYTES)
+        if not self._read_now(region, descriptor, buffer, window, position):
+            _free_buffers.append(buffer)
+            # The thread also finds out whether the file was truncated, and whether its disk fails.
             self._read(region, window, partial(copied, region, self._at, window))
             return 0
-        try:
-            data = copied(region, self._at, window)
-        except StorageError as error:
-            region.on_failure(error)
-            self._fail(str(error))
-            return 0
-        if len(data) < window:
-            self._fail(f"{region.file.path} was truncated before it was sent")
-            return 0
-        self._transport.write(data)
+        self._write(buffer, window)
         return window
 
-    def _is_resident(self, region: FileRegion, descriptor: int, window: int) -> bool:
-        position = region.position + self._at
+    def _read_now(self, region: FileRegion, descriptor: int, buffer: bytearray, length: int, position: int) -> bool:
+        """Read from the page cache. Returns whether all was there."""
         try:
             if self._ahead is not None:
-                self._ahead.reads(region.file, descriptor, position, window)
-            return self._access.is_resident(descriptor, position, window)
-        except OSError:
-            # The thread finds out whether it is a disk error.
+                self._ahead.reads(region.file, descriptor, position, length)
+            return region.file.pread_into(buffer, length, position)
+        except (OSError, StorageError):
             return False
+
+    def _write(self, buffer: bytearray, length: int) -> None:
+        """Pass the start of a buffer to the transport, and keep the buffer for the next slice."""
+        data = memoryview(buffer)[:length]
+        self._transport.write(data)
+        del data
+        try:
+            buffer.append(buffer.pop())
+        except BufferError:
+            # The transport has not encrypted everything and refers to the buffer, so its size cannot be changed.
+            return
+        _free_buffers.append(buffer)
 
 
 def outflow_to(

@@ -245,8 +245,8 @@ def _tls() -> list[Scenario]:
             name="tls-produce-1000b",
             theme="tls",
             title="producing, 1000 B, 1 replica, acks=1",
-            workload=Produce(records=500_000, record_bytes=1000),
-            seconds=25,
+            workload=Produce(records=2_000_000, record_bytes=1000),
+            seconds=15,
             tls=True,
         )
     ]
@@ -256,9 +256,9 @@ def _tls() -> list[Scenario]:
                 name=f"tls-consume-{reader.value}-1000b",
                 theme="tls",
                 title=f"consuming, {title}, 1000 B",
-                workload=Consume(reader=reader, records=1_000_000, record_bytes=1000, batch_records=100),
-                seconds=20,
-                prepare_seconds=20,
+                workload=Consume(reader=reader, records=3_000_000, record_bytes=1000, batch_records=100),
+                seconds=15,
+                prepare_seconds=60,
                 tls=True,
             )
         )

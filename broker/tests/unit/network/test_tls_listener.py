@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from odradek.base.errors import StorageError
-from odradek.base.ports import File, FileRegion, Part
+from odradek.base.ports import Buffer, File, FileRegion, Part
 from odradek.base.system_ports import RemoteFile, SystemFile, SystemFiles
 from odradek.network.connection import Connection, Handler, Request, accept_anonymous
 from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
+from odradek.network.outflow import OutflowEvents
 from odradek.network.pages import FileAccess
-from odradek.network.tls_outflow import SLICE_BYTES
+from odradek.network.tls_outflow import SLICE_BYTES, TlsOutflow
 from odradek.security.tls.contexts import UsedCertificates, client_context, server_context
 from odradek.security.tls.keystores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
@@ -375,10 +376,10 @@ class CountedFile(SystemFile):
 
     read_bytes = 0
 
-    def pread(self, length: int, position: int) -> bytes:
-        data = super().pread(length, position)
-        self.read_bytes += len(data)
-        return data
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        was_read = super().pread_into(buffer, length, position)
+        self.read_bytes += length if was_read else 0
+        return was_read
 
 
 def answering(answers: Sequence[Sequence[Part]]) -> Handler:
@@ -424,17 +425,23 @@ async def test_a_slow_reader_keeps_a_few_slices_in_memory(kit: Any, file: File) 
         assert counted.read_bytes == len(CONTENT)
 
 
-@pytest.mark.parametrize("is_remote", [True, False])
-async def test_cold_slices_are_read_in_a_thread(kit: Any, file: File, is_remote: bool) -> None:
+class ColdFile(SystemFile):
+    """A file whose pages are never in the page cache."""
+
+    def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("kind", [RemoteFile, ColdFile])
+async def test_cold_slices_are_read_in_a_thread(kit: Any, file: File, kind: type[SystemFile]) -> None:
     jobs: list[str] = []
 
     def read(path: str, job: Callable[[], Any]) -> asyncio.Future[Any]:
         jobs.append(path)
         return asyncio.get_running_loop().run_in_executor(None, job)
 
-    access = FileAccess(read=read, read_ahead_bytes=0, is_resident=lambda *_: is_remote)
-    source = opened(RemoteFile, file.path) if is_remote else file
-    answers: list[list[Part]] = [[b"1", FileRegion(source, 3, 1_000_000)]]
+    access = FileAccess(read=read, read_ahead_bytes=0)
+    answers: list[list[Part]] = [[b"1", FileRegion(opened(kind, file.path), 3, 1_000_000)]]
     async with (
         listening(kit, answering(answers), connection=ConnectionOptions(files=access)) as listener,
         connected(listener) as client,
@@ -442,6 +449,31 @@ async def test_cold_slices_are_read_in_a_thread(kit: Any, file: File, is_remote:
         client.writer.write(kit.produce(1))
         assert await client.reader.readexactly(1_000_001) == b"1" + CONTENT[3:1_000_003]
         assert len(jobs) == -(-1_000_000 // SLICE_BYTES)
+
+
+class KeepingTransport(asyncio.Transport):
+    """A transport that keeps what it gets and encrypts it later, as during a change of keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Buffer] = []
+
+    def write(self, data: Buffer) -> None:
+        self.kept.append(data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_a_transport_may_keep_a_slice(file: File) -> None:
+    transport = KeepingTransport()
+    ends: list[object] = []
+    events = OutflowEvents(on_sent=lambda _: None, on_finished=ends.append, on_failed=ends.append)
+    outflow = TlsOutflow(transport, lambda: False, events, FileAccess(read_ahead_bytes=0))
+    outflow.put([FileRegion(file, 0, 3 * SLICE_BYTES)])
+    outflow.start()
+    assert ends == [[]]
+    assert b"".join(transport.kept) == CONTENT[: 3 * SLICE_BYTES]
 
 
 async def test_a_truncated_file_ends_the_connection(kit: Any, file: File) -> None:
@@ -455,6 +487,9 @@ async def test_a_truncated_file_ends_the_connection(kit: Any, file: File) -> Non
 async def test_a_failing_disk_is_reported_and_ends_the_connection(kit: Any, file: File) -> None:
     class Broken(SystemFile):
         def pread(self, length: int, position: int) -> bytes:
+            raise StorageError("the disk is gone")
+
+        def pread_into(self, buffer: bytearray, length: int, position: int) -> bool:
             raise StorageError("the disk is gone")
 
     failures: list[StorageError] = []
