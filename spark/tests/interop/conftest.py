@@ -69,16 +69,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Spa
     session.stop()
 
 
-@pytest.fixture(autouse=True)
-def _active_session(request: pytest.FixtureRequest) -> None:
-    """Make the session the active one of the thread that runs the tests.
-
-    In one run on a busy machine it was lost in the middle of a file, for a reason that is not known.
-    """
-    if "spark" in request.fixturenames:
-        register(request.getfixturevalue("spark"))
-
-
 @pytest.fixture(scope="session", params=[pytest.param("kafka", marks=pytest.mark.daily), "odradek"])
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cache: Path
