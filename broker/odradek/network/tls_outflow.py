@@ -28,6 +28,13 @@ _free_buffers: Final[list[bytearray]] = []
 """Buffers for slices. There are as many as threads have sent at the same time: one for each event loop."""
 
 
+def _free_buffer() -> bytearray:
+    try:
+        return _free_buffers.pop()
+    except IndexError:
+        return bytearray(SLICE_BYTES)
+
+
 class TlsOutflow(Outflow):
     """An outflow to a transport with TLS. `start` is also called when the transport has space again."""
 
@@ -74,7 +81,7 @@ class TlsOutflow(Outflow):
             return 0
         window = min(region.length - self._at, SLICE_BYTES)
         position = region.position + self._at
-        buffer = _free_buffers.pop() if _free_buffers else bytearray(SLICE_BYTES)
+        buffer = _free_buffer()
         if not self._read_now(region, descriptor, buffer, window, position):
             _free_buffers.append(buffer)
             # The thread also finds out whether the file was truncated, and whether its disk fails.
