@@ -92,6 +92,8 @@ class TlsOutflow(Outflow):
 
     def _read_now(self, region: FileRegion, descriptor: int, buffer: bytearray, length: int, position: int) -> bool:
         """Read from the page cache. Returns whether all was there."""
+        if region.file.is_remote:
+            return False
         try:
             if self._ahead is not None:
                 self._ahead.reads(region.file, descriptor, position, length)

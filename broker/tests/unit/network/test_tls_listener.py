@@ -476,6 +476,20 @@ async def test_a_transport_may_keep_a_slice(file: File) -> None:
     assert b"".join(transport.kept) == CONTENT[: 3 * SLICE_BYTES]
 
 
+async def test_pages_of_a_remote_file_are_not_checked(kit: Any, file: File) -> None:
+    def check(*_: object) -> bool:
+        raise AssertionError("each call may wait for the server of the file")
+
+    answers: list[list[Part]] = [[b"1", FileRegion(opened(RemoteFile, file.path), 0, 4 * SLICE_BYTES)]]
+    access = FileAccess(is_resident=check, read_ahead_bytes=SLICE_BYTES)
+    async with (
+        listening(kit, answering(answers), connection=ConnectionOptions(files=access)) as listener,
+        connected(listener) as client,
+    ):
+        client.writer.write(kit.produce(1))
+        assert await client.reader.readexactly(1 + 4 * SLICE_BYTES) == b"1" + CONTENT[: 4 * SLICE_BYTES]
+
+
 async def test_a_truncated_file_ends_the_connection(kit: Any, file: File) -> None:
     answers: list[list[Part]] = [[b"1", FileRegion(file, len(CONTENT) - 10, 20)]]
     async with listening(kit, answering(answers)) as listener, connected(listener) as client:
