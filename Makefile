@@ -103,7 +103,7 @@ chart: crds ## Lint the chart; render manifests/operator.yaml and its tests' sto
 	@charts/render all
 
 .PHONY: bench
-bench: check-java $(STAMP) $(if $(filter 0,$(COMPILED)),,compiled) ## Compare with Apache Kafka in 90 minutes; QUICK=1 or ONLY=name for less (needs mvn)
+bench: check-java $(STAMP) $(if $(filter 0,$(COMPILED)),,compiled) ## Compare with Apache Kafka in 3.5 hours; QUICK=1 or ONLY=name for less (needs mvn)
 	@$(if $(filter 0,$(COMPILED)),,$(WITH_CORE)) $(BIN)/python broker/tests/bench/compare.py $(if $(QUICK),--quick) $(if $(SCALE),--scale $(SCALE)) $(foreach name,$(ONLY),--only $(name))
 
 .PHONY: fuzz

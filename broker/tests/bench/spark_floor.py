@@ -16,10 +16,12 @@ import click
 import pyarrow as pa
 from comparison.clients.spark_read import session
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-COLUMNS: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
-)
+from pyspark_odradek.decoding.row_schema import RowSchema
+from pyspark_odradek.decoding.task_reader import BATCH_ROWS
+
+COLUMNS: Final = RowSchema.full(include_headers=False)
 PARTITIONS: Final = 6
 
 
@@ -35,7 +37,7 @@ def prepared(rows: int, value_bytes: int) -> pa.RecordBatch:
             pa.array(range(rows), pa.timestamp("us", tz="UTC")),
             pa.array([0] * rows, pa.int32()),
         ],
-        names=[column.split()[0] for column in COLUMNS.split(", ")],
+        schema=COLUMNS.arrow,
     )
 
 
@@ -64,9 +66,9 @@ class PreparedSource(DataSource):
         """The name of the format."""
         return "prepared"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The columns of the Kafka source."""
-        return COLUMNS
+        return COLUMNS.spark
 
     def reader(self, schema: object) -> DataSourceReader:
         """Return the reader for batch queries."""
@@ -77,7 +79,9 @@ class PreparedSource(DataSource):
 @click.command(help=__doc__)
 @click.option("--value-bytes", default=100, show_default=True, type=click.IntRange(min=1), help="Size of a value.")
 @click.option("--rows", default=18_000_000, show_default=True, type=click.IntRange(min=1), help="Rows of a query.")
-@click.option("--batch-rows", default=10_000, show_default=True, type=click.IntRange(min=1), help="Rows of a batch.")
+@click.option(
+    "--batch-rows", default=BATCH_ROWS, show_default=True, type=click.IntRange(min=1), help="Rows per batch."
+)
 @click.option("--queries", default=4, show_default=True, type=click.IntRange(min=1), help="The fastest one counts.")
 def main(value_bytes: int, rows: int, batch_rows: int, queries: int) -> None:
     """Run the queries."""
