@@ -79,9 +79,7 @@ class PreparedSource(DataSource):
 @click.command(help=__doc__)
 @click.option("--value-bytes", default=100, show_default=True, type=click.IntRange(min=1), help="Size of a value.")
 @click.option("--rows", default=18_000_000, show_default=True, type=click.IntRange(min=1), help="Rows of a query.")
-@click.option(
-    "--batch-rows", default=BATCH_ROWS, show_default=True, type=click.IntRange(min=1), help="Rows per batch."
-)
+@click.option("--batch-rows", default=BATCH_ROWS, show_default=True, type=click.IntRange(min=1), help="Rows per batch.")
 @click.option("--queries", default=4, show_default=True, type=click.IntRange(min=1), help="The fastest one counts.")
 def main(value_bytes: int, rows: int, batch_rows: int, queries: int) -> None:
     """Run the queries."""
