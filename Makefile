@@ -14,8 +14,11 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make test` leaves to other commands, and in the short level to a daily run.
 ELSEWHERE := interop or e2e$(if $(filter full,$(LEVEL)),, or daily)
 
-# COMPILED=1 runs brokers with the compiled core, COMPILED=0 with the interpreted one. `make bench` compiles by default.
+# COMPILED=1 compiles the core first and uses it, COMPILED=0 uses the interpreted one. By default, `make install` compiles
+# if there is a C compiler, `make bench` always, and `make run` and `make up` use what was compiled from these sources.
+COMPILE := $(BIN)/python broker/tools/compile_core.py
 WITH_CORE := PYTHONPATH=$(CURDIR)/.compiled
+WITH_CURRENT_CORE = $(if $(filter 0,$(COMPILED)),,if $(COMPILE) --check 2>/dev/null; then export $(WITH_CORE); fi;)
 
 .DEFAULT_GOAL := help
 
@@ -43,19 +46,20 @@ $(STAMP): pyproject.toml constraints.txt | check-python
 	@touch $@
 
 .PHONY: install
-install: $(STAMP) ## Create the virtual environment .venv with all extras, editable
+install: $(STAMP) ## Create .venv with all extras, editable; compile the data path if there is a C compiler, unless COMPILED=0
+	@$(if $(filter 0,$(COMPILED)),,$(COMPILE) --if-possible)
 
 .PHONY: compiled
 compiled: $(STAMP) ## Compile the data path into .compiled/, if the sources have changed (needs a C compiler)
-	@$(BIN)/python broker/tools/compile_core.py
+	@$(COMPILE)
 
 .PHONY: run
 run: check-java $(STAMP) $(if $(filter 1,$(COMPILED)),compiled) ## Run the demonstration: cluster, real events, Spark pipelines, checked result
-	@$(if $(filter 1,$(COMPILED)),$(WITH_CORE)) $(BIN)/odradek demo
+	@$(WITH_CURRENT_CORE) $(BIN)/odradek demo
 
 .PHONY: up
 up: check-java $(STAMP) $(if $(filter 1,$(COMPILED)),compiled) ## Run a cluster of three brokers until Ctrl-C, with its data in .odradek/; COMPILED=1 for speed
-	@$(if $(filter 1,$(COMPILED)),$(WITH_CORE)) $(BIN)/odradek up -f manifests/examples/
+	@$(WITH_CURRENT_CORE) $(BIN)/odradek up -f manifests/examples/
 
 .PHONY: lint
 lint: $(STAMP) ## Check formatting, lint rules, types, import contracts and that every test can be collected

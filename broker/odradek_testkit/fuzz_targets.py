@@ -41,8 +41,8 @@ from odradek.security.sasl.plain import PlainServer
 from odradek.security.sasl.scram import Decoys, ScramServer
 from odradek.security.tls.contexts import server_context
 from odradek.security.tls.der import DerError
-from odradek.security.tls.keystores import PemKeyText, PemTrustText
 from odradek.security.tls.names import certificate_name
+from odradek.security.tls.stores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 from odradek_testkit.frames import every_api, random_request
 from odradek_testkit.security.certificates import Authority, key_pem, pem

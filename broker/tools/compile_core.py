@@ -78,7 +78,7 @@ def is_current(folder: Path, root: Path = ROOT) -> bool:
 
 
 def build(folder: Path, root: Path = ROOT) -> None:
-    """Replace the folder with a compiled copy of the package, which takes about a minute.
+    """Replace the folder with a compiled copy of the package, which takes a few minutes.
 
     An interrupted build leaves the old folder unchanged. Raises `SystemExit` if the code cannot be compiled.
     """
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing is not None:
         sys.stderr.write(f"The core of odradek is not compiled: {missing}. It runs interpreted, at a lower speed.\n")
         return 0 if given.if_possible else 1
-    sys.stderr.write(f"Compiling the core of odradek into {folder} (about a minute)\n")
+    sys.stderr.write(f"Compiling the core of odradek into {folder} (a few minutes, once)\n")
     build(folder)
     return 0
 

@@ -2,6 +2,9 @@
 
 Invariant: options and columns are validated when Spark plans a query, before any connection is opened: in `schema` for
 `load()`, and in `writer` and `streamWriter`.
+
+Spark starts one Python process to create the source and another one to plan each query. Their imports are a part of the
+time of every query, so the readers and writers, which need most modules, are imported when Spark asks for one.
 """
 
 from __future__ import annotations
@@ -26,16 +29,7 @@ from pyspark_odradek.formats.value_formats import value_decoder
 from pyspark_odradek.options import source_options
 from pyspark_odradek.options.client_options import with_config_file
 from pyspark_odradek.options.sink_options import SinkOptions, parse_sink
-from pyspark_odradek.sink.exactly_once_writers import (
-    ExactlyOnceBatchWriter,
-    ExactlyOnceStreamWriter,
-    TransactionalWriter,
-)
 from pyspark_odradek.sink.sink_schema import SinkColumns, sink_columns
-from pyspark_odradek.sink.sink_writers import BatchWriter, StreamWriter
-from pyspark_odradek.sink.task_writer import TaskWriter
-from pyspark_odradek.source.batch_reader import batch_reader
-from pyspark_odradek.source.stream_reader import StreamReader
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +51,15 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for a batch query."""
+        from pyspark_odradek.source.batch_reader import batch_reader
+
         options, columns = self._checked(schema)
         return batch_reader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader for a streaming query."""
+        from pyspark_odradek.source.stream_reader import StreamReader
+
         options, columns = self._checked(schema)
         return StreamReader(options, columns)
 
@@ -85,14 +83,24 @@ class DefaultSource(DataSource):
             raise ConfigError("Save mode Overwrite not allowed for Kafka. The only allowed save mode is Append")
         options, columns = self._checked_sink(schema)
         if options.exactly_once is not None:
+            from pyspark_odradek.sink.exactly_once_writers import ExactlyOnceBatchWriter, TransactionalWriter
+
             return ExactlyOnceBatchWriter(TransactionalWriter(options, columns), str(uuid4()))
+        from pyspark_odradek.sink.sink_writers import BatchWriter
+        from pyspark_odradek.sink.task_writer import TaskWriter
+
         return BatchWriter(TaskWriter(options, columns))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return a writer for a stream with these columns; `overwrite` (complete mode) makes no difference."""
         options, columns = self._checked_sink(schema)
         if options.exactly_once is not None:
+            from pyspark_odradek.sink.exactly_once_writers import ExactlyOnceStreamWriter, TransactionalWriter
+
             return ExactlyOnceStreamWriter(TransactionalWriter(options, columns))
+        from pyspark_odradek.sink.sink_writers import StreamWriter
+        from pyspark_odradek.sink.task_writer import TaskWriter
+
         return StreamWriter(TaskWriter(options, columns))
 
     def _checked_sink(self, schema: StructType) -> tuple[SinkOptions, SinkColumns]:

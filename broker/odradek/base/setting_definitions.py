@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
 
-import javaproperties
-
 from odradek.base.errors import ConfigError
 
 _TRAILING_SPACE: Final = re.compile(r"(?<!\\)[ \t\f]+$", re.MULTILINE)
@@ -34,6 +32,9 @@ def parse_properties(text: str) -> dict[str, str]:
     Unlike Java, it removes white space at the end of a line, as Kafka does later for most settings.
     Raises `ConfigError` for an invalid escape sequence.
     """
+    # Imported here, because few processes read such files and the import takes 15 ms.
+    import javaproperties
+
     try:
         return javaproperties.loads(_TRAILING_SPACE.sub("", text))
     except javaproperties.InvalidUEscapeError as error:

@@ -22,9 +22,8 @@ from odradek.base.ports import Clock, RunBlocking
 from odradek.protocol.apis import ApiKey
 from odradek.protocol.codec import Message, Response
 from odradek.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-from odradek.security.client_security import ClientSecurity, NewExchange
-from odradek.security.sasl.mechanism import ClientExchange, SaslError, shown
-from odradek.security.sasl.token_sources import TokenSourceError
+from odradek.security.client_security import ClientSecurity
+from odradek.security.sasl.mechanism import ClientExchange, NewExchange, SaslError, TokenSourceError, shown
 from odradek.security.tls.contexts import ReloadingContext, UsedCertificates, client_context
 
 MAX_STEPS: Final = 10

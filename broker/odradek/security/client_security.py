@@ -6,7 +6,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -14,12 +14,8 @@ from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.security.sasl import plain, scram
 from odradek.security.sasl.credentials import SCRAM_MECHANISMS
-from odradek.security.sasl.http_client import HttpClient, issuer_context
 from odradek.security.sasl.jaas import JaasEntry, parse_jaas
-from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, ClientExchange, SaslError
-from odradek.security.sasl.oauthbearer import LOGIN_MODULE as BEARER_MODULE
-from odradek.security.sasl.oauthbearer import OAuthBearerClient, extensions_of
-from odradek.security.sasl.token_sources import token_source
+from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, NewExchange, SaslError
 from odradek.security.tls.tls_settings import TlsSettings
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -29,9 +25,6 @@ JAAS: Final = "sasl.jaas.config"
 
 _DEFAULT_MECHANISM: Final = "GSSAPI"
 """Kafka's default, which is not supported."""
-_CONNECT_TIMEOUT: Final = "sasl.login.connect.timeout.ms"
-_READ_TIMEOUT: Final = "sasl.login.read.timeout.ms"
-_HTTP_TIMEOUT_MS: Final = 10_000
 _OAUTHBEARER: Final = "org.apache.kafka.common.security.oauthbearer."
 _CLASSES: Final = {
     "sasl.client.callback.handler.class": frozenset({""}),
@@ -41,10 +34,6 @@ _CLASSES: Final = {
     "sasl.login.class": frozenset({""}),
 }
 """Properties that name Java classes, with the values whose effect this client has."""
-
-NewExchange = Callable[[], ClientExchange]
-"""Begins a login. It may read a file or ask the issuer of tokens, so call it in a thread. Raises `SaslError`, or
-`TokenSourceError` if there is no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +75,10 @@ def login_of(
         if properties.get(name, "").strip() not in allowed:
             raise ConfigError(f"{name}={properties[name]} is not supported: Java classes cannot be loaded. Remove it")
     if mechanism == OAUTHBEARER:
-        return _bearer(properties, clock, jaas_setting)
+        # Imports an HTTP client and `jwt`, which other mechanisms do not need.
+        from odradek.security.sasl.bearer_login import bearer_login
+
+        return bearer_login(properties, clock, jaas_setting)
     if mechanism == PLAIN:
         user, password, _ = _user(properties, jaas_setting, plain.LOGIN_MODULE)
         return _checked(lambda: plain.PlainClient(user, password), jaas_setting)
@@ -123,28 +115,3 @@ def _checked(new_exchange: NewExchange, setting: str) -> NewExchange:
     except SaslError as error:
         raise ConfigError(f"{setting} is not valid: {error.log_text}") from None
     return new_exchange
-
-
-def _bearer(properties: Mapping[str, str], clock: Clock, setting: str) -> NewExchange:
-    options: Mapping[str, str] = {}
-    if properties.get(setting):
-        entry = parse_jaas(setting, properties[setting])
-        entry.require(setting, BEARER_MODULE)
-        options = entry.options
-    extensions = extensions_of(setting, options)
-    http = HttpClient(
-        context=issuer_context(options),
-        connect_ms=_timeout(properties, _CONNECT_TIMEOUT),
-        read_ms=_timeout(properties, _READ_TIMEOUT),
-    )
-    source = token_source(properties, setting, options, http, clock)
-    return lambda: OAuthBearerClient(source.token(), extensions)
-
-
-def _timeout(properties: Mapping[str, str], name: str) -> int:
-    text = properties.get(name, "").strip()
-    if not text:
-        return _HTTP_TIMEOUT_MS
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"{name}={text} is not allowed: it must be a whole number of ms above 0")
-    return int(text)

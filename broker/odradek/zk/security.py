@@ -13,7 +13,7 @@ from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
 from odradek.security.sasl.jaas import parse_jaas
 from odradek.security.tls.ciphers import VERSIONS, choose
-from odradek.security.tls.keystores import STORE_KINDS, StoreFile
+from odradek.security.tls.stores import STORE_KINDS, StoreFile
 from odradek.security.tls.tls_settings import TlsSettings
 from odradek.zk.port import ZkSettings
 from odradek.zk.security_tls import PREFIX

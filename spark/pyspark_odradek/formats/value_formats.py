@@ -2,24 +2,28 @@
 
 `decoding` applies the decoder to the column `value` of each Arrow batch. `data_source` takes the type of the column
 from it, and adds the column `_corrupt`. Invariant: options are validated before anything is read.
+
+Spark starts a process for each plan, so the decoders, which import `pyarrow.compute`, are imported when one is chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType
 
 from odradek.base.errors import ConfigError
 from pyspark_odradek.formats.avro_schema import parse_avro_schema
-from pyspark_odradek.formats.avro_values import AvroDecoder
 from pyspark_odradek.formats.bad_records import decode_values
-from pyspark_odradek.formats.csv_values import CsvDecoder
 from pyspark_odradek.formats.ddl_types import parse_schema
-from pyspark_odradek.formats.json_values import JsonDecoder
 from pyspark_odradek.options.option_values import OptionValues
+
+if TYPE_CHECKING:
+    from pyspark_odradek.formats.avro_values import AvroDecoder
+    from pyspark_odradek.formats.csv_values import CsvDecoder
+    from pyspark_odradek.formats.json_values import JsonDecoder
 
 FORMATS: Final = ("json", "avro", "csv", "string")
 
@@ -60,7 +64,11 @@ def value_decoder(options: Mapping[str, str]) -> JsonDecoder | AvroDecoder | Csv
         return _avro(values)
     schema = parse_schema("valueSchema", _needed(values, "valueSchema", chosen))
     if chosen == "json":
+        from pyspark_odradek.formats.json_values import JsonDecoder
+
         return JsonDecoder(schema)
+    from pyspark_odradek.formats.csv_values import CsvDecoder
+
     return CsvDecoder(schema, delimiter=values.text("valueDelimiter") or ",")
 
 
@@ -72,6 +80,8 @@ def _needed(values: OptionValues, name: str, chosen: str) -> str:
 
 
 def _avro(values: OptionValues) -> AvroDecoder:
+    from pyspark_odradek.formats.avro_values import AvroDecoder
+
     schema = parse_avro_schema(_needed(values, "valueAvroSchema", "avro"))
     if (ddl := values.text("valueSchema")) is not None:
         given = parse_schema("valueSchema", ddl)

@@ -7,6 +7,7 @@ A failed exchange stays failed: every later step raises a `SaslError`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from odradek.base.errors import OdradekError
@@ -35,6 +36,10 @@ class SaslError(OdradekError):
         super().__init__(text if peer_text is None else peer_text)
         self.mechanism: Final = mechanism
         self.log_text: Final = log_text
+
+
+class TokenSourceError(OdradekError):
+    """A client has no token to log in with. The message has no part of a token or secret."""
 
 
 class ServerExchange(Protocol):
@@ -98,6 +103,11 @@ class ClientExchange(Protocol):
     def is_complete(self) -> bool:
         """Whether the server has accepted the client and, with SCRAM, has proved that it knows the credentials."""
         ...
+
+
+NewExchange = Callable[[], ClientExchange]
+"""Begins a login. It may read a file or ask the issuer of tokens, so call it in a thread. Raises `SaslError`, or
+`TokenSourceError` if there is no token."""
 
 
 def shown(name: str) -> str:

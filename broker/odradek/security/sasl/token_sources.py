@@ -20,10 +20,10 @@ from urllib.parse import quote_plus, urlencode
 import jwt
 from jwt.exceptions import PyJWTError
 
-from odradek.base.errors import ConfigError, OdradekError
+from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.security.sasl.http_client import Http, OutboundRequest, checked_url
-from odradek.security.sasl.mechanism import is_utf8, shown
+from odradek.security.sasl.mechanism import TokenSourceError, is_utf8, shown
 from odradek.security.sasl.oauthbearer import is_bearer_token
 
 TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -36,10 +36,6 @@ MAX_LIFETIME_S: Final = 86_400.0
 
 REFRESH_FACTOR: Final = 0.8
 """Part of the lifetime of a token after which a new one is requested (Kafka's `sasl.login.refresh.window.factor`)."""
-
-
-class TokenSourceError(OdradekError):
-    """There is no token. The message has no part of a token or secret."""
 
 
 class TokenSource(Protocol):

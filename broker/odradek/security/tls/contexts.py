@@ -20,14 +20,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock, RunBlocking
 from odradek.security.tls.ciphers import apply_choice, choose
-from odradek.security.tls.keystores import read_keystore, read_truststore
-from odradek.security.tls.material import KeyMaterial, TrustMaterial
+from odradek.security.tls.stores import PemKeyText, PemTrustText, StoreFile
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
+
+if TYPE_CHECKING:
+    from odradek.security.tls.material import KeyMaterial, TrustMaterial
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +95,23 @@ def _context(protocol: int, settings: TlsSettings) -> TlsContext:
     prefix = settings.prefix
     apply_choice(context, choose(settings.protocols, settings.cipher_suites, prefix), prefix)
     if settings.keystore is not None:
-        material = read_keystore(settings.keystore)
+        material = _key_material(settings.keystore)
         _load_key(context, material, settings.keystore.setting)
         context.certificates = UsedCertificates(chain=_fingerprints(material.chain))
     return context
+
+
+def _key_material(source: StoreFile | PemKeyText) -> KeyMaterial:
+    # Imports `cryptography`, which connections without TLS do not need.
+    from odradek.security.tls.keystores import read_keystore
+
+    return read_keystore(source)
+
+
+def _trust_material(source: StoreFile | PemTrustText) -> TrustMaterial:
+    from odradek.security.tls.keystores import read_truststore
+
+    return read_truststore(source)
 
 
 def _fingerprints(pem: bytes) -> tuple[str, ...]:
@@ -116,18 +131,19 @@ def _load_key(context: ssl.SSLContext, material: KeyMaterial, setting: str) -> N
 def _load_trust(context: TlsContext, settings: TlsSettings) -> None:
     if settings.truststore is None:
         context.load_default_certs()
-        material = TrustMaterial(b"")
+        revocation_lists = b""
     else:
-        material = read_truststore(settings.truststore)
+        material = _trust_material(settings.truststore)
+        revocation_lists = material.revocation_lists
         context.load_verify_locations(cadata=material.certificates.decode())
         context.certificates = replace(context.certificates, trusted=_fingerprints(material.certificates))
     if settings.check_revocation:
-        if not material.revocation_lists:
+        if not revocation_lists:
             raise ConfigError(
                 f"{settings.prefix}crl.enable=true requires the revocation lists of all authorities in the file of "
                 f"{settings.prefix}truststore.location, in PEM format: lists are not downloaded"
             )
-        with _private_file(material.revocation_lists) as path:
+        with _private_file(revocation_lists) as path:
             try:
                 context.load_verify_locations(path)
             except ssl.SSLError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,43 +17,10 @@ from odradek.security.tls.jks import JCEKS_MAGIC, JKS_MAGIC, read_jks_key, read_
 from odradek.security.tls.material import KeyMaterial, StoreError, TrustMaterial
 from odradek.security.tls.pem import read_pem_key, read_pem_trust
 from odradek.security.tls.pkcs12 import read_pkcs12_key, read_pkcs12_trust
+from odradek.security.tls.stores import STORE_KINDS, PemKeyText, PemTrustText, StoreFile
 
 MAX_STORE_BYTES: Final = 4 << 20
 """Maximum size of a file. All public authorities together need 250 KB."""
-
-STORE_KINDS: Final = ("JKS", "PKCS12", "PEM")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreFile:
-    """A file with a key or with trusted certificates."""
-
-    setting: str
-    """The beginning of the names of its properties, for errors: `ssl.keystore`."""
-    location: str
-    kind: str | None = None
-    """JKS, PKCS12 or PEM. None: the content decides, as it does between JKS and PKCS12."""
-    password: str | None = field(default=None, repr=False)
-    """Password of the file. For a PEM file, it decrypts the key if there is no other password."""
-    key_password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PemKeyText:
-    """A key and its certificates as the values of properties."""
-
-    setting: str
-    key: str = field(repr=False)
-    chain: str = field(repr=False)
-    key_password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PemTrustText:
-    """Trusted certificates as the value of a property."""
-
-    setting: str
-    certificates: str = field(repr=False)
 
 
 def read_keystore(source: StoreFile | PemKeyText) -> KeyMaterial:

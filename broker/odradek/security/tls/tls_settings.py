@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.security.tls.ciphers import VERSIONS, choose
-from odradek.security.tls.keystores import PemKeyText, PemTrustText, StoreFile
+from odradek.security.tls.stores import PemKeyText, PemTrustText, StoreFile
 
 _JAVA_ONLY: Final = {
     "ssl.provider": frozenset({""}),

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from odradek.base.errors import ConfigError
-from odradek.security.tls.keystores import StoreFile, read_keystore, read_truststore
+from odradek.security.tls.keystores import read_keystore, read_truststore
+from odradek.security.tls.stores import StoreFile
 from odradek_testkit.security.certificates import Authority, pem
 
 pytestmark = pytest.mark.java

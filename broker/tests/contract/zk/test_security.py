@@ -16,7 +16,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.base.errors import ConfigError
-from odradek.security.tls.keystores import StoreFile
+from odradek.security.tls.stores import StoreFile
 from odradek.security.tls.tls_settings import TlsSettings
 from odradek.testing.free_ports import free_ports
 from odradek.zk import layout

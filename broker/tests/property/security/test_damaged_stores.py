@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from odradek.base.errors import ConfigError
 from odradek.security.tls.der import DerError, elements, iteration_counts
-from odradek.security.tls.keystores import StoreFile, read_keystore, read_truststore
+from odradek.security.tls.keystores import read_keystore, read_truststore
 from odradek.security.tls.material import KeyMaterial, TrustMaterial
+from odradek.security.tls.stores import StoreFile
 from odradek_testkit.security.certificates import Authority, key_pem, pem
 
 PASSWORD = "secret"

@@ -24,7 +24,7 @@ from odradek.network.outflow import OutflowEvents
 from odradek.network.pages import FileAccess
 from odradek.network.tls_outflow import SLICE_BYTES, TlsOutflow
 from odradek.security.tls.contexts import UsedCertificates, client_context, server_context
-from odradek.security.tls.keystores import PemKeyText, PemTrustText
+from odradek.security.tls.stores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 from odradek_testkit.security.certificates import Authority, Issued, key_pem, pem
 

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
-from odradek.security.tls.keystores import StoreFile
+from odradek.security.tls.stores import StoreFile
 from odradek.security.tls.tls_settings import TlsSettings
 from odradek.zk.port import ZkSettings
 from odradek.zk.security import NETTY_SOCKET, zookeeper_settings

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from odradek.security.tls.contexts import client_context
-from odradek.security.tls.keystores import PemKeyText, PemTrustText
+from odradek.security.tls.stores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import TlsSettings
 from odradek.zk.kazoo_client import KazooZkClient
 from odradek.zk.layout import BROKER_IDS, CONTROLLER, DELETE_TOPICS, REASSIGN_PARTITIONS, TOPICS

@@ -29,7 +29,7 @@ from odradek.security.tls.contexts import (
     client_context,
     server_context,
 )
-from odradek.security.tls.keystores import PemKeyText, PemTrustText, StoreFile
+from odradek.security.tls.stores import PemKeyText, PemTrustText, StoreFile
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 from odradek_testkit.security.certificates import Authority, Issued, key_pem, pem, rsa_key
 

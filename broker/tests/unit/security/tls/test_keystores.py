@@ -16,14 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from odradek.base.errors import ConfigError
-from odradek.security.tls.keystores import (
-    MAX_STORE_BYTES,
-    PemKeyText,
-    PemTrustText,
-    StoreFile,
-    read_keystore,
-    read_truststore,
-)
+from odradek.security.tls.keystores import MAX_STORE_BYTES, read_keystore, read_truststore
+from odradek.security.tls.stores import PemKeyText, PemTrustText, StoreFile
 from odradek_testkit.security.certificates import Authority, Issued, key_pem, pem, rsa_key
 
 ROOT = Authority.root()

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.base.errors import ConfigError
 from odradek.security.tls.ciphers import choose, openssl_cipher
-from odradek.security.tls.keystores import PemKeyText, PemTrustText, StoreFile
+from odradek.security.tls.stores import PemKeyText, PemTrustText, StoreFile
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
 
 NEWER = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
