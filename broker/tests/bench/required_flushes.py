@@ -1,6 +1,7 @@
 """Measures `flush.messages=1` on this machine's disk: producers that each send one record at a time.
 
-Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`. The broker runs in this process, with
+Run it with `.venv/bin/python broker/tests/bench/required_flushes.py DIRECTORY`, and with `PYTHONPATH=.compiled` for the
+compiled core. The broker runs in this process, with
 its logs in a new folder below DIRECTORY; choose one on a disk, because syncs cost nothing in a memory file system. The
 producers are connections of other processes, spread over the partitions; each sends the next record when the last one
 is acknowledged (acks=1). The ways to sync take turns, each with a new broker:
@@ -40,6 +41,7 @@ from comparison.wire import Address, Connection
 from odradek import Admin, ClientSettings, NewTopic
 from odradek.base.types import TopicPartition
 from odradek.log.directories import directory_worker, flush_queue
+from odradek.log.log_manager import LogManager
 from odradek.log.partition_log import PartitionLog
 from odradek.testing.in_process import InProcessBroker
 
@@ -119,7 +121,7 @@ def run(directory: Path, load: Load, way: str, threads: int | None) -> Result:
     """Measure a new broker."""
     with ExitStack() as closing:
         if way == "each":
-            closing.enter_context(patch.object(PartitionLog, "_require_flush", _flush_at_once))
+            closing.enter_context(patch.object(LogManager, "sync_soon", _flush_at_once))
         elif way == "in-turn" or threads is not None:
             for module in (directory_worker, flush_queue):
                 closing.enter_context(patch.object(module, "SYNC_THREADS", 1 if way == "in-turn" else threads))
@@ -153,7 +155,7 @@ def _longer(sync: Callable[[int], None], least_seconds: float) -> Callable[[int]
     return call
 
 
-def _flush_at_once(log: PartitionLog, first_offset: int) -> None:
+def _flush_at_once(_: LogManager, log: PartitionLog) -> None:
     log.flush()
 
 
