@@ -22,7 +22,7 @@ from pyspark_odradek.decoding.row_schema import CORRUPT, RowSchema, ValueDecoder
 
 _MAX_TIMESTAMP_MS: Final = (1 << 63) // 1000 - 1
 _CONSTANT_ROWS: Final = 1 << 14
-"""Number of rows for which constant columns are prepared; larger batches create their own."""
+"""Number of rows for which constant columns are first prepared. They grow with the batches."""
 _MOST_BYTES: Final = (1 << 31) - 1
 
 
@@ -36,15 +36,23 @@ class BatchMaker:
         self._names = schema.names
         self._decoder = decoder
         self._topic_partition = topic_partition
-        self._constants = self._constant_columns(_CONSTANT_ROWS)
+        self._constant_rows = 0
+        self._constants: dict[str, pa.Array] = {}
 
     def _constant_columns(self, rows: int) -> dict[str, pa.Array]:
-        topic, partition = self._topic_partition
-        return {
-            "topic": pa.repeat(pa.scalar(topic, pa.string()), rows),
-            "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
-            "timestampType": pa.repeat(pa.scalar(0, pa.int32()), rows),
-        }
+        """Return the constant columns that the query wants with so many rows."""
+        if rows > self._constant_rows:
+            topic, partition = self._topic_partition
+            self._constant_rows = max(rows, _CONSTANT_ROWS)
+            constants = {
+                "topic": pa.scalar(topic, pa.string()),
+                "partition": pa.scalar(partition, pa.int32()),
+                "timestampType": pa.scalar(0, pa.int32()),
+            }
+            self._constants = {
+                name: pa.repeat(value, self._constant_rows) for name, value in constants.items() if name in self._names
+            }
+        return {name: column.slice(0, rows) for name, column in self._constants.items()}
 
     def make(self, columns: FrameColumns) -> pa.RecordBatch:
         """Return the rows of `columns`, which has all fields of the schema.
@@ -52,9 +60,8 @@ class BatchMaker:
         Raises `CorruptMessageError` if a timestamp does not fit microseconds.
         """
         rows = len(columns)
-        constants = self._constants if rows <= _CONSTANT_ROWS else self._constant_columns(rows)
-        found = {name: column.slice(0, rows) for name, column in constants.items()}
-        if columns.timestamp_type.any():
+        found = self._constant_columns(rows)
+        if "timestampType" in found and columns.timestamp_type.any():
             found["timestampType"] = pa.array(columns.timestamp_type, pa.int32())
         found["offset"] = pa.array(columns.offset, pa.int64())
         if columns.key is not None:

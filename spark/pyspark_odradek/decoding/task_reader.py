@@ -32,6 +32,8 @@ from pyspark_odradek.worker_heap import freeze_modules
 BATCH_ROWS: Final = 10_000
 """Maximum number of rows of an Arrow batch: smaller ones have too much overhead; larger ones do not fit the processor's
 caches."""
+COUNTED_BATCH_ROWS: Final = 1 << 16
+"""The same for rows with nothing but numbers that follow from the headers of batches, as for a count."""
 
 _MAX_UNPACKED_BYTES: Final = 1 << 30
 """Arrow's positions have 32 bits."""
@@ -110,10 +112,11 @@ class TaskReader:
         freeze_modules()
         options, memory = self.options, TaskMemory(self.options.max_task_memory)
         maker = BatchMaker(offsets.topic_partition, self.columns, self.decoder)
+        only_numbers = not self.columns.fields.in_records and "topic" not in self.columns.names
         most_bytes = min(options.max_batch_bytes, memory.arrow_bytes)
         decoder = FrameDecoder(
             self.columns.fields,
-            rows=BATCH_ROWS,
+            rows=COUNTED_BATCH_ROWS if only_numbers else BATCH_ROWS,
             limit=memory.unpacked_bytes,
             limit_name=f"what maxTaskMemory={memory.total} allows for one batch; increase it",
             check_crcs=options.client.check_crcs,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from odradek.base.errors import CorruptMessageError, MessageTooLargeError, OffsetOutOfRangeError, RequestTimedOutError
 from odradek.base.types import TopicPartition
@@ -178,6 +179,23 @@ def test_small_batches_are_gathered_and_large_ones_are_cut(monkeypatch: pytest.M
     reader = TaskReader(parsed, ALL, connect=lambda _: Whole(THREE))
     assert [made.num_rows for made in reader.read(InputPartition(OffsetRange(A0, 0, 12)))] == [8, 4]
     assert sizes(batch_at(0, 12), monkeypatch) == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [(("offset",), [12]), (("partition", "timestampType"), [12]), (("offset", "topic"), [8, 4])],
+)
+def test_rows_of_numbers_from_batch_headers_come_in_larger_batches(
+    monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], rows: list[int]
+) -> None:
+    # A topic may have 249 characters, so rows with it are as large as records.
+    monkeypatch.setattr(task_reader, "BATCH_ROWS", 8)
+    parsed = parse({"kafka.bootstrap.servers": "h:1", "subscribe": "a"})
+    wanted = ALL.project(StructType([ALL.spark[name] for name in columns]))
+    reader = TaskReader(parsed, wanted, connect=lambda _: Log([batch_at(0, 12)]))
+    made = list(reader.read(InputPartition(OffsetRange(A0, 0, 12))))
+    assert [each.num_rows for each in made] == rows
+    assert {tuple(each.schema.names) for each in made} == {columns}
 
 
 def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
