@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import ssl
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -30,11 +31,12 @@ def _processor() -> str:
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Return the versions of both systems, Python and Java."""
+    """Return the versions of both systems and of what they use."""
     return {
         "Odradek": f"{version('odradek')} ({_commit(root)}, {build_form()} core)",
         "Apache Kafka": KAFKA_VERSION,
         "Python": platform.python_version(),
+        "OpenSSL": ssl.OPENSSL_VERSION.split()[1],
         "Java": _java(),
         "librdkafka": version("confluent-kafka"),
     }
