@@ -25,7 +25,7 @@ from odradek.base.topic_rules import grouped_by_topic
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, TopicPartition
 from odradek.client.admin_kinds import ConfigResourceType
 from odradek.client.administration.access_admin import AccessAdmin
-from odradek.client.administration.admin_parts import check_answer, config_entry, described_log_dir, described_topic
+from odradek.client.administration.admin_parts import check_answer, config_entry, described_log_dir
 from odradek.client.administration.feature_admin import FeatureAdmin
 from odradek.client.administration.group_admin import GroupAdmin
 from odradek.client.administration.partition_admin import PartitionAdmin
@@ -34,6 +34,7 @@ from odradek.client.administration.transaction_admin import TransactionAdmin
 from odradek.client.cluster_client import Cluster
 from odradek.client.connections import Connect
 from odradek.client.keywords import ClientKeywords
+from odradek.client.metadata import described_topic
 from odradek.client.models import (
     BrokerDescription,
     ClusterDescription,

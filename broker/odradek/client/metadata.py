@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from odradek.base.errors import UnknownTopicOrPartitionError
+from odradek.base.errors import UnknownTopicOrPartitionError, error_for
 from odradek.base.types import NO_BROKER, NO_EPOCH, ZERO_UUID, TopicPartition
+from odradek.client.models import PartitionDescription, TopicDescription
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.cluster import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
@@ -152,6 +153,30 @@ def _partition_of(partition: MetadataResponsePartition) -> PartitionView:
         partition.replica_nodes,
         partition.isr_nodes,
         partition.offline_replicas,
+    )
+
+
+def described_topic(name: str, topic: TopicView | None) -> TopicDescription:
+    """Return a topic. Raises its error, `UnknownTopicOrPartitionError` if it does not exist."""
+    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
+        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
+    if topic.error_code and not topic.partitions:
+        raise error_for(topic.error_code, f"topic {name} cannot be described")
+    return TopicDescription(
+        name=name,
+        topic_id=topic.topic_id,
+        internal=topic.internal,
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader=p.leader,
+                leader_epoch=p.leader_epoch,
+                replicas=p.replicas,
+                isr=p.isr,
+                offline_replicas=p.offline_replicas,
+            )
+            for p in topic.partitions.values()
+        ),
     )
 
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from odradek.base.errors import ConfigError
 from odradek.base.types import TopicPartition
-from odradek.client.java_regex.java_pattern import compile_pattern
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, parse_assignment, parse_json
 from pyspark_odradek.options.client_options import source_client
@@ -211,6 +210,9 @@ def _topics(text: str) -> Subscription:
 def _pattern(text: str) -> Subscription:
     if not text.strip():
         raise ConfigError(f"subscribePattern={text!r} is not allowed: it must be a regular expression")
+    # Imports the tables of Java's character classes, which other subscriptions do not need.
+    from odradek.client.java_regex.java_pattern import compile_pattern
+
     compile_pattern("subscribePattern", text)
     return Subscription(pattern=text)
 

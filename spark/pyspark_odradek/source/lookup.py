@@ -13,7 +13,6 @@ from uuid import UUID
 
 from odradek.base.errors import ConfigError, OdradekError, ProtocolError
 from odradek.base.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
-from odradek.client.java_regex.java_pattern import compile_pattern
 from odradek.client.models import OffsetAndTimestamp, TopicDescription
 from odradek.client.settings import ClientSettings
 from pyspark_odradek.offsets import EARLIEST, LATEST, PartitionOffsets, check_same_partitions
@@ -130,6 +129,9 @@ class OffsetLookup:
         subscription = self._options.subscription
         if subscription.pattern is None:
             return self._client.describe_topics(subscription.topics or {topic for topic, _ in subscription.partitions})
+        # Imports the tables of Java's character classes, which other subscriptions do not need.
+        from odradek.client.java_regex.java_pattern import compile_pattern
+
         pattern = compile_pattern("subscribePattern", subscription.pattern)
         found = self._client.describe_topics()
         return {name: topic for name, topic in found.items() if pattern.search(name) and name not in INTERNAL_TOPICS}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,31 @@ def test_headers_nulls_and_timestamps(
     stamp = read(assign=f'{{"{topic}":[0]}}').select(f.unix_millis("timestamp")).first()
     assert stamp is not None
     assert stamp[0] == NOW_MS
+
+
+PLAN = """
+import sys
+from pyspark_odradek.data_source import DefaultSource
+
+def loaded(*names):
+    return [name for name in names if name in sys.modules]
+
+source = DefaultSource({"kafka.bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]})
+schema = source.schema()
+print("CREATED", loaded("odradek.client.blocking", "pyspark_odradek.sink.sink_writers"))
+planned = source.reader(schema).partitions()
+libraries = loaded("cryptography", "javaproperties", "jwt", "prometheus_client", "pyarrow.compute", "unicodedata")
+print("PLANNED", len(planned), libraries, loaded("odradek.client.admin", "odradek.client.producer.producer"))
+"""
+
+
+def test_the_processes_that_plan_a_query_import_only_what_reading_needs(
+    odradek_cluster: RunningCluster, make_topic: MakeTopic
+) -> None:
+    # Spark starts a process for each plan, so each import is a part of the time of every query.
+    command = [sys.executable, "-c", PLAN, odradek_cluster.bootstrap, make_topic(2)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines() == ["CREATED []", "PLANNED 2 [] []"]
 
 
 def test_ranges_and_splits(client: BlockingClient, make_topic: MakeTopic, read: Callable[..., DataFrame]) -> None:

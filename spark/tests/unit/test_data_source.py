@@ -1,12 +1,7 @@
-"""Registration of the format where Spark does not find it, and what its processes import.
-
-`local/test_sink.py` registers it with a real Spark.
-"""
+"""Registration of the format where Spark does not find it. `local/test_sink.py` does it with a real Spark."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from unittest.mock import MagicMock, call
 
 import pytest
@@ -27,21 +22,3 @@ def test_a_client_of_spark_connect_has_only_the_public_functions(monkeypatch: py
     spark = MagicMock(spec=["dataSource"])
     register(spark)
     assert spark.dataSource.register.call_args_list == [call(DefaultSource)]
-
-
-def test_the_processes_that_plan_a_query_import_only_what_reading_needs() -> None:
-    # Spark starts such a process for each query, so each import is a part of the time of every query.
-    program = (
-        "import sys\n"
-        "from pyspark_odradek.data_source import DefaultSource\n"
-        "source = DefaultSource({'kafka.bootstrap.servers': '127.0.0.1:1', 'subscribe': 't'})\n"
-        "schema = source.schema()\n"
-        "print('CREATED', [name for name in ('odradek.client.blocking', 'pyspark_odradek.sink.sink_writers')"
-        " if name in sys.modules])\n"
-        "source.reader(schema)\n"
-        "heavy = ('cryptography', 'javaproperties', 'jwt', 'prometheus_client', 'pyarrow.compute', 'urllib.request',"
-        " 'odradek.client.producer.producer')\n"
-        "print('PLANNED', [name for name in heavy if name in sys.modules])"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert answer.stdout.splitlines() == ["CREATED []", "PLANNED []"]

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from odradek.base.errors import UnknownTopicOrPartitionError, error_for
+from odradek.base.errors import error_for
 from odradek.base.types import NO_BROKER, TopicPartition
 from odradek.client.admin_kinds import ConfigResourceType, ConfigSource, ConfigType, ConsumerGroupState
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.group_protocol import PROTOCOL_TYPE, decode_assignment
-from odradek.client.metadata import TopicView, topics_of
+from odradek.client.metadata import topics_of
 from odradek.client.models import (
     ConfigEntry,
     ConfigSynonym,
@@ -20,9 +20,7 @@ from odradek.client.models import (
     GroupDescription,
     LogDirDescription,
     MemberDescription,
-    PartitionDescription,
     ReplicaSize,
-    TopicDescription,
 )
 from odradek.client.offsets import leaderless_error
 from odradek.protocol.codec import Message, Response
@@ -82,30 +80,6 @@ def check_answer(code: int, text: str | None, what: str) -> None:
     """Raise the error if `code` is one. `text` is the broker's error message, `what` describes the failed request."""
     if code:
         raise error_for(code, f"{what}: {text}" if text else what)
-
-
-def described_topic(name: str, topic: TopicView | None) -> TopicDescription:
-    """Return a topic. Raises its error, `UnknownTopicOrPartitionError` if it does not exist."""
-    if topic is None or topic.error_code == UnknownTopicOrPartitionError.code:
-        raise UnknownTopicOrPartitionError(f"there is no topic {name}")
-    if topic.error_code and not topic.partitions:
-        raise error_for(topic.error_code, f"topic {name} cannot be described")
-    return TopicDescription(
-        name=name,
-        topic_id=topic.topic_id,
-        internal=topic.internal,
-        partitions=tuple(
-            PartitionDescription(
-                partition=p.partition,
-                leader=p.leader,
-                leader_epoch=p.leader_epoch,
-                replicas=p.replicas,
-                isr=p.isr,
-                offline_replicas=p.offline_replicas,
-            )
-            for p in topic.partitions.values()
-        ),
-    )
 
 
 def described_log_dir(result: DescribeLogDirsResponseResult) -> LogDirDescription:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from odradek.base.errors import NetworkError
 from odradek.base.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
-from odradek.client.administration.admin_parts import described_topic
 from odradek.client.blocking import loop_thread
 from odradek.client.blocking.loop_thread import LoopThread
 from odradek.client.cluster_client import Cluster
 from odradek.client.consumer.raw_fetch import Range, RawFetcher
+from odradek.client.metadata import described_topic
 from odradek.client.models import ListedOffset, OffsetAndTimestamp, RawFetch, TopicDescription
 from odradek.client.offsets import list_offsets
 from odradek.client.settings import CLIENT_SETTINGS, ClientSettings, as_settings
@@ -38,8 +38,8 @@ DEFAULT_FETCH_BYTES: Final = 4 << 20
 class _Open:
     """The connections of a client in one process.
 
-    Admin clients, producers and consumers are imported when they are first used: workers of Spark only fetch, and each
-    new one would wait for the imports.
+    Admin clients, producers and consumers are imported when they are first used. Workers of Spark only fetch, the
+    processes that plan its queries only look up topics and offsets, and each would wait for the imports.
     """
 
     def __init__(self, loop: LoopThread, cluster: Cluster) -> None:
@@ -182,8 +182,8 @@ class BlockingClient:
         """Return the partition numbers of a topic, in order. Raises `UnknownTopicOrPartitionError`."""
 
         async def work(state: _Open) -> list[int]:
-            description = await state.admin.describe_topics([topic])
-            return [partition.partition for partition in description[topic].partitions]
+            view = await state.cluster.fresh_view([topic])
+            return [each.partition for each in described_topic(topic, view.topics.get(topic)).partitions]
 
         return self._run(work)
 
@@ -196,9 +196,9 @@ class BlockingClient:
         names = None if topics is None else sorted(set(topics))
 
         async def work(state: _Open) -> dict[str, TopicDescription]:
+            view = await state.cluster.fresh_view(names)
             if names is not None:
-                return await state.admin.describe_topics(names)
-            view = await state.cluster.fresh_view()
+                return {name: described_topic(name, view.topics.get(name)) for name in names}
             # A topic without partitions is being created or deleted, or may not be described.
             found = (topic for topic in view.topics.values() if topic.partitions and not topic.internal)
             return {topic.name: described_topic(topic.name, topic) for topic in found}
