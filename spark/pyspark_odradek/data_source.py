@@ -30,6 +30,7 @@ from pyspark_odradek.options import source_options
 from pyspark_odradek.options.client_options import with_config_file
 from pyspark_odradek.options.sink_options import SinkOptions, parse_sink
 from pyspark_odradek.sink.sink_schema import SinkColumns, sink_columns
+from pyspark_odradek.worker_heap import freeze_modules
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns. Raises `ConfigError` if an option is invalid."""
+        freeze_modules()
         options = source_options.parse(with_config_file(self.options))
         for warning in options.warnings:
             log.warning("%s", warning)
@@ -68,6 +70,7 @@ class DefaultSource(DataSource):
 
         Raises `ConfigError` if an option is invalid or the schema has anything but columns of the source.
         """
+        freeze_modules()
         options = source_options.parse(with_config_file(self.options))
         return options, self._columns(options).project(schema)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from odradek.base.types import TopicPartition
 from odradek.client.blocking.client import BlockingClient
 from odradek.client.models import NewTopic
 from odradek.testing.running_cluster import RunningCluster
 from odradek_demo.load import wait_for_topic
+from pyspark_odradek.worker_heap import freeze_modules
 
 pytestmark = [
     pytest.mark.java,
@@ -118,6 +122,30 @@ def test_the_processes_that_plan_a_query_import_only_what_reading_needs(
     command = [sys.executable, "-c", PLAN, odradek_cluster.bootstrap, make_topic(2)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == ["CREATED []", "PLANNED 2 [] []"]
+
+
+def test_workers_exclude_their_modules_from_garbage_collections(spark: SparkSession) -> None:
+    # If PySpark changes how it starts workers, they no longer do, and each task takes 50 ms longer.
+    class FrozenReader(DataSourceReader):
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            freeze_modules()
+            yield (gc.get_freeze_count(),)
+
+    # A local class is pickled by value, so workers need not import this module.
+    class Frozen(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "frozen"
+
+        def schema(self) -> str:
+            return "objects BIGINT"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return FrozenReader()
+
+    spark.dataSource.register(Frozen)
+    (row,) = spark.read.format("frozen").load().collect()
+    assert row.objects > 10_000
 
 
 def test_ranges_and_splits(client: BlockingClient, make_topic: MakeTopic, read: Callable[..., DataFrame]) -> None:
