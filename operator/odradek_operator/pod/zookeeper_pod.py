@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -156,8 +156,10 @@ async def run(options: MemberOptions, environment: Mapping[str, str]) -> int:
             await process.wait()
 
 
-async def wait_for_certificates(folder: Path, wanted: str | None) -> None:
-    """Wait until the mounted certificates are those for which the pod was made.
+async def wait_for_certificates(
+    folder: Path, wanted: str | None, *, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Wait until the mounted certificates are those for which the pod was made; `pause` waits for some seconds.
 
     The kubelet may know an older content of their Secret when it starts the pod. If only this container starts again,
     the content may be newer, which is not harmful: the other members and the clients trust it.
@@ -167,7 +169,7 @@ async def wait_for_certificates(folder: Path, wanted: str | None) -> None:
     for _ in range(CERTIFICATES_SECONDS):
         if await asyncio.to_thread(_digest_in, folder) == wanted:
             return
-        await asyncio.sleep(1)
+        await pause(1)
     logger.warning("ZooKeeper uses the certificates in %s, but the pod was made for others", folder)
 
 

@@ -29,7 +29,10 @@ async def server(answers: dict[str, str]) -> AsyncIterator[Member]:
         task = asyncio.current_task()
         assert task is not None
         handled.add(task)
-        word = (await reader.readexactly(4)).decode()
+        try:
+            word = (await reader.readexactly(4)).decode()
+        except asyncio.IncompleteReadError:
+            word = ""  # The other side has stopped waiting.
         if word in answers:
             writer.write(answers[word].encode())
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-async def test_it_starts_when_the_mounted_files_are_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_starts_when_the_mounted_files_are_those(tmp_path: Path) -> None:
     waits = []
 
     async def next_file(seconds: float) -> None:
@@ -27,20 +26,16 @@ async def test_it_starts_when_the_mounted_files_are_those(tmp_path: Path, monkey
         name = list(FILES)[len(waits) - 1]
         write(tmp_path, {name: FILES[name]})
 
-    monkeypatch.setattr(asyncio, "sleep", next_file)
-    await zookeeper_pod.wait_for_certificates(tmp_path, certificates_digest(FILES))
+    await zookeeper_pod.wait_for_certificates(tmp_path, certificates_digest(FILES), pause=next_file)
     assert len(waits) == 2
     await zookeeper_pod.wait_for_certificates(tmp_path / "missing", None)
     assert len(waits) == 2
 
 
-async def test_it_does_not_wait_forever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_it_does_not_wait_forever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def at_once(seconds: float) -> None:
         assert seconds > 0
 
-    monkeypatch.setattr(asyncio, "sleep", at_once)
     write(tmp_path, FILES)
-    await zookeeper_pod.wait_for_certificates(tmp_path, "of others")
+    await zookeeper_pod.wait_for_certificates(tmp_path, "of others", pause=at_once)
     assert "the pod was made for others" in caplog.text

@@ -36,8 +36,8 @@ def main() -> None:
     )
     session.sparkContext.setLogLevel("OFF")
     records, record_bytes = int(wanted["records"]), int(wanted["record_bytes"])
-    _write(_rows(session, records // WARM_UP_SHARE, record_bytes), wanted)
-    rows = _rows(session, records, record_bytes)
+    _write(value_rows(session, records // WARM_UP_SHARE, record_bytes), wanted)
+    rows = value_rows(session, records, record_bytes)
     with Meter(lambda: [os.getpid()]) as meter:
         started = time.perf_counter()
         _write(rows, wanted)
@@ -53,7 +53,7 @@ def main() -> None:
     )
 
 
-def _rows(session: SparkSession, records: int, record_bytes: int) -> DataFrame:
+def value_rows(session: SparkSession, records: int, record_bytes: int) -> DataFrame:
     """Return rows with a key of 8 bytes and a value."""
     rows = session.range(0, records, numPartitions=CORES)
     return rows.selectExpr("lpad(cast(id as string), 8, '0') as key", f"repeat('v', {record_bytes}) as value")
