@@ -3,8 +3,9 @@
 Invariant: options and columns are validated when Spark plans a query, before any connection is opened: in `schema` for
 `load()`, and in `writer` and `streamWriter`.
 
-Spark starts one Python process to create the source and another one to plan each query. Their imports are a part of the
-time of every query, so the readers and writers, which need most modules, are imported when Spark asks for one.
+Spark starts one Python process to create sources and another one to plan queries, and uses them again. The first query
+of a session waits for their imports, so the readers and writers, which need most modules, are imported when Spark asks
+for one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 `decoding` applies the decoder to the column `value` of each Arrow batch. `data_source` takes the type of the column
 from it, and adds the column `_corrupt`. Invariant: options are validated before anything is read.
 
-Spark starts a process for each plan, so the decoders, which import `pyarrow.compute`, are imported when one is chosen.
+The first query waits for the imports of the process that plans it, so the decoders, which import `pyarrow.compute`, are
+imported when one is chosen.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ print("PLANNED", len(planned), libraries, loaded("odradek.client.admin", "odrade
 def test_the_processes_that_plan_a_query_import_only_what_reading_needs(
     odradek_cluster: RunningCluster, make_topic: MakeTopic
 ) -> None:
-    # Spark starts a process for each plan, so each import is a part of the time of every query.
+    # The first query of a session waits for these imports.
     command = [sys.executable, "-c", PLAN, odradek_cluster.bootstrap, make_topic(2)]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == ["CREATED []", "PLANNED 2 [] []"]
