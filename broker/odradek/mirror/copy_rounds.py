@@ -363,7 +363,7 @@ class CopyRounds:
         if not part.batches:
             return
         try:
-            part.sent = await producer.send_encoded(part.owned.target, [batch.records for batch in part.batches])
+            part.sent = await producer.send_encoded({part.owned.target: [batch.records for batch in part.batches]})
         except _OWN_ERRORS as error:
             part.error = error
             raise

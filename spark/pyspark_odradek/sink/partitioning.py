@@ -24,9 +24,12 @@ _FEW_ROWS: Final = 16
 def murmur2_of(keys: ByteStrings) -> NDArray[np.uint32]:
     """Return the hash of each key, as `odradek.client.producer.partitioning.murmur2`; null counts as empty."""
     length = np.maximum(keys.length, 0)
-    # The longest keys first: those that still have a word are then always the first ones.
-    order = np.argsort(-length, kind="stable")
-    start, length = keys.start[order], length[order]
+    order = None
+    start = keys.start
+    if len(length) and int(length.min()) != int(length.max()):
+        # The longest keys first: those that still have a word are then always the first ones.
+        order = np.argsort(-length, kind="stable")
+        start, length = start[order], length[order]
     hashed = np.uint32(_SEED) ^ length.astype(np.uint32)
     words = length // _WORD
     active = len(words)
@@ -45,6 +48,8 @@ def murmur2_of(keys: ByteStrings) -> NDArray[np.uint32]:
         hashed[row] = murmur2(keys.buffer[begin : begin + int(length[row])].tobytes())
     rest = slice(single, None)
     hashed[rest] = _finished(hashed[rest], keys.buffer, start[rest], length[rest])
+    if order is None:
+        return hashed
     result = np.empty_like(hashed)
     result[order] = hashed
     return result

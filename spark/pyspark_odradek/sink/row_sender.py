@@ -7,9 +7,10 @@ each row is acknowledged; otherwise `send` or `finish` raises the first error.
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,15 +22,19 @@ from odradek.client.models import SendResult
 from odradek.client.producer.accumulator import RECORD_OVERHEAD_BYTES
 from odradek.client.producer.batch_builder import CODECS
 from odradek.records.v2.batch import HEADER_SIZE
-from odradek.records.v2.encode import EncodedRecords, RecordColumns, encode_records
+from odradek.records.v2.encode import EncodedRecords, RecordColumns, encode_groups
 from odradek.records.v2.encode_fields import Integers
 from pyspark_odradek.options.sink_options import ROUND_ROBIN, SinkOptions
 from pyspark_odradek.sink.arrow_strings import byte_strings, header_strings, null_rows, numbers_or_null
 from pyspark_odradek.sink.partitioning import RoundRobinPartitions, StickyPartitions, partitions_of_keys
 from pyspark_odradek.sink.sink_schema import SinkColumns
 
-COLLECTED_BYTES: Final = 8 << 20
-"""Rows are collected until each partition of the last topics can have a full batch, but at most this size."""
+ENCODED_BYTES: Final = 8 << 20
+"""About the largest size of rows that are encoded together.
+
+Rows are collected until each partition of the last topics can have a full batch, but at most this size. A larger batch
+of rows is divided, so that its records do not take as much memory again.
+"""
 
 Acknowledgement = concurrent.futures.Future[SendResult]
 
@@ -41,7 +46,7 @@ class SinkProducer(Protocol):
         """Return the partition numbers of a topic."""
         ...
 
-    def send_encoded(self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords], /) -> Acknowledgement:
+    def send_encoded(self, batches: Mapping[TopicPartition, Sequence[EncodedRecords]], /) -> Acknowledgement:
         """Buffer batches."""
         ...
 
@@ -83,7 +88,7 @@ class RowSender:
             return
         self._collected.append(rows)
         self._collected_bytes += rows.nbytes
-        limit = min(COLLECTED_BYTES, self._options.client.buffer_memory, self._batch_bytes * self._partition_count)
+        limit = min(ENCODED_BYTES, self._options.client.buffer_memory, self._batch_bytes * self._partition_count)
         if self._collected_bytes >= limit:
             self._send_collected()
 
@@ -107,12 +112,15 @@ class RowSender:
         if len(batches) > 1:
             batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
         for rows in batches:
-            self._send_rows(rows)
+            step = math.ceil(rows.num_rows / max(1, math.ceil(rows.nbytes / ENCODED_BYTES)))
+            for begin in range(0, rows.num_rows, step):
+                self._send_rows(rows.slice(begin, step))
 
     def _send_rows(self, rows: pa.RecordBatch) -> None:
         columns = self._record_columns(rows)
         sizes = _estimated_bytes(columns)
         explicit = None if self._columns.partition is None else numbers_or_null(rows.column(self._columns.partition))
+        encoded: dict[TopicPartition, list[EncodedRecords]] = {}
         partition_count = 0
         for topic, chosen in self._by_topic(rows):
             part = columns if chosen is None else columns.take(chosen)
@@ -120,18 +128,15 @@ class RowSender:
             partition_count += len(partitions)
             given = explicit if explicit is None or chosen is None else (explicit[0][chosen], explicit[1][chosen])
             numbers = self._partitions(topic, part, sizes if chosen is None else sizes[chosen], partitions, given)
-            for number, members in _groups(numbers):
-                batches = encode_records(
-                    part if len(members) == part.count else part.take(members),
-                    limit_bytes=self._batch_bytes,
-                    codec=self._codec,
-                )
-                self._hand_over(TopicPartition(topic, number), batches)
+            order, found, ends = _grouped(numbers)
+            batches = encode_groups(part.take(order), ends, limit_bytes=self._batch_bytes, codec=self._codec)
+            encoded |= zip((TopicPartition(topic, number) for number in found), batches, strict=True)
+        self._hand_over(encoded)
         self._partition_count = partition_count
         self._records += rows.num_rows
 
-    def _hand_over(self, topic_partition: TopicPartition, batches: list[EncodedRecords]) -> None:
-        sent = self._producer.send_encoded(topic_partition, batches)
+    def _hand_over(self, encoded: Mapping[TopicPartition, Sequence[EncodedRecords]]) -> None:
+        sent = self._producer.send_encoded(encoded)
         self._pending.append(sent)
         sent.add_done_callback(self._note)
         self._check()
@@ -170,7 +175,8 @@ class RowSender:
         if len(names) == 1:
             yield names[0], None
             return
-        for code, members in _groups(encoded.indices.to_numpy().astype(np.int64)):
+        order, codes, ends = _grouped(encoded.indices.to_numpy().astype(np.int64))
+        for code, members in zip(codes, np.split(order, ends[:-1]), strict=True):
             yield names[code], members
 
     def _partitions(
@@ -250,10 +256,10 @@ _LENGTH_BYTES: Final = 5
 """Maximum size of a length in a header."""
 
 
-def _groups(numbers: Integers) -> Iterator[tuple[int, Integers]]:
-    """Yield each number that occurs, with its positions in order."""
-    order = np.argsort(numbers, kind="stable")
+def _grouped(numbers: Integers) -> tuple[Integers, list[int], list[int]]:
+    """Return the positions of the numbers in the order of their numbers, each number once, and where each one ends."""
+    # NumPy sorts numbers of 16 bits in linear time.
+    order = np.argsort(numbers.astype(np.uint16) if int(numbers.max()) < 1 << 16 else numbers, kind="stable")
     ordered = numbers[order]
-    bounds = np.flatnonzero(np.diff(ordered)) + 1
-    for members in np.split(order, bounds):
-        yield int(numbers[members[0]]), members
+    ends = [*(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    return order, ordered[np.array(ends) - 1].tolist(), ends

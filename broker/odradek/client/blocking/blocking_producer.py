@@ -184,18 +184,18 @@ class BlockingProducer:
         return self._loop.run_for_future(self._producer.send_many(topic, records, partition=partition))
 
     def send_encoded(
-        self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords]
+        self, batches: Mapping[TopicPartition, Sequence[EncodedRecords]]
     ) -> concurrent.futures.Future[SendResult]:
         """Buffer batches that `encode_records` made, with one future for all of them. Each can be sent only once.
 
-        Everything else is as for records of `send`: order, retries, transactions and the limit `buffer_memory`. Only
-        `linger_ms`, serializers, partitioner and interceptors have no effect. Raises the errors of `send`; then a
-        part of the batches may be sent all the same. Raises `MessageTooLargeError` without sending any if one of
-        them is larger than `max_request_size` before compression.
+        The batches of several partitions are buffered in turn, so that a request can carry one of each. Order,
+        retries, transactions and `buffer_memory` are as for records of `send`; `linger_ms`, serializers, partitioner
+        and interceptors have no effect. Raises the errors of `send`; then a part of the batches may be sent all the
+        same. Raises `MessageTooLargeError` without sending any if one exceeds `max_request_size` before compression.
 
         Any thread can wait for the future.
         """
-        return self._loop.run_for_future(self._producer.send_encoded(topic_partition, batches))
+        return self._loop.run_for_future(self._producer.send_encoded(batches))
 
     def init_transactions(self) -> None:
         """Get a producer id and an epoch for `transactional_id`. Call it once, before the first transaction.

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import chain, zip_longest
 from typing import Any, Final, Self, Unpack
 
 from odradek.base.errors import ConfigError, MessageTooLargeError, NetworkError, RequestTimedOutError
@@ -256,23 +257,24 @@ class Producer:
         return delivered
 
     async def send_encoded(
-        self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords]
+        self, batches: Mapping[TopicPartition, Sequence[EncodedRecords]]
     ) -> asyncio.Future[SendResult]:
         """Buffer batches that `encode_records` made, with one future for all of them. Each can be sent only once.
 
-        Everything else is as for records of `send`: order, retries, transactions and the limit `buffer_memory`. Only
-        `linger_ms`, serializers, partitioner and interceptors have no effect. Raises the errors of `send`; then a part
-        of the batches may be sent all the same. Raises `MessageTooLargeError` without sending any if one of them is
-        larger than `max_request_size` before compression.
+        The batches of several partitions are buffered in turn, so that a request can carry one of each. Order, retries,
+        transactions and `buffer_memory` are as for records of `send`; `linger_ms`, serializers, partitioner and
+        interceptors have no effect. Raises the errors of `send`; then a part of the batches may be sent all the same.
+        Raises `MessageTooLargeError` without sending any if one exceeds `max_request_size` before compression.
         """
-        topic, partition = topic_partition
-        self._checked_partition(await self._topic(topic), partition)
-        for batch in batches:
-            self._check_size(batch.uncompressed_bytes - HEADER_SIZE, f"a batch for topic {topic} with records of")
+        for (topic, partition), part in batches.items():
+            self._checked_partition(await self._topic(topic), partition)
+            for batch in part:
+                self._check_size(batch.uncompressed_bytes - HEADER_SIZE, f"a batch for topic {topic} with records of")
         delivered: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         bulk = BulkReceipt(delivered)
         in_transaction = self._sender.transactions is not None
-        for batch in batches:
+        turns = zip_longest(*([(partition, batch) for batch in part] for partition, part in batches.items()))
+        for topic_partition, batch in filter(None, chain.from_iterable(turns)):
             if self._waiting or not self._accumulator.has_room(batch.size_bytes):
                 await self._wait_for_room(batch.size_bytes)
             self._check_sendable()
@@ -282,7 +284,7 @@ class Producer:
             added.receipts.append(bulk)
             self._include(topic_partition, delivered)
             self._sender.wake()
-        bulk.complete(sum(batch.record_count for batch in batches))
+        bulk.complete(sum(batch.record_count for part in batches.values() for batch in part))
         return delivered
 
     def _serialized(self, topic: str, chunk: Sequence[tuple[Any, Any, int]]) -> Sequence[KeyValueTime]:

@@ -6,21 +6,32 @@ bytes that `BatchBuilder` makes of the same records with the same limit.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odradek.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from odradek.compression import Codec, compress
 from odradek.records.v2.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_FLAG, BatchHeader, write_header
 from odradek.records.v2.encode_fields import (
+    SLACK_BYTES,
     Bytes,
     ByteStrings,
     Integers,
+    Words,
+    constant_word,
+    joined_words,
+    placed_words,
     put_strings,
     put_varints,
+    put_words,
     varint_sizes,
+    varint_words,
 )
 from odradek.records.v2.varint import encode_varint
 
@@ -30,8 +41,12 @@ _SMALLEST_NUMBERS: Final = 3
 """Lower bound of the bytes for the length, the timestamp delta and the offset delta of a record."""
 
 
-_NULL: Final = encode_varint(-1)[0]
-"""The length of a null value: one byte."""
+_ATTRIBUTES: Final = constant_word(bytes(_FIXED_BYTES))
+_SAME_TIMESTAMP: Final = constant_word(encode_varint(0))
+_NO_HEADERS: Final = constant_word(encode_varint(0))
+_NULL: Final = encode_varint(-1)
+"""The length of a null key or value."""
+_NULL_STRING: Final = constant_word(_NULL)
 
 
 class HeaderStrings(NamedTuple):
@@ -43,7 +58,7 @@ class HeaderStrings(NamedTuple):
     """UTF-8; never null."""
     values: ByteStrings
 
-    def take(self, rows: Integers) -> HeaderStrings:
+    def take(self, rows: Integers | slice) -> HeaderStrings:
         """Return the headers of some records, in their order."""
         return HeaderStrings(self.first[rows], self.counts[rows], self.names, self.values)
 
@@ -134,75 +149,141 @@ def encode_records(
 
     Only a batch of a single record may exceed the limit. `level` is that of the codec; None for its default.
     """
+    (batches,) = encode_groups(columns, [columns.count], limit_bytes=limit_bytes, codec=codec, level=level)
+    return batches
+
+
+def encode_groups(
+    columns: RecordColumns,
+    ends: Sequence[int],
+    *,
+    limit_bytes: int,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+) -> list[list[EncodedRecords]]:
+    """Encode groups of consecutive records, for example those of several partitions, as `encode_records` each group.
+
+    `ends` has the end of each group in ascending order; the last one is the number of records. One call is faster
+    than one for each group, because the number of steps does not depend on the number of groups.
+    """
     if not columns.count:
-        return []
-    layout = _layout(columns, limit_bytes)
-    target = np.zeros(int(layout.end[-1]), dtype=np.uint8)
-    position = put_varints(target, layout.position, layout.body_bytes)
-    position += _FIXED_BYTES
-    if isinstance(columns.timestamp_ms, int):
-        position += 1  # The buffer is zero, which is the encoding of a delta of 0.
-    else:
-        position = put_varints(target, position, layout.timestamp_delta)
-    position = put_varints(target, position, layout.offset_delta)
-    for strings in (columns.keys, columns.values):
-        position = _put_field(target, position, strings)
-    _put_headers(target, position, columns.headers)
-    return _batches(columns, layout, target, codec, level)
+        return [[] for _ in ends]
+    layout = _layout(columns, ends, limit_bytes)
+    fields = _fields(layout, columns)
+    found = []
+    for begin, stop in pairwise([0, *ends]):
+        batches = range(*np.searchsorted(layout.first[:-1], (begin, stop)).tolist())
+        size = int(layout.end[batches[-1]]) if batches else 0
+        # Each group has its own buffer, which is freed when the last batch in it is acknowledged.
+        target = np.empty(size + SLACK_BYTES, dtype=np.uint8)
+        _put_records(target, fields, slice(begin, stop), columns.headers)
+        found.append(_batches(columns, layout, batches, target, codec=codec, level=level))
+    return found
 
 
 class _Layout(NamedTuple):
-    """Where the records are in the buffer: all batches in sequence, each after the space for its header."""
+    """Where the records are in the buffer of their group: its batches in order, each after the space for its header."""
 
     position: Integers
     body_bytes: Integers
-    timestamp_delta: Integers
+    timestamp_delta: Integers | None
+    """None if all records have the same timestamp."""
     offset_delta: Integers
     first: Integers
     """First record of each batch, and the number of records at the end."""
     end: Integers
-    """End of each batch in the buffer."""
+    """End of each batch in the buffer of its group."""
 
 
-def _layout(columns: RecordColumns, limit_bytes: int) -> _Layout:
+class _Fields(NamedTuple):
+    """The fields of all records, and their positions in the buffers of the groups."""
+
+    positions: Integers
+    words: NDArray[np.uint64]
+    """A row of words for each record, and of their positions."""
+    texts: list[tuple[Integers, ByteStrings]]
+    headers: Integers
+
+
+def _fields(layout: _Layout, columns: RecordColumns) -> _Fields:
+    numbers = [*varint_words(layout.body_bytes), _ATTRIBUTES]
+    numbers += [_SAME_TIMESTAMP] if layout.timestamp_delta is None else varint_words(layout.timestamp_delta)
+    numbers += varint_words(layout.offset_delta)
+    places: list[tuple[Integers, Words]] = []
+    texts: list[tuple[Integers, ByteStrings]] = []
+    position = layout.position
+    for strings in (columns.keys, columns.values):
+        if strings is None:
+            numbers.append(_NULL_STRING)
+            continue
+        position = _place(places, position, [*numbers, *varint_words(strings.length)])
+        texts.append((position, strings))
+        position = position + np.maximum(strings.length, 0)
+        numbers = []
+    headers = _place(places, position, [*numbers, *([_NO_HEADERS] if columns.headers is None else [])])
+    return _Fields(*placed_words(places), texts, headers)
+
+
+def _place(places: list[tuple[Integers, Words]], position: Integers, numbers: list[Words]) -> Integers:
+    """Add numbers that follow each other from `position` on. Return the position after them."""
+    for words in joined_words(numbers):
+        places.append((position, words))
+        position = position + words.size
+    return position
+
+
+def _put_records(target: Bytes, fields: _Fields, rows: slice, headers: HeaderStrings | None) -> None:
+    """Write some records into a buffer."""
+    put_words(target, fields.positions[rows], fields.words[rows])
+    for position, strings in fields.texts:
+        put_strings(target, position[rows], strings.take(rows))
+    if headers is not None:
+        _put_headers(target, fields.headers[rows], headers.take(rows))
+
+
+def _layout(columns: RecordColumns, ends: Sequence[int], limit_bytes: int) -> _Layout:
     least = _FIXED_BYTES + _field_bytes(columns.keys, columns.count) + _field_bytes(columns.values, columns.count)
     least += _header_bytes(columns)
-    first, bodies, timestamps, offsets = [0], [], [], []
+    first, bodies, sizes, timestamps, offsets = [0], [], [], [], []
     sums = np.zeros(columns.count + 1, dtype=np.int64)
     np.cumsum(least + _SMALLEST_NUMBERS, out=sums[1:])
     while first[-1] < columns.count:
         begin = first[-1]
         # No more records than these can fit. Their exact sizes depend on where the batch begins.
         stop = int(np.searchsorted(sums, sums[begin] + limit_bytes - HEADER_SIZE, side="right")) - 1
-        stop = max(stop, begin + 1)
+        stop = min(max(stop, begin + 1), ends[bisect_right(ends, begin)])
         offset = np.arange(stop - begin, dtype=np.int64)
-        timestamp = _timestamp_deltas(columns, begin, stop)
         body = least[begin:stop] + varint_sizes(offset)
-        body += 1 if isinstance(columns.timestamp_ms, int) else varint_sizes(timestamp)
-        used = np.cumsum(body + varint_sizes(body))
-        taken = max(1, int(np.searchsorted(used, limit_bytes - HEADER_SIZE, side="right")))
+        timestamp = _timestamp_deltas(columns, begin, stop)
+        body += 1 if timestamp is None else varint_sizes(timestamp)
+        size = body + varint_sizes(body)
+        taken = max(1, int(np.searchsorted(np.cumsum(size), limit_bytes - HEADER_SIZE, side="right")))
         bodies.append(body[:taken])
-        timestamps.append(timestamp[:taken])
+        sizes.append(size[:taken])
         offsets.append(offset[:taken])
+        if timestamp is not None:
+            timestamps.append(timestamp[:taken])
         first.append(begin + taken)
-    body_bytes = np.concatenate(bodies)
-    record_bytes = body_bytes + varint_sizes(body_bytes)
     bounds = np.array(first, dtype=np.int64)
-    ends = np.cumsum(record_bytes)
-    number = np.repeat(np.arange(1, len(first)), np.diff(bounds))
+    record_bytes = np.concatenate(sizes)
+    space = record_bytes.copy()
+    space[bounds[:-1]] += HEADER_SIZE
+    sums = np.append(0, np.cumsum(space))
+    # Each group begins at 0 in its buffer.
+    end = sums[1:] - np.repeat(sums[[0, *ends[:-1]]], np.diff(ends, prepend=0))
     return _Layout(
-        position=ends - record_bytes + HEADER_SIZE * number,
-        body_bytes=body_bytes,
-        timestamp_delta=np.concatenate(timestamps),
+        position=end - record_bytes,
+        body_bytes=np.concatenate(bodies),
+        timestamp_delta=np.concatenate(timestamps) if timestamps else None,
         offset_delta=np.concatenate(offsets),
         first=bounds,
-        end=ends[bounds[1:] - 1] + HEADER_SIZE * np.arange(1, len(first)),
+        end=end[bounds[1:] - 1],
     )
 
 
-def _timestamp_deltas(columns: RecordColumns, begin: int, stop: int) -> Integers:
+def _timestamp_deltas(columns: RecordColumns, begin: int, stop: int) -> Integers | None:
     if isinstance(columns.timestamp_ms, int):
-        return np.zeros(stop - begin, dtype=np.int64)
+        return None
     deltas: Integers = columns.timestamp_ms[begin:stop] - columns.timestamp_ms[begin]
     return deltas
 
@@ -217,7 +298,7 @@ def _field_bytes(strings: ByteStrings | None, count: int) -> Integers:
 
 def _put_field(target: Bytes, position: Integers, strings: ByteStrings | None) -> Integers:
     if strings is None:
-        target[position] = _NULL
+        target[position] = _NULL[0]
         return position + 1
     return put_strings(target, put_varints(target, position, strings.length), strings)
 
@@ -244,9 +325,7 @@ def _header_bytes(columns: RecordColumns) -> Integers:
     return sizes
 
 
-def _put_headers(target: Bytes, position: Integers, headers: HeaderStrings | None) -> None:
-    if headers is None:
-        return  # The buffer is zero, which is the encoding of no headers.
+def _put_headers(target: Bytes, position: Integers, headers: HeaderStrings) -> None:
     after = put_varints(target, position, headers.counts)
     rows = _flat_rows(headers)
     names, values = headers.names.take(rows), headers.values.take(rows)
@@ -259,13 +338,15 @@ def _put_headers(target: Bytes, position: Integers, headers: HeaderStrings | Non
 
 
 def _batches(
-    columns: RecordColumns, layout: _Layout, target: Bytes, codec: Codec, level: int | None
+    columns: RecordColumns, layout: _Layout, numbers: range, target: Bytes, *, codec: Codec, level: int | None
 ) -> list[EncodedRecords]:
+    """Return the batches with these numbers, which are in `target`."""
     found = []
     buffer = target.data
     begin = 0
-    for number, end in enumerate(layout.end.tolist()):
+    for number in numbers:
         first, stop = layout.first[number : number + 2].tolist()
+        end = int(layout.end[number])
         batch = buffer[begin:end]
         if codec:
             batch = memoryview(bytearray(HEADER_SIZE) + compress(codec, batch[HEADER_SIZE:], level))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,9 @@ class Producer:
     def partitions_for(self, topic: str, *, available: bool = False) -> list[int]:
         return list(range(self.topics[topic]))
 
-    def send_encoded(self, topic_partition: TopicPartition, batches: Sequence[EncodedRecords]) -> Acknowledgement:
-        self.batches[topic_partition] += [bytes(batch.build()) for batch in batches]
+    def send_encoded(self, batches: Mapping[TopicPartition, Sequence[EncodedRecords]]) -> Acknowledgement:
+        for topic_partition, part in batches.items():
+            self.batches[topic_partition] += [bytes(batch.build()) for batch in part]
         sent: Acknowledgement = concurrent.futures.Future()
         self.pending.append(sent)
         if not self.hold:
@@ -198,9 +199,10 @@ def test_the_first_error_is_raised_by_the_next_call() -> None:
 
 
 def test_finish_waits_for_every_acknowledgement() -> None:
-    rows = rows_of({"value": pa.string(), "partition": pa.int32()}, [("a", 0), ("b", 1)])
+    rows = rows_of({"value": pa.string()}, [("a",)])
     producer = Producer({"t": 2}, hold=True)
-    sending = sender(producer, rows, topic="t")
+    sending = sender(producer, rows, topic="t", **{"kafka.batch.size": "1"})
+    sending.send(rows)
     sending.send(rows)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         finished = pool.submit(sending.finish)
@@ -210,6 +212,19 @@ def test_finish_waits_for_every_acknowledgement() -> None:
         assert not finished.done()
         producer.pending[1].set_result(SendResult(1, ()))
         assert finished.result() == 2
+
+
+def test_large_batches_of_rows_are_divided() -> None:
+    texts = [f"{number:03}".ljust(100_000) for number in range(200)]
+    rows = rows_of({"value": pa.string()}, [(text,) for text in texts])
+    producer = sent(rows, {"t": 1}, topic="t")
+    together = Producer({"t": 1})
+    sending = sender(together, rows, topic="t")
+    sending.send(rows)
+    assert sending.finish() == 200
+    for found in (producer, together):
+        assert [record.value.decode() for record in found.records("t", 0) if record.value] == texts
+    assert len(together.pending) == 3  # 20 MB, at most 8 MiB each.
 
 
 def test_no_rows_send_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.compression import Codec
 from odradek.records.v2.batch import BatchBuilder, Headers
-from odradek.records.v2.encode import HeaderStrings, ProducerNumbers, RecordColumns, encode_records
+from odradek.records.v2.encode import HeaderStrings, ProducerNumbers, RecordColumns, encode_groups, encode_records
 from odradek.records.v2.encode_fields import ByteStrings
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
@@ -97,6 +97,19 @@ def test_chosen_rows_are_encoded_in_the_chosen_order(rows: list[Row], data: st.D
     batches = encode_records(taken, limit_bytes=limit_bytes)
     expected = built([rows[row] for row in chosen], limit_bytes, Codec.NONE, ProducerNumbers())
     assert [bytes(batch.build()) for batch in batches] == expected
+
+
+@given(rows=ROWS, data=st.data(), limit_bytes=st.integers(62, 40_000), codec=st.sampled_from(Codec))
+def test_groups_are_encoded_as_each_one_alone(
+    rows: list[Row], data: st.DataObject, limit_bytes: int, codec: Codec
+) -> None:
+    ends = [*sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=5))), len(rows)]
+    columns = columns_of(rows, gap=0)
+    groups = encode_groups(columns, ends, limit_bytes=limit_bytes, codec=codec)
+    for begin, end, batches in zip([0, *ends], ends, groups, strict=False):
+        alone = encode_records(columns.take(np.arange(begin, end)), limit_bytes=limit_bytes, codec=codec)
+        assert [bytes(batch.build()) for batch in batches] == [bytes(batch.build()) for batch in alone]
+    assert len(groups) == len(ends)
 
 
 @given(rows=ROWS, limit_bytes=st.integers(62, 40_000))

@@ -55,7 +55,7 @@ def test_every_record_arrives_once_and_in_order(fakes: Any, fault: dict[str, Any
         async with producer_of(cluster) as producer:
             batches = encoded(100)
             assert len(batches) > 5
-            result = await (await producer.send_encoded(PARTITION, batches))
+            result = await (await producer.send_encoded({PARTITION: batches}))
             assert result.records == 100
             assert [batch.record_count for batch in result.batches] == [batch.record_count for batch in batches]
 
@@ -69,12 +69,28 @@ def test_the_order_among_other_records_is_kept(fakes: Any) -> None:
     async def main() -> None:
         async with producer_of(cluster, linger_ms=20, batch_size=10_000) as producer:
             await producer.send("t", b"before", partition=0)
-            await producer.send_encoded(PARTITION, encoded(3))
+            await producer.send_encoded({PARTITION: encoded(3)})
             await producer.send("t", b"after", partition=0)
             await producer.flush()
 
     run_virtual(main())
     assert cluster.logs[PARTITION].values() == [b"before", *values(3), b"after"]
+
+
+def test_a_request_carries_a_batch_of_each_partition(fakes: Any) -> None:
+    cluster = fakes.cluster({"t": 3, "u": 1}, nodes=1)
+    # The lengths differ, so the last requests carry fewer batches.
+    batches = {partition: encoded(30 * place) for place, partition in enumerate(cluster.logs)}
+
+    async def main() -> None:
+        async with producer_of(cluster, buffer_memory=1_000_000) as producer:
+            result = await (await producer.send_encoded(batches))
+            assert result.records == sum(30 * place for place in range(4))
+            assert len(result.batches) == sum(map(len, batches.values()))
+
+    run_virtual(main())
+    assert [cluster.logs[partition].values() for partition in batches] == [values(30 * place) for place in range(4)]
+    assert cluster.asked.count((ApiKey.PRODUCE, 1)) == max(map(len, batches.values())) > 5
 
 
 def test_buffer_memory_bounds_what_is_in_flight(fakes: Any) -> None:
@@ -84,7 +100,7 @@ def test_buffer_memory_bounds_what_is_in_flight(fakes: Any) -> None:
 
     async def main() -> None:
         async with producer_of(cluster, buffer_memory=limit) as producer:
-            sending = asyncio.create_task(producer.send_encoded(PARTITION, batches))
+            sending = asyncio.create_task(producer.send_encoded({PARTITION: batches}))
             while not sending.done():
                 assert producer.metrics()["buffer-available-bytes"] >= 0
                 await asyncio.sleep(0.001)
@@ -102,10 +118,10 @@ def test_batches_that_are_too_large_name_topic_and_size(fakes: Any) -> None:
         async with producer_of(cluster, max_request_size=500) as producer:
             size = batch.uncompressed_bytes - 61
             with pytest.raises(MessageTooLargeError, match=rf"a batch for topic t with records of {size} bytes"):
-                await producer.send_encoded(PARTITION, [batch])
+                await producer.send_encoded({PARTITION: [batch]})
         cluster.faults[ApiKey.PRODUCE].append(fakes.fault(code=MessageTooLargeError.code))
         async with producer_of(cluster) as producer:
-            refused = await producer.send_encoded(PARTITION, [batch])
+            refused = await producer.send_encoded({PARTITION: [batch]})
             with pytest.raises(MessageTooLargeError, match=rf"t-0 rejected a batch of {batch.size_bytes} bytes"):
                 await refused
 
@@ -119,7 +135,7 @@ def test_a_partition_that_does_not_exist_is_an_error(fakes: Any) -> None:
     async def main() -> None:
         async with producer_of(cluster) as producer:
             with pytest.raises(ConfigError, match="topic t has no partition 1"):
-                await producer.send_encoded(TopicPartition("t", 1), encoded(1))
+                await producer.send_encoded({TopicPartition("t", 1): encoded(1)})
 
     run_virtual(main())
 

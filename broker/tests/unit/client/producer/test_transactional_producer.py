@@ -250,10 +250,10 @@ def test_an_empty_transaction_sends_nothing(fakes: Any) -> None:
 def test_encoded_batches_belong_to_the_transaction(fakes: Any) -> None:
     async def work(producer: Producer, coordinator: TransactionCoordinator) -> None:
         with pytest.raises(InvalidTransactionStateError):
-            await producer.send_encoded(PARTITION, encode_records(RECORDS, limit_bytes=1_000))
+            await producer.send_encoded({PARTITION: encode_records(RECORDS, limit_bytes=1_000)})
         for is_commit in (False, True):
             producer.begin_transaction()
-            await producer.send_encoded(PARTITION, encode_records(RECORDS, limit_bytes=1_000))
+            await producer.send_encoded({PARTITION: encode_records(RECORDS, limit_bytes=1_000)})
             await (producer.commit_transaction if is_commit else producer.abort_transaction)()
         assert coordinator.ends == [True]
         assert coordinator.values() == [None] * RECORDS.count
