@@ -40,13 +40,10 @@ _FIXED_BYTES: Final = 1
 _SMALLEST_NUMBERS: Final = 3
 """Lower bound of the bytes for the length, the timestamp delta and the offset delta of a record."""
 
-
 _ATTRIBUTES: Final = constant_word(bytes(_FIXED_BYTES))
 _SAME_TIMESTAMP: Final = constant_word(encode_varint(0))
+_NULL_STRING: Final = constant_word(encode_varint(-1))
 _NO_HEADERS: Final = constant_word(encode_varint(0))
-_NULL: Final = encode_varint(-1)
-"""The length of a null key or value."""
-_NULL_STRING: Final = constant_word(_NULL)
 
 
 class HeaderStrings(NamedTuple):
@@ -266,11 +263,11 @@ def _layout(columns: RecordColumns, ends: Sequence[int], limit_bytes: int) -> _L
         first.append(begin + taken)
     bounds = np.array(first, dtype=np.int64)
     record_bytes = np.concatenate(sizes)
-    space = record_bytes.copy()
-    space[bounds[:-1]] += HEADER_SIZE
-    sums = np.append(0, np.cumsum(space))
+    with_header = record_bytes.copy()
+    with_header[bounds[:-1]] += HEADER_SIZE
+    edges = np.append(0, np.cumsum(with_header))
     # Each group begins at 0 in its buffer.
-    end = sums[1:] - np.repeat(sums[[0, *ends[:-1]]], np.diff(ends, prepend=0))
+    end = edges[1:] - np.repeat(edges[[0, *ends[:-1]]], np.diff(ends, prepend=0))
     return _Layout(
         position=end - record_bytes,
         body_bytes=np.concatenate(bodies),
@@ -296,10 +293,7 @@ def _field_bytes(strings: ByteStrings | None, count: int) -> Integers:
     return sizes
 
 
-def _put_field(target: Bytes, position: Integers, strings: ByteStrings | None) -> Integers:
-    if strings is None:
-        target[position] = _NULL[0]
-        return position + 1
+def _put_field(target: Bytes, position: Integers, strings: ByteStrings) -> Integers:
     return put_strings(target, put_varints(target, position, strings.length), strings)
 
 
