@@ -370,7 +370,7 @@ def run_until_output(world: World, line: Line, environment: dict[str, str]) -> N
             process.wait()
 
 
-@pytest.mark.usefixtures("in_folder")
+@pytest.mark.usefixtures("in_folder", "world")
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path.split()[0] in WITHOUT_BROKERS])
 def test_the_examples_of_a_command_without_brokers_run(logs: Path, folder: Path, path: str) -> None:
     lines = examples(COMMANDS[path])
