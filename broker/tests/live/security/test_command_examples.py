@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from odradek import (
+    AuthenticationError,
     BlockingClient,
     BlockingProducer,
     ClientSettings,
@@ -161,7 +162,7 @@ class World:
         if command == "reassign":
             self._plan()
         if command == "token":
-            self._token()
+            wait_until(self._create_token, what="a login of alice")
         if command == "transaction":
             line = self._transactions(line)
         return line
@@ -268,11 +269,16 @@ class World:
         text = f'{{"version": 1, "partitions": [{{"topic": "{place.topic}", "partition": 0, "replicas": {target}}}]}}'
         (self.folder / "plan.json").write_text(text, encoding="utf-8")
 
-    def _token(self) -> None:
+    def _create_token(self) -> bool:
+        """Create a token. Return whether alice could log in: brokers learn her password a moment after it was set."""
         settings, _ = ClientSettings.parse(dict(_pairs(self.properties("alice", USERS["alice"]))))
-        with BlockingClient(settings) as client:
-            created = client.admin.create_delegation_token(renewers=["User:bob"])
+        try:
+            with BlockingClient(settings) as client:
+                created = client.admin.create_delegation_token(renewers=["User:bob"])
+        except AuthenticationError:
+            return False
         (self.folder / "hmac.txt").write_text(base64.b64encode(created.hmac).decode(), encoding="utf-8")
+        return True
 
     def _transactions(self, line: str) -> str:
         """Open the transaction that a line ends, and return the line with its numbers."""
