@@ -129,7 +129,8 @@ class RowSender:
             given = explicit if explicit is None or chosen is None else (explicit[0][chosen], explicit[1][chosen])
             numbers = self._partitions(topic, part, sizes if chosen is None else sizes[chosen], partitions, given)
             order, found, ends = _grouped(numbers)
-            batches = encode_groups(part.take(order), ends, limit_bytes=self._batch_bytes, codec=self._codec)
+            ordered = part if len(ends) == 1 else part.take(order)
+            batches = encode_groups(ordered, ends, limit_bytes=self._batch_bytes, codec=self._codec)
             encoded |= zip((TopicPartition(topic, number) for number in found), batches, strict=True)
         self._hand_over(encoded)
         self._partition_count = partition_count

@@ -161,7 +161,7 @@ def encode_groups(
     """Encode groups of consecutive records, for example those of several partitions, as `encode_records` each group.
 
     `ends` has the end of each group in ascending order; the last one is the number of records. One call is faster
-    than one for each group, because the number of steps does not depend on the number of groups.
+    than one for each group, because the sizes and numbers of all records are encoded together.
     """
     if not columns.count:
         return [[] for _ in ends]
