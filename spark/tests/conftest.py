@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from odradek_testkit.interop.apache import QUICK_START
 from pyspark_odradek import register
+
+# Most of what the JVM of a short test spends is its own start: so it needs half of the CPU time.
+os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = " ".join(QUICK_START)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.base.setting_definitions import parse_properties
-from odradek_testkit.interop.apache import QUICK_START, run_tool
+from odradek_testkit.interop.apache import quick_start, run_tool
 
 CLASSES: Final = {
     "kafka-broker-api-versions.sh": "kafka.admin.BrokerApiVersionsCommand",
@@ -52,4 +52,4 @@ class Guide:
         words = [str(self.file(word)) if word.endswith(".json") else word for word in words]
         if script == "zookeeper-shell.sh":
             words.insert(0, "-server")
-        return run_tool(self._kafka, CLASSES[script], words, options=QUICK_START)
+        return run_tool(self._kafka, CLASSES[script], words, options=quick_start(self._kafka))

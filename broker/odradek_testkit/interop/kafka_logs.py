@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, InteropError, java_command
+from odradek_testkit.interop.apache import InteropError, java_command, quick_start
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -64,7 +64,7 @@ def dump_segments(jars: Path, files: Sequence[Path], *options: str, directory: P
 
     With `directory`, the paths in the output are relative to it.
     """
-    command = java_command(jars, DUMP_TOOL, heap="256m", options=QUICK_START)
+    command = java_command(jars, DUMP_TOOL, heap="256m", options=quick_start(jars))
     command += ["--files", ",".join(map(str, files)), *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TOOL_SECONDS)
     if result.returncode:

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from odradek.security.acls.model import AclRule, ResourcePattern
 from odradek.security.acls.nodes import decode_rules, parse_resource_path
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, InteropError, Tools, jars
+from odradek_testkit.interop.apache import ApacheBroker, InteropError, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -82,7 +82,6 @@ def brokers(kafka: Path, odradek_zookeeper: str, tmp_path: Path) -> Iterator[lis
         zookeeper=places[0].connect,
         properties=PROPERTIES,
         heap="384m",
-        options=QUICK_START,
     )
     ours = OdradekBroker(tmp_path / "ours", zookeeper=places[1].connect, properties=PROPERTIES, broker_id=1)
     started: list[Any] = []

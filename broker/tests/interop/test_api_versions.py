@@ -17,7 +17,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from odradek.testing.running_cluster import RunningCluster
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, Tools, jars
+from odradek_testkit.interop.apache import ApacheBroker, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -77,7 +77,6 @@ def served_by_kafka(
         zookeeper=f"{odradek_zookeeper}/api-versions",
         properties={"offsets.topic.replication.factor": "1"},
         heap="384m",
-        options=QUICK_START,
     )
     broker.start()
     try:

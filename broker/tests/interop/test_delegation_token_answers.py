@@ -26,7 +26,7 @@ from odradek.security.sasl.plain import LOGIN_MODULE
 from odradek.security.sasl.scram import LOGIN_MODULE as SCRAM_MODULE
 from odradek.testing.free_ports import free_ports
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -160,7 +160,6 @@ def sides(
         zookeeper=f"{odradek_zookeeper}{roots[0]}",
         properties=settings[0],
         heap="384m",
-        options=QUICK_START,
         port=ports[0],
     )
     ours = OdradekBroker(

@@ -23,7 +23,7 @@ from odradek.security.sasl.scram import LOGIN_MODULE as SCRAM_MODULE
 from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, InteropError, jars, run_tool
+from odradek_testkit.interop.apache import ApacheBroker, InteropError, jars, quick_start, run_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -91,7 +91,6 @@ class Brokers:
             zookeeper=zookeeper,
             properties=properties(free[0], free[1]),
             heap="384m",
-            options=QUICK_START,
             port=free[0],
         )
         self.ours: Final = OdradekBroker(
@@ -212,7 +211,7 @@ def test_the_tool_manages_tokens_and_javas_client_logs_in(brokers: Brokers, kafk
         config = tmp_path / f"{uuid4().hex}.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in login.items()))
         command = ["--bootstrap-server", bootstrap, "--command-config", str(config), *arguments]
-        return run_tool(kafka, main_class, command, options=QUICK_START)
+        return run_tool(kafka, main_class, command, options=quick_start(kafka))
 
     life = ("--max-life-time-period", "-1")
     created = run(TOOL, user("alice"), "--create", *life, "--renewer-principal", "User:bob").splitlines()[-1].split()

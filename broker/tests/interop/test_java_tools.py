@@ -15,7 +15,7 @@ import pytest
 
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, InteropError, Tools, jars, java_command
+from odradek_testkit.interop.apache import InteropError, Tools, jars, java_command, quick_start
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -338,7 +338,7 @@ def tools_of_3_9(request: pytest.FixtureRequest, odradek_cluster: RunningCluster
 @contextmanager
 def reports(tools: Tools, *arguments: str) -> Iterator[Iterator[str]]:
     """The output lines of a tool that does not end."""
-    command = java_command(tools.folder, REPLICA_VERIFICATION, heap="256m", options=QUICK_START)
+    command = java_command(tools.folder, REPLICA_VERIFICATION, heap="256m", options=quick_start(tools.folder))
     process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

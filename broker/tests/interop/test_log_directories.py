@@ -30,7 +30,7 @@ from odradek.records.v2.batch import BatchBuilder, ControlType
 from odradek.records.v2.transactions import marker_batch
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars, run_tool
+from odradek_testkit.interop.apache import ApacheBroker, jars, quick_start, run_tool
 from odradek_testkit.interop.kafka_logs import dump_segments, read_topic, wait_until_unregistered
 from odradek_testkit.logs import open_log, small_segments
 from odradek_testkit.loop import ManualClock
@@ -147,7 +147,7 @@ def consume(jars_folder: Path, bootstrap: str, *, count: int, committed: bool = 
     if committed:
         arguments += ["--isolation-level", "read_committed"]
     found: Sent = {}
-    for text in run_tool(jars_folder, CONSOLE_CONSUMER, arguments, options=QUICK_START).splitlines():
+    for text in run_tool(jars_folder, CONSOLE_CONSUMER, arguments, options=quick_start(jars_folder)).splitlines():
         found.setdefault(text.split("\t")[1].split(" ")[0], []).append(text)
     return found
 

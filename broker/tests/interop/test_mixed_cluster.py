@@ -30,7 +30,7 @@ from odradek.network.channel import Channel
 from odradek.protocol.apis import ApiKey
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 from odradek_testkit.interop.guides import Guide
 from odradek_testkit.interop.kafka_logs import read_topic
 from odradek_testkit.interop.numbered_load import NumberedLoad
@@ -262,7 +262,7 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 def java_broker(kafka: Path, directory: Path, ensemble: str, number: int, protocol: str) -> ApacheBroker:
     properties = {**PROPERTIES, "inter.broker.protocol.version": protocol}
-    settings: dict[str, Any] = {"properties": properties, "heap": "384m", "options": QUICK_START}
+    settings: dict[str, Any] = {"properties": properties, "heap": "384m"}
     return ApacheBroker(kafka, directory, broker_id=number, zookeeper=ensemble, **settings)
 
 

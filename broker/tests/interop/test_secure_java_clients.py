@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, InteropError, run_tool
+from odradek_testkit.interop.apache import InteropError, quick_start, run_tool
 from odradek_testkit.security.secured_broker import MECHANISMS, PASSWORD, REAUTH_MS, SecuredBroker, add_user
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
@@ -39,7 +39,7 @@ def write(path: Path, properties: dict[str, str]) -> str:
 
 
 def run(folder: Path, main_class: str, arguments: list[str], stdin: str = "") -> str:
-    return run_tool(folder, main_class, arguments, stdin=stdin, options=QUICK_START)
+    return run_tool(folder, main_class, arguments, stdin=stdin, options=quick_start(folder))
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), WAYS)

@@ -14,7 +14,7 @@ from odradek.client.models import NewTopic
 from odradek.client.producer.producer import Producer
 from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 from odradek_testkit.security.secured_cluster import BROKER_PASSWORD, SecuredCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -65,7 +65,6 @@ def test_brokers_of_both_kinds_follow_each_other(
         zookeeper=cluster.root,
         properties=cluster.properties(port, between, replicas=2),
         heap="384m",
-        options=QUICK_START,
         port=port,
     )
     try:

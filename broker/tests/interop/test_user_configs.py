@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 
 from odradek.testing.free_ports import free_ports
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, InteropError, Tools, jars
+from odradek_testkit.interop.apache import ApacheBroker, InteropError, Tools, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -110,7 +110,6 @@ def brokers(kafka: Path, odradek_zookeeper: str, tmp_path: Path) -> Iterator[lis
         zookeeper=places[0].connect,
         properties=PROPERTIES,
         heap="384m",
-        options=QUICK_START,
     )
     plain, sasl = free_ports(2)
     listeners = {

@@ -15,7 +15,7 @@ import pytest
 
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, Tools, jars, java_command
+from odradek_testkit.interop.apache import Tools, jars, java_command, quick_start
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -43,7 +43,7 @@ class Member:
         """Start it as a member of the group."""
         arguments = ["--bootstrap-server", tools.bootstrap, "--group-id", group, "--topic", topic]
         arguments += ["--group-protocol", "consumer", "--reset-policy", "earliest", *options]
-        command = java_command(tools.folder, VERIFIABLE_CONSUMER, heap="128m", options=QUICK_START)
+        command = java_command(tools.folder, VERIFIABLE_CONSUMER, heap="128m", options=quick_start(tools.folder))
         self.process: Final = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
         self.owned: set[Partition] = set()
         self.read = 0

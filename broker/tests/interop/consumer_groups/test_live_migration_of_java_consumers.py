@@ -16,7 +16,7 @@ import pytest
 
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, Tools, jars, java_command
+from odradek_testkit.interop.apache import Tools, jars, java_command, quick_start
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -47,7 +47,7 @@ class Member:
     def __init__(self, folder: Path, bootstrap: str, group: str, *options: str) -> None:
         """Start it as a member of the group."""
         arguments = ["--bootstrap-server", bootstrap, "--group-id", group, "--topic", TOPIC]
-        command = java_command(folder, VERIFIABLE_CONSUMER, heap="128m", options=QUICK_START)
+        command = java_command(folder, VERIFIABLE_CONSUMER, heap="128m", options=quick_start(folder))
         self.process: Final = subprocess.Popen(
             [*command, *arguments, "--reset-policy", "earliest", *options], stdout=subprocess.PIPE, text=True
         )

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from odradek.testing.free_ports import free_ports
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow]
 
@@ -85,7 +85,6 @@ def test_lag_in_partitions_that_apache_kafka_leads(
         zookeeper=root,
         properties=PROPERTIES,
         heap="384m",
-        options=QUICK_START,
     )
     try:
         ours.start()

@@ -28,7 +28,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.models import NewTopic
 from odradek_testkit.broker_process import OdradekBroker
 from odradek_testkit.clients.mirror_runs import MirrorLoad, MirrorRun, copied_at_least
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -303,7 +303,6 @@ def three_clusters(
                 zookeeper=f"{chroot}-kafka",
                 properties=properties(2),
                 heap="384m",
-                options=QUICK_START,
             )
             for number in range(2)
         ],

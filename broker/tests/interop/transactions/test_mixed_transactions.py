@@ -27,7 +27,7 @@ from odradek.client.producer.producer import Producer
 from odradek.client.settings import ClientSettings
 from odradek.testing.waiting import wait_until
 from odradek_testkit.broker_process import OdradekBroker
-from odradek_testkit.interop.apache import QUICK_START, ApacheBroker, jars
+from odradek_testkit.interop.apache import ApacheBroker, jars
 from odradek_testkit.interop.transactional import read, stable_offsets, transactional
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -56,7 +56,7 @@ class MixedPair:
     """One broker of each kind. Partition 0 of each topic is led by Kafka's broker, partition 1 by ours."""
 
     def __init__(self, kafka: Path, directory: Path, ensemble: str) -> None:
-        java: dict[str, Any] = {"properties": PROPERTIES, "heap": "384m", "options": QUICK_START}
+        java: dict[str, Any] = {"properties": PROPERTIES, "heap": "384m"}
         self.brokers: Final[dict[int, Any]] = {
             JAVA: ApacheBroker(kafka, directory / "java", broker_id=JAVA, zookeeper=ensemble, **java),
             OURS: OdradekBroker(directory / "ours", zookeeper=ensemble, properties=PROPERTIES, broker_id=OURS),

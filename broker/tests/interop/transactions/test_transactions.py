@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from odradek.testing.plugin import ClusterFactory
 from odradek.testing.running_cluster import RunningCluster
 from odradek.testing.waiting import wait_until
-from odradek_testkit.interop.apache import QUICK_START, InteropError, Tools, jars, java_command
+from odradek_testkit.interop.apache import InteropError, Tools, jars, java_command, quick_start
 from odradek_testkit.interop.transactional import read, stable_offsets, transactional
 
 pytestmark = [pytest.mark.interop, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -134,7 +134,7 @@ def test_transactions_command(tools: Tools, topic: str) -> None:
 @contextmanager
 def copiers(folder: Path, bootstrap: str, outputs: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run a copier for each partition of `source`. Each ends when it has copied its partition."""
-    command = java_command(folder, COPIER, heap="160m", options=QUICK_START)
+    command = java_command(folder, COPIER, heap="160m", options=quick_start(folder))
     running = []
     for number in range(PARTITIONS):
         options = [
