@@ -105,7 +105,7 @@ def _value(field: FieldSchema, flexible: bool) -> Decode:
 
 
 def _setter(entity_type: type[Any], name: str) -> _Setter:
-    """Return the setter of a field of a frozen dataclass with slots, for use while an object is created."""
+    """Return the setter of a field of a message class, for use while an object is created."""
     setter: _Setter = entity_type.__dict__[name].__set__
     return setter
 

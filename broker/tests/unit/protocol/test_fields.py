@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from typing import ClassVar
 
 import pytest
@@ -12,6 +14,7 @@ from odradek.protocol.apis import API_TABLE, ApiKey
 from odradek.protocol.codec import decode_struct, encode_struct
 from odradek.protocol.fields import Versions, wire
 from odradek.protocol.messages.internal import ControlledShutdownRequest, LeaderAndIsrRequest
+from odradek.protocol.messages.sasl import SaslAuthenticateRequest
 from odradek.protocol.schema import schema_of
 
 
@@ -30,6 +33,29 @@ def test_messages_are_frozen_values_with_the_defaults_of_the_definition() -> Non
         request.broker_id = 2  # type: ignore[misc]
     empty = API_TABLE[ApiKey.METADATA].response_type()
     assert (empty.topics, empty.cluster_id, empty.controller_id, empty.throttle_time_ms) == ((), None, -1, 0)
+
+
+def test_messages_are_values_of_their_type() -> None:
+    request = LeaderAndIsrRequest(controller_id=1, live_leaders=())
+
+    assert dataclasses.replace(request, controller_id=2) == LeaderAndIsrRequest(controller_id=2)
+    assert request != ControlledShutdownRequest() and request != LeaderAndIsrRequest(controller_id=2)
+    assert len({request, LeaderAndIsrRequest(controller_id=1), LeaderAndIsrRequest(controller_id=2)}) == 2
+    for other in (copy.copy(request), copy.deepcopy(request), pickle.loads(pickle.dumps(request))):
+        assert other == request
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del request.controller_id
+    with pytest.raises(TypeError, match="LeaderAndIsrRequest has no field broker, leader"):
+        LeaderAndIsrRequest(controller_id=1, leader=2, broker=3)  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        object.__setattr__(request, "leader", 2)
+
+
+def test_a_message_does_not_show_its_secrets() -> None:
+    shown = repr(SaslAuthenticateRequest(auth_bytes=b"secret"))
+
+    assert shown == "SaslAuthenticateRequest()"
+    assert repr(ControlledShutdownRequest(broker_id=1)) == "ControlledShutdownRequest(broker_id=1, broker_epoch=-1)"
 
 
 def test_fields_follow_the_version() -> None:
