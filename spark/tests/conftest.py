@@ -9,7 +9,7 @@ import pytest
 from odradek_testkit.interop.apache import QUICK_START
 from pyspark_odradek import register
 
-# Most of what the JVM of a short test spends is its own start: so it needs half of the CPU time.
+# Most of the CPU time of a short test is the start of Spark, and compiling with C1 only halves it.
 os.environ["SPARK_LAUNCHER_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"] = " ".join(QUICK_START)
 
 
