@@ -93,11 +93,12 @@ class FrameBuffer:
 
         Its length must be valid: `next_frame` has returned None. 0 while the length is incomplete.
         """
-        if self._filled - self._start < _PREFIX_BYTES:
-            return 0
-        (length,) = _LENGTH.unpack_from(self._data, self._start)
-        size = _PREFIX_BYTES + int(length)
+        size = self._frame_bytes()
         return size if size > INITIAL_BYTES else 0
+
+    def missing_bytes(self) -> int:
+        """Return what the incomplete frame lacks; 0 without one, or while its length is incomplete or negative."""
+        return max(0, self._frame_bytes() - (self._filled - self._start))
 
     def next_frame(self) -> memoryview | None:
         """Return the first frame without its prefix, or None while it is incomplete. `consume` removes it.
@@ -153,6 +154,13 @@ class FrameBuffer:
         """Free the buffer. It must not be used afterwards."""
         self._start = self._filled = self._frame_end = 0
         self._replace(0)
+
+    def _frame_bytes(self) -> int:
+        """Return the size of the first frame with its prefix, as the prefix claims; 0 while that is incomplete."""
+        if self._filled - self._start < _PREFIX_BYTES:
+            return 0
+        (length,) = _LENGTH.unpack_from(self._data, self._start)
+        return _PREFIX_BYTES + int(length)
 
     def _make_room(self) -> None:
         """Move the partial frame to the front, and grow if the frame or the rate of arrival requires it."""

@@ -30,16 +30,17 @@ from odradek.base.errors import MalformedFrameError, StorageError, UnsupportedVe
 from odradek.base.ports import Buffer, Clock, FileRegion, Part, Timer
 from odradek.metrics.request_stats import RequestSample
 from odradek.network.buffer import FrameBuffer
-from odradek.network.connection_options import JOINED_BYTES, TOGETHER_BYTES, ConnectionOptions, NetworkCounters
+from odradek.network.connection_options import TOGETHER_BYTES, ConnectionOptions, NetworkCounters
 from odradek.network.muting import Muting
-from odradek.network.outflow import Outflow, OutflowEvents, loaded
+from odradek.network.outflow import Outflow, OutflowEvents, loaded, write_together
 from odradek.network.read_ahead import ReadAhead
 from odradek.network.response_times import ResponseTimes
 from odradek.network.small_requests import SmallRequests
 from odradek.network.tls_outflow import outflow_to
+from odradek.network.wake_threshold import WakeThreshold, threshold_of
 from odradek.protocol.apis import API_TABLE
 from odradek.protocol.codec import RequestHeader, decode_header_fields
-from odradek.security.addresses import host_of
+from odradek.security.addresses import host_and_port_of
 from odradek.security.principals import ANONYMOUS, Identity
 
 logger = logging.getLogger(__name__)
@@ -196,6 +197,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_regions = False
         self._outflow: Outflow | None = None
         self._ahead: ReadAhead | None = None
+        self.threshold: WakeThreshold | None = None
+        """How many bytes must arrive to be read; None: any, because there is no TLS."""
         self._times: Final = ResponseTimes()
         self._together_bytes: Final = min(TOGETHER_BYTES, self._options.write_high_water_bytes)
         self.muting: Final = Muting(clock, self._schedule)
@@ -218,15 +221,14 @@ class Connection(asyncio.BufferedProtocol):
         """The socket is accepted."""
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple) and len(peer) >= 2:
-            self.peer_host, self.peer_port = host_of(peer), int(peer[1])
+        self.peer_host, self.peer_port = host_and_port_of(transport.get_extra_info("peername"))
         if not self._on_open(self):
             self._closing = True
             self._transport.abort()
             return
         self._accepted = self.was_open = True
         self._transport.set_write_buffer_limits(high=self._options.write_high_water_bytes)
+        self.threshold = threshold_of(transport)
         self._begin(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -382,6 +384,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         self._buffer.tidy()
+        if self.threshold is not None:
+            self.threshold.want(self._buffer.missing_bytes())
         must_pause = self._buffer.unread_bytes > 0 and (self._is_full() or self._buffer.has_frame())
         if self._reservation is not None and not must_pause:
             must_pause = not self._reservation.covers(self._buffer.large_frame_bytes())
@@ -468,14 +472,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transmit(transport, cast(list[Buffer], parts), size)
 
     def _transmit(self, transport: asyncio.Transport, buffers: list[Buffer], size: int) -> None:
-        self.counters.bytes_out += size
-        self._active_ms = self._clock.monotonic_ms()
-        if len(buffers) == 1:
-            transport.write(buffers[0])
-        elif size <= JOINED_BYTES:
-            transport.write(b"".join(buffers))
-        else:
-            transport.writelines(buffers)
+        self._have_sent(size)
+        write_together(transport, buffers, size)
 
     def _send_with_regions(self, transport: asyncio.Transport, parts: list[Part]) -> None:
         """Start an outflow. If there is no socket for it, read the file regions now."""

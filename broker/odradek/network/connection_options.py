@@ -12,9 +12,6 @@ from odradek.network.small_requests import SmallAnswers
 TOGETHER_BYTES: Final = 64 << 10
 """Maximum size of responses that are collected to be sent together."""
 
-JOINED_BYTES: Final = 4 << 10
-"""Up to this size, copying several buffers into one is cheaper than sending them separately."""
-
 
 @dataclass(slots=True)
 class NetworkCounters:

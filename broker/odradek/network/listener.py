@@ -316,12 +316,18 @@ class Listener:
     def _count_failed_handshake(self) -> None:
         self.counters.failed_authentications += 1
 
+    def _is_idle(self, connection: Connection, now_ms: float) -> bool:
+        if connection.idle_ms(now_ms) < self._options.idle_ms:
+            return False
+        # Bytes of a slow client may wait in the socket: they are read at once now, and count before the next sweep.
+        return connection.threshold is None or not connection.threshold.lift()
+
     def _sweep(self) -> None:
         """Close idle and slow connections, free unused memory and log refusals; one timer serves all connections."""
         now_ms = self._clock.monotonic_ms()
         memory = self._options.connection.memory
         for connection in self.connections:
-            if connection.idle_ms(now_ms) >= self._options.idle_ms:
+            if self._is_idle(connection, now_ms):
                 self.counters.connections_expired += 1
                 connection.abort("idle")
             elif memory is not None and memory.waiting and connection.slow_ms(now_ms) >= memory.slow_ms:

@@ -46,6 +46,9 @@ FORGOTTEN_AFTER_S: Final = 1.0
 TURN_BYTES: Final = 4 << 20
 """Bytes sent before other tasks get their turn of the event loop."""
 
+JOINED_BYTES: Final = 4 << 10
+"""Up to this size, copying several buffers into one is cheaper than sending them separately."""
+
 _MOST_BUFFERS: Final = 512
 """Maximum number of buffers in a sendmsg call. Linux allows 1024 (IOV_MAX)."""
 
@@ -92,6 +95,16 @@ def loaded(region: FileRegion) -> bytes:
     if len(data) != region.length:
         raise StorageError(f"{region.file.path} was truncated before it was sent", path=region.file.path)
     return data
+
+
+def write_together(transport: asyncio.Transport, buffers: list[Buffer], size: int) -> None:
+    """Write buffers of this total size to the transport, with one system call if possible."""
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+    elif size <= JOINED_BYTES:
+        transport.write(b"".join(buffers))
+    else:
+        transport.writelines(buffers)
 
 
 def copied(region: FileRegion, start: int, length: int) -> bytes:

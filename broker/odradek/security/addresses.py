@@ -17,6 +17,11 @@ def normal_address(text: str) -> str:
     return str(address)
 
 
+def host_and_port_of(address: object) -> tuple[str, int]:
+    """Return the host as `host_of` and the port of a socket address; an empty text and 0 if it is no address of IP."""
+    return host_of(address), int(address[1]) if isinstance(address, tuple) and len(address) >= 2 else 0
+
+
 def host_of(address: object) -> str:
     """Return the host in a socket address in its normal form, or an empty text if it is no address of IP."""
     host = str(address[0]) if isinstance(address, tuple) and len(address) >= 2 else ""

@@ -111,3 +111,23 @@ def test_shrinking_keeps_buffered_bytes() -> None:
     fill(buffer, bytes(10_004))
 
     assert bytes(buffer.next_frame() or b"") == bytes(30_000)
+
+
+def test_missing_bytes_are_those_of_the_first_frame() -> None:
+    buffer = FrameBuffer(100 << 20)
+    found = []
+    prefix = (70_000).to_bytes(4, "big")
+    for piece in (prefix[:2], prefix[2:], bytes(5), bytes(69_994), b"\0", framed(b"two")[:5]):
+        fill(buffer, piece)
+        found.append(buffer.missing_bytes())
+    assert found == [0, 70_000, 69_995, 1, 0, 0]
+    assert buffer.next_frame() is not None
+    buffer.consume()
+    assert buffer.missing_bytes() == 2
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31)])
+def test_nothing_is_missing_of_a_frame_with_an_invalid_length(length: int) -> None:
+    buffer = FrameBuffer(100)
+    fill(buffer, length.to_bytes(4, "big", signed=True))
+    assert buffer.missing_bytes() == 0

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
 from odradek.network.outflow import OutflowEvents
 from odradek.network.pages import FileAccess
 from odradek.network.tls_outflow import SLICE_BYTES, TlsOutflow
+from odradek.network.wake_threshold import MOST_BYTES
 from odradek.security.tls.contexts import UsedCertificates, client_context, server_context
 from odradek.security.tls.stores import PemKeyText, PemTrustText
 from odradek.security.tls.tls_settings import ClientAuth, TlsSettings
@@ -183,6 +184,79 @@ async def test_a_connection_that_is_refused_at_its_begin_gives_its_place_back(ki
         async with connected(listener) as client:
             client.writer.write(kit.heartbeat(2))
             assert await client.response() == b"\0\0\0\x02"
+
+
+# Large requests, whose reading waits for a number of bytes
+
+
+def threshold_of_only(listener: Listener) -> int:
+    (connection,) = listener.connections
+    transport: Any = connection._transport
+    return int(transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+
+
+async def encrypted(raw: socket.socket, data: bytes) -> bytes:
+    """Begin a handshake as the client. Return its end and the data, encrypted."""
+    incoming, outgoing, loop = ssl.MemoryBIO(), ssl.MemoryBIO(), asyncio.get_running_loop()
+    tls = client_tls().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    while True:
+        with suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+            tls.write(data)
+            return outgoing.read()
+        await loop.sock_sendall(raw, outgoing.read())
+        incoming.write(await loop.sock_recv(raw, 1 << 16))
+
+
+@pytest.mark.parametrize("piece", [1_000, 15_000, 16_406, 40_000, 100_000])
+async def test_large_requests_in_pieces_arrive_whole(kit: Any, piece: int) -> None:
+    sizes = (0, 33 << 10, 34 << 10, 65 << 10, 66 << 10, 1 << 20)
+    sent = b"".join(kit.produce(number, size) for number, size in enumerate(sizes)) + kit.heartbeat(len(sizes))
+    async with listening(kit) as listener:
+        raw = raw_client(listener)
+        data = await encrypted(raw, sent)
+        for start in range(0, len(data), piece):
+            await asyncio.get_running_loop().sock_sendall(raw, data[start : start + piece])
+            await asyncio.sleep(0)
+        await until(lambda: listener.counters.requests == len(sizes) + 1)
+        assert listener.counters.bytes_in == len(sent)
+        assert threshold_of_only(listener) == 1
+        raw.close()
+
+
+@pytest.mark.parametrize("rest", [33 << 10, 40 << 10, 80 << 10])
+async def test_an_incomplete_record_in_openssl_counts_as_read(kit: Any, rest: int) -> None:
+    record = 16 << 10
+    async with listening(kit) as listener:
+        raw, loop = raw_client(listener), asyncio.get_running_loop()
+        data = await encrypted(raw, kit.produce(1, record + rest))
+        # Records are larger than their data, so the second one is incomplete.
+        await loop.sock_sendall(raw, data[: 2 * record])
+        await until(lambda: listener.counters.bytes_in == record)
+        assert threshold_of_only(listener) > 1
+        await loop.sock_sendall(raw, data[2 * record :])
+        await until(lambda: listener.counters.requests == 1)
+        raw.close()
+
+
+async def test_a_slow_client_is_not_idle_while_its_bytes_wait_for_the_threshold(kit: Any) -> None:
+    frame, piece = kit.produce(1, 1 << 20), 10_000
+    async with listening(kit, idle_ms=1_000) as listener, connected(listener) as client:
+        clock: Any = listener._clock
+        client.writer.write(frame[:piece])
+        await until(lambda: listener.counters.bytes_in == piece)
+        for start in range(piece, 6 * piece, piece):
+            client.writer.write(frame[start : start + piece])
+            clock.now_ms += 1_000
+            clock.timers.pop()()
+            assert listener.counters.connections_expired == 0
+            await until(lambda start=start: listener.counters.bytes_in == start + piece)
+            assert threshold_of_only(listener) == MOST_BYTES
+        clock.now_ms += 1_000
+        clock.timers.pop()()
+        assert threshold_of_only(listener) == 1
+        clock.timers.pop()()
+        assert listener.counters.connections_expired == 1, "nothing has arrived since the sweep before"
 
 
 # Handshakes
