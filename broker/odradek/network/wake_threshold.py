@@ -1,7 +1,7 @@
 """The number of bytes that must have arrived before a connection with TLS wakes the event loop (`SO_RCVLOWAT`).
 
 A client with TLS sends records of at most 16 KiB. Without a threshold, each of them can wake the loop for a system call
-and a call of OpenSSL, although a large request is of no use before it is complete. Without TLS nothing is gained.
+and a call of OpenSSL, although a large request cannot be handled before it is complete. Without TLS nothing is gained.
 
 A `Connection` owns a threshold and sets it after each read. Invariant: it is never above what the peer has still to
 send of the current frame, so the rest of the frame always wakes the loop. The reasons:
