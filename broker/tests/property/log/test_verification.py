@@ -73,6 +73,9 @@ class GuardedLog(RuleBasedStateMachine):
 
     @rule(producer=PRODUCERS, kind=st.sampled_from(ControlType))
     def end(self, producer: int, kind: ControlType) -> None:
+        if all(producer != known.producer_id for known in self.log.active_producers()):
+            # The log has forgotten the producer. After the marker, it knows its epoch but no batch, as in Kafka.
+            self.sequences[producer] = 0
         self.log.append_as_leader(marker(kind, producer_id=producer), leader_epoch=0, origin=AppendOrigin.COORDINATOR)
         self.open.discard(producer)
         self.current.pop(producer, None)
