@@ -17,6 +17,7 @@ from odradek.base.config import BrokerConfig
 from odradek.base.errors import ConfigError
 from odradek.base.ports import Clock
 from odradek.base.types import Endpoint
+from odradek.network.buffer import SharedSpace
 from odradek.network.connection import Handler
 from odradek.network.connection_options import ConnectionOptions
 from odradek.network.listener import Listener, ListenerOptions, ListenerSecurity
@@ -67,6 +68,7 @@ class Listeners:
         self._read: Final = read
         self._announce: Final = announce
         self._small: Final = small
+        self._shared: Final = SharedSpace()
         limit_bytes = config.queued_max_request_bytes
         slow_ms = config.queued_max_request_slow_ms
         self.request_memory: Final = RequestMemory(limit_bytes, clock, slow_ms=slow_ms) if limit_bytes > 0 else None
@@ -96,6 +98,7 @@ class Listeners:
                 files=FileAccess(read=self._read, read_ahead_bytes=config.log_read_ahead_bytes),
                 memory=None if is_for_brokers else self.request_memory,
                 small=self._small,
+                shared=self._shared,
             ),
         )
         security = self._secure(endpoint)

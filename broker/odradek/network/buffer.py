@@ -1,10 +1,13 @@
 """The receive buffer of a connection.
 
 The event loop writes into `free_space`; `next_frame` returns frames as slices of the buffer, without their length
-prefix. `connection` and `channel` use it.
-Invariants: a thousand idle connections are cheap (a few KiB each). The buffer grows with the data received, at most
-fourfold at a time, never with the length that a prefix claims. A length below 1 or above the limit is rejected before
-any of its frame is buffered. A frame is valid until the next call that writes or tidies.
+prefix. `connection` uses it.
+Invariants:
+- A connection that has no unread bytes needs no memory for them: it receives into a space that all connections share.
+  `tidy` moves what is left unread to memory of the connection, before the event loop reads from another one.
+- The buffer grows with the data received, at most fourfold at a time, never with the length that a prefix claims.
+- A length below 1 or above the limit is rejected before any of its frame is buffered.
+- A frame is valid until the next call that writes or tidies.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ _REQUEST_START_BYTES: Final = _REQUEST_START.size
 """The length prefix and the API key."""
 
 INITIAL_BYTES: Final = 8 << 10
-"""Enough for almost every request except Produce."""
+"""Minimum size of a buffer with unread bytes. Enough for almost every request except Produce."""
 
 BUSY_BYTES: Final = 256 << 10
-"""Maximum size of a buffer that grows only because it is filled repeatedly, to read several frames in one call."""
+"""Size of the shared space, and maximum size of a buffer that grows only because it is filled repeatedly: to read
+several frames in one call."""
 
 KEPT_BYTES: Final = (1 << 20) + (64 << 10)
 """Maximum size that a connection keeps between frames. A larger buffer is freed once its frame is processed.
@@ -34,12 +38,37 @@ records. To allocate such a buffer again costs more CPU time than everything els
 """
 
 
+class SharedSpace:
+    """Where connections without unread bytes receive. The connections of one event loop can share one."""
+
+    __slots__ = ("data", "minimal_view", "view")
+
+    def __init__(self) -> None:
+        """Allocate `BUSY_BYTES`."""
+        self.data: Final = bytearray(BUSY_BYTES)
+        self.view: Final = memoryview(self.data)
+        self.minimal_view: Final = self.view[:INITIAL_BYTES]
+        """What a minimal buffer uses."""
+
+
 class FrameBuffer:
     """A buffer that grows and shrinks and has at most one partial frame, at its end."""
 
-    __slots__ = ("_busy_bytes", "_data", "_filled", "_frame_end", "_kept_bytes", "_limit", "_peak", "_start", "_view")
+    __slots__ = (
+        "_busy_bytes",
+        "_data",
+        "_filled",
+        "_frame_end",
+        "_kept_bytes",
+        "_limit",
+        "_peak",
+        "_shared",
+        "_shared_view",
+        "_start",
+        "_view",
+    )
 
-    def __init__(self, max_frame_bytes: int, *, is_minimal: bool = False) -> None:
+    def __init__(self, max_frame_bytes: int, shared: SharedSpace, *, is_minimal: bool = False) -> None:
         """Reject frames above `max_frame_bytes`, not counting the length prefix.
 
         A minimal buffer grows only for a frame above `INITIAL_BYTES`, exactly to its size, and is freed with the frame.
@@ -47,8 +76,10 @@ class FrameBuffer:
         self._limit = max_frame_bytes
         self._busy_bytes: Final = INITIAL_BYTES if is_minimal else BUSY_BYTES
         self._kept_bytes: Final = INITIAL_BYTES if is_minimal else KEPT_BYTES
-        self._data = bytearray(INITIAL_BYTES)
-        self._view = memoryview(self._data)
+        self._shared: Final = shared.data
+        self._shared_view: Final = shared.minimal_view if is_minimal else shared.view
+        self._data = self._shared
+        self._view = self._shared_view
         self._start = 0
         self._filled = 0
         self._frame_end = 0
@@ -56,8 +87,8 @@ class FrameBuffer:
 
     @property
     def capacity(self) -> int:
-        """Allocated bytes."""
-        return len(self._data)
+        """Bytes allocated for this connection."""
+        return 0 if self._data is self._shared else len(self._data)
 
     @property
     def unread_bytes(self) -> int:
@@ -69,8 +100,11 @@ class FrameBuffer:
         self._limit = max_frame_bytes
 
     def free_space(self) -> memoryview:
-        """Return where the next bytes are written; never empty."""
-        if self._filled == len(self._data):
+        """Return where the next bytes are written; never empty.
+
+        They must be written, and handled up to `tidy`, before another connection receives.
+        """
+        if self._filled == len(self._view):
             self._make_room()
         return self._view[self._filled :]
 
@@ -137,23 +171,30 @@ class FrameBuffer:
         self._start = self._frame_end
 
     def tidy(self) -> None:
-        """After consuming: start over in an empty buffer and free memory above the size to keep."""
-        if self._start == self._filled:
-            self._start = self._filled = 0
-            if len(self._data) > self._kept_bytes:
-                self._replace(self._busy_bytes)
+        """After consuming: leave the shared space to others. An empty buffer is freed, unless its size is to be kept:
+        the next frames probably need it as well."""
+        if self._start != self._filled:
+            if self._data is self._shared:
+                self._replace(INITIAL_BYTES)
+            return
+        self._start = self._filled = 0
+        if self._data is not self._shared and not INITIAL_BYTES < len(self._data) <= self._kept_bytes:
+            self._share()
 
     def shrink(self) -> None:
         """Free memory that was not needed since the last call. Does nothing while bytes are buffered."""
-        if self._start == self._filled and self._peak <= INITIAL_BYTES < len(self._data):
-            self._start = self._filled = 0
-            self._replace(INITIAL_BYTES)
+        if self._start == self._filled and self._peak <= INITIAL_BYTES:
+            self.release()
         self._peak = self._filled - self._start
 
     def release(self) -> None:
-        """Free the buffer. It must not be used afterwards."""
+        """Free the buffer and drop unread bytes."""
         self._start = self._filled = self._frame_end = 0
-        self._replace(0)
+        self._share()
+
+    def _share(self) -> None:
+        """Receive into the shared space. There must be no unread bytes."""
+        self._data, self._view = self._shared, self._shared_view
 
     def _frame_bytes(self) -> int:
         """Return the size of the first frame with its prefix, as the prefix claims; 0 while that is incomplete."""
@@ -165,22 +206,19 @@ class FrameBuffer:
     def _make_room(self) -> None:
         """Move the partial frame to the front, and grow if the frame or the rate of arrival requires it."""
         unread = self._filled - self._start
-        wanted = self._wanted_bytes(unread)
-        if wanted > len(self._data):
+        wanted = self._wanted_bytes()
+        if wanted > len(self._view):
             self._replace(wanted)
         elif self._start:
             self._view[:unread] = self._view[self._start : self._filled]
             self._start, self._filled = 0, unread
         else:
-            self._replace(len(self._data) * 2)
+            self._replace(len(self._view) * 2)
 
-    def _wanted_bytes(self, unread: int) -> int:
+    def _wanted_bytes(self) -> int:
         """Return the size the current frame needs, or twice the current size while that is below the busy size."""
-        capacity = len(self._data)
-        needed = 0
-        if unread >= _PREFIX_BYTES:
-            (length,) = _LENGTH.unpack_from(self._data, self._start)
-            needed = min(_PREFIX_BYTES + max(length, 0), _PREFIX_BYTES + self._limit)
+        capacity = len(self._view)
+        needed = min(self._frame_bytes(), _PREFIX_BYTES + self._limit)
         # A length prefix may claim any length, so the buffer grows with the data received.
         return max(min(needed, 4 * capacity), min(2 * capacity, self._busy_bytes))
 

@@ -188,7 +188,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         memory = self._options.memory
-        self._buffer: Final = FrameBuffer(self._options.max_frame_bytes, is_minimal=memory is not None)
+        self._buffer: Final = FrameBuffer(
+            self._options.max_frame_bytes, self._options.shared, is_minimal=memory is not None
+        )
         self._reservation: Final = None if memory is None else memory.reservation(self._have_memory)
         self._pending: Final[deque[Request]] = deque()
         self._pending_bytes = 0
@@ -315,6 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(error))
         finally:
             self._handing_over = False
+            self._buffer.tidy()
             self._send()
         if not self._closing:
             self._balance_reading()
@@ -383,7 +386,6 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        self._buffer.tidy()
         if self.threshold is not None:
             self.threshold.want(self._buffer.missing_bytes())
         must_pause = self._buffer.unread_bytes > 0 and (self._is_full() or self._buffer.has_frame())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.network.buffer import SharedSpace
 from odradek.network.pages import FileAccess
 from odradek.network.request_memory import RequestMemory
 from odradek.network.small_requests import SmallAnswers
@@ -44,7 +45,8 @@ class ConnectionOptions:
     `max_frame_bytes` is Kafka's `socket.request.max.bytes`. `max_in_flight` limits unanswered pipelined requests, and
     `max_in_flight_bytes` the total of their frames. While more than `write_high_water_bytes` of responses are unsent,
     no request is accepted. `files` specifies how parts of responses are read from files. `memory` limits the memory of
-    frames over all connections that have it; None for no limit. `small` handles small requests several at a time.
+    frames over all connections that have it; None for no limit. `small` handles small requests several at a time. All
+    connections with the same `shared` belong to one event loop.
     """
 
     max_frame_bytes: int = 104_857_600
@@ -54,3 +56,4 @@ class ConnectionOptions:
     files: FileAccess = field(default_factory=FileAccess)
     memory: RequestMemory | None = None
     small: SmallAnswers | None = None
+    shared: SharedSpace = field(default_factory=SharedSpace)

@@ -89,10 +89,12 @@ async def console(bootstrap: str, **settings: Any) -> AsyncIterator[Browser]:
 
 
 async def filled_topic(bootstrap: str, partitions: int = 2, records: int = 20) -> str:
-    """Create a topic. Record N has the key `kN`, JSON as its value, a header, and the time N seconds after 1970."""
+    """Create a topic. Record N has the key `kN`, JSON as its value, a header, and the time N seconds after 1970, so
+    retention is off."""
     name = f"orders-{uuid4().hex[:8]}"
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
-        await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=1)])
+        kept = (("retention.ms", "-1"),)
+        await admin.create_topics([NewTopic(name=name, partitions=partitions, replication_factor=1, configs=kept)])
         for number in range(records):
             await producer.send(
                 name,
@@ -295,6 +297,8 @@ async def test_changes(odradek_broker: InProcessBroker) -> None:
         text = await browser.post(f"/topics/{name}/config", there, 400, name="retention.ms", value="x", operation="set")
         assert "retention.ms" in text
 
+        # The records are old, so that retention could delete them at once.
+        await browser.post(f"/topics/{name}/config", there, name="retention.ms", value="-1", operation="set")
         async with Producer(bootstrap) as producer:
             for number in range(10):
                 await producer.send_and_wait(name, b"x", partition=0, timestamp_ms=1000 + number)

@@ -91,10 +91,11 @@ class Peer:
         self.frames: list[bytes] = []
         self.lost: list[Connection] = []
         self._handler = handler
+        self._options = ConnectionOptions(**options)
         self.connection = Connection(
             self._handle,
             self.clock,
-            options=ConnectionOptions(**options),
+            options=self._options,
             on_lost=self.lost.append,
         )
         self.connection.connection_made(self.transport)
@@ -116,6 +117,9 @@ class Peer:
                 space[:count] = piece[:count]
                 piece = piece[count:]
                 self.connection.buffer_updated(count)
+                # Another connection receives into the shared space.
+                shared = self._options.shared.view
+                shared[:] = b"\xff" * len(shared)
 
     @property
     def ids(self) -> list[int]:

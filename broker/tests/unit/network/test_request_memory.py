@@ -141,7 +141,7 @@ async def test_memory_is_held_from_the_length_of_the_frame_until_its_handler_ret
 
     assert held == [len(frame)]
     assert (memory.used_bytes, peer.connection.in_flight) == (0, 1)
-    assert peer.connection._buffer.capacity == INITIAL_BYTES
+    assert peer.connection._buffer.capacity == 0
 
 
 async def test_a_connection_that_is_lost_or_closes_gets_nothing_and_returns_what_it_has(kit: Any) -> None:
