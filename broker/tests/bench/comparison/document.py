@@ -113,7 +113,7 @@ def shortfalls(scenario: Scenario, outcome: Outcome) -> list[str]:
 
 
 def curve_table(curve: Curve, known: Mapping[str, Outcome]) -> str:
-    """Return the table of a curve: a row for each measured size, and the growth from the first to the last one.
+    """Return the table of a curve: a row for each measured size, and what changes from the first to the last one.
 
     The first metric has a column for each system and one for the ratio, as in the tables of themes.
     """
@@ -121,6 +121,7 @@ def curve_table(curve: Curve, known: Mapping[str, Outcome]) -> str:
     head = [curve.title.lower(), f"Odradek, {first.label}", "Apache Kafka", "ratio"]
     head += [metric.label for metric in others]
     rows = [_curve_row(curve, scenario, known[scenario.name]) for scenario in curve.scenarios if scenario.name in known]
+    rows.append(["**added**", *_added_cells(curve, known)])
     rows.append(["**growth**", *_growth_cells(curve, known, lambda factor: f"× {factor:.3g}")])
     rows.append(["**exponent**", *_growth_cells(curve, known, lambda factor: f"{exponent_of(curve, factor):.2f}")])
     lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
@@ -148,11 +149,31 @@ Growth = tuple[float | None, float | None]
 
 def growth_of(curve: Curve, known: Mapping[str, Outcome], metric: str) -> Growth:
     """Return the median at the last size of a curve divided by that at the first; None if either is missing."""
+    ours, theirs = _ends(curve, known, metric)
+    return ratio(*reversed(ours)), ratio(*reversed(theirs))
+
+
+def _ends(curve: Curve, known: Mapping[str, Outcome], metric: str) -> list[tuple[Summary | None, Summary | None]]:
+    """Return a metric at the first and at the last size of a curve, of Odradek and of Apache Kafka."""
     ends = (known.get(curve.scenarios[0].name), known.get(curve.scenarios[-1].name))
-    if ends[0] is None or ends[1] is None:
-        return None, None
-    first, last = (_summaries(end, metric) for end in ends if end is not None)
-    return ratio(last[0], first[0]), ratio(last[1], first[1])
+    first, last = ((None, None) if end is None else _summaries(end, metric) for end in ends)
+    return list(zip(first, last, strict=True))
+
+
+def _added_cells(curve: Curve, known: Mapping[str, Outcome]) -> list[str]:
+    """Return the cells of the differences between the last and the first size, in the columns of the metrics."""
+    cells: list[str] = []
+    for place, metric in enumerate(curve.metrics):
+        pair = [_added(metric, *ends) for ends in _ends(curve, known, metric)]
+        cells += [*pair, ""] if place == 0 else [" / ".join(pair)]
+    return cells
+
+
+def _added(metric: str, first: Summary | None, last: Summary | None) -> str:
+    if first is None or last is None:
+        return NOTHING
+    difference = last.median - first.median
+    return f"{'-' if difference < 0 else '+'}{METRICS[metric].form(abs(difference))}"
 
 
 def exponent_of(curve: Curve, factor: float) -> float:
@@ -217,10 +238,11 @@ def _cost_curves(known: Mapping[str, Outcome]) -> str:
         "## Cost curves\n\n"
         f"Each curve varies one size and keeps the rest (`make bench ONLY={PREFIX}`, which the full run does not "
         "include). The client is that of the busy connections. Pairs are the medians of Odradek / Apache Kafka and "
-        "their ratio. Growth is the last size's figure divided by the first's. The exponent is the power of the size "
-        "that gives this growth: 0 if the figure does not depend on the size, 1 if it is proportional to it. The "
-        "goal is that no cost grows faster than Apache Kafka's, and no rate falls faster; "
-        f"{SHORT} marks growth that misses it.\n\n"
+        "their ratio. Added is the last size's figure minus the first's. Growth is the last size's figure divided by "
+        "the first's. The exponent is the power of the size that gives this growth: 0 if the figure does not depend on "
+        "the size, 1 if it is proportional to it. The goal is that no cost grows faster than Apache Kafka's, and no "
+        f"rate falls faster; {SHORT} marks growth that misses it. A system with a lower cost at the first size can "
+        "have more growth although the sizes add less to its cost.\n\n"
         f"{curve_verdict(known)}"
     ]
     for curve in CURVES:

@@ -71,9 +71,16 @@ def test_curves_run_only_if_they_are_named() -> None:
 def test_growth_is_the_last_point_by_the_first() -> None:
     known = measured(PARTITIONS, "cpu_us", [10, 11, 12, 15, 20], [5, 6, 7, 8, 15])
     assert growth_of(PARTITIONS, known, "cpu_us") == (2.0, 3.0)
-    *_, growth, exponent = curve_table(PARTITIONS, known).splitlines()
+    *_, added, growth, exponent = curve_table(PARTITIONS, known).splitlines()
+    assert added == "| **added** | +10.0 | +10.0 |  | – / – | – / – | – / – |"
     assert growth == "| **growth** | × 2 | × 3 |  | – / – | – / – | – / – |"
     assert exponent == "| **exponent** | 0.08 | 0.12 |  | – / – | – / – | – / – |"
+
+
+def test_a_metric_that_falls_has_a_negative_difference() -> None:
+    known = measured(PARTITIONS, "records_per_s", [90_000, 1, 1, 1, 20_000], [40_000, 1, 1, 1, 41_000])
+    added = curve_table(PARTITIONS, known).splitlines()[-3]
+    assert added == "| **added** | – | – |  | -70 k / +1000 | – / – | – / – |"
 
 
 @pytest.mark.parametrize(
