@@ -111,7 +111,7 @@ def test_a_search_from_the_form(odradek_broker: InProcessBroker, browser: Browse
         expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["12", "15", "18"])
         page.get_by_role("link", name="Continue").click()
         expect(page.locator("tbody tr td:nth-child(2)")).to_have_text(["21", "24", "27"])
-        page.get_by_role("link", name="24").click()
+        page.get_by_role("link", name="24", exact=True).click()
         expect(page.get_by_role("heading", name="Partition 0, offset 24")).to_be_visible()
         expect(page.locator("pre").last).to_contain_text('"customer": "c0"')
         visit.check()
