@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.testing.free_ports import free_ports
+from odradek.testing.free_ports import RANGE_VARIABLE, free_ports
 from odradek_operator.embedded.child import system_error
 from odradek_operator.embedded.ports import PortUse, check_ports, is_free
 from odradek_operator.ensemble.java import java_command, java_version, zookeeper_class_path
@@ -108,6 +108,19 @@ def test_free_ports_are_different_and_free() -> None:
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert all(map(is_free, ports))
+
+
+def test_a_port_is_not_chosen_again_while_its_server_may_not_have_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RANGE_VARIABLE, "19000-19080")
+    for _ in range(5):
+        chosen = [port for _ in range(20) for port in free_ports(2)]
+        assert len(set(chosen)) == 40
+
+
+def test_ports_are_chosen_again_when_half_of_the_range_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RANGE_VARIABLE, "19000-19080")
+    chosen = [port for _ in range(20) for port in free_ports(2, slots=3, stride=10)]
+    assert len(chosen) == 40
 
 
 def test_a_full_disk_is_called_so() -> None:
